@@ -71,12 +71,12 @@ async def gives_up(handed: Handed, request: RefusedRequest) -> None:
     raise AuthorizationError("no token is to be had")
 
 
-async def test_a_token_goes_with_the_upgrade_request() -> None:
+async def test_websocket_upgrade_request_carries_the_token() -> None:
     async with guarded() as url, open_websocket(url, auth=Bearer("good")) as client:
         assert (await client.call_tool("echo", {"text": "häh"})).text == "häh"
 
 
-async def test_a_refused_upgrade_is_tried_again_with_a_better_token() -> None:
+async def test_refused_websocket_upgrade_is_retried_with_a_new_token() -> None:
     auth = Handed(gets_the_good_one)
     async with guarded() as url, open_websocket(url, auth=auth) as client:
         assert (await client.call_tool("echo", {"text": "häh"})).text == "häh"
@@ -85,21 +85,21 @@ async def test_a_refused_upgrade_is_tried_again_with_a_better_token() -> None:
     assert auth.urls == [url.replace("ws:", "http:").removesuffix("?x=1")]
 
 
-async def test_without_a_token_nothing_is_opened() -> None:
+async def test_websocket_without_an_obtainable_token_is_not_opened() -> None:
     async with guarded() as url:
         with pytest.raises(AuthorizationError, match="no token is to be had"):
             async with open_websocket(url, auth=Handed(gives_up)):
                 pytest.fail("opened without a token")
 
 
-async def test_a_refusal_without_a_challenge_is_an_error_of_the_connection() -> None:
+async def test_websocket_status_403_without_challenge_raises_connection_lost() -> None:
     async with guarded(b"403 Forbidden", b"") as url:
         with pytest.raises(ConnectionLost, match="HTTP status 403: no"):
             async with open_websocket(url, auth=Handed(gives_up)):
                 pytest.fail("opened without a token")
 
 
-async def test_the_time_of_the_user_does_not_count_for_connecting(jump_clock: MockClock) -> None:
+async def test_websocket_connect_timeout_is_paused_while_the_user_signs_in(jump_clock: MockClock) -> None:
     async def asks(handed: Handed, request: RefusedRequest) -> None:
         with handed.user_is_asked():
             jump_clock.jump(1.5 * LONG)
@@ -109,13 +109,13 @@ async def test_the_time_of_the_user_does_not_count_for_connecting(jump_clock: Mo
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
 
 
-async def test_a_header_of_the_user_cannot_stand_beside_auth() -> None:
+async def test_websocket_authorization_header_beside_auth_raises_value_error() -> None:
     with pytest.raises(ValueError, match="which auth= writes"):
         async with open_websocket("ws://127.0.0.1:1/mcp", headers={"Authorization": "x"}, auth=Bearer("good")):
             pytest.fail("opened with two authorizations")
 
 
-async def test_a_user_signs_in_for_a_websocket(jump_clock: MockClock) -> None:
+async def test_user_can_sign_in_for_a_websocket(jump_clock: MockClock) -> None:
     async def nothing_else(got: Got, answer: Answer) -> None:
         pytest.fail("the server of the WebSocket is another one")
 

@@ -46,7 +46,7 @@ async def answering(*bodies: bytes, status: int = 200, **headers: str) -> AsyncG
         yield server
 
 
-async def test_a_client_finds_what_a_server_serves() -> None:
+async def test_client_discovers_the_card_of_a_server() -> None:
     server = Server("weather", "1.0.2", description="Weather for places")
     card = Card("com.example/weather", url="http://127.0.0.1:1/mcp")
     async with served(server, card=card, catalog=True) as endpoint:
@@ -63,7 +63,7 @@ async def test_a_client_finds_what_a_server_serves() -> None:
     assert read.endpoint.url == "http://127.0.0.1:1/mcp"
 
 
-async def test_the_endpoint_of_a_card_is_one_that_needs_no_words_of_the_user() -> None:
+async def test_card_endpoint_is_the_one_that_needs_no_user_input() -> None:
     async with answering(json.dumps(CARD).encode()) as server:
         card = await read_card(server.url)
     assert card.endpoint is not None
@@ -72,7 +72,7 @@ async def test_the_endpoint_of_a_card_is_one_that_needs_no_words_of_the_user() -
     assert server.got[0].headers["accept"] == KIND
 
 
-async def test_a_catalogue_may_have_cards_in_it_and_entries_that_are_none_of_ours() -> None:
+async def test_catalog_may_contain_cards_and_foreign_entries() -> None:
     entries = [
         entry(data=CARD),
         entry(url="https://elsewhere.example/card"),
@@ -114,7 +114,7 @@ DEEP = b"[" * 100_000
         (json.dumps(CARD).encode().ljust(64 * 1024 + 1), "longer than 65536 bytes"),
     ],
 )
-async def test_a_card_that_makes_no_sense_is_none(body: bytes, complaint: str) -> None:
+async def test_malformed_card_raises_discovery_failed(body: bytes, complaint: str) -> None:
     async with answering(body) as server:
         with pytest.raises(DiscoveryFailed, match=complaint) as caught:
             await read_card(server.url)
@@ -131,19 +131,19 @@ async def test_a_card_that_makes_no_sense_is_none(body: bytes, complaint: str) -
         (b'{"entries": []}'.ljust(1024 * 1024 + 1), "longer than 1048576 bytes"),
     ],
 )
-async def test_a_catalogue_that_makes_no_sense_is_none(body: bytes, complaint: str) -> None:
+async def test_malformed_catalog_raises_discovery_failed(body: bytes, complaint: str) -> None:
     async with answering(body) as server:
         with pytest.raises(DiscoveryFailed, match=complaint):
             await discover(server.url.removesuffix("/mcp"))
 
 
-async def test_of_a_huge_catalogue_a_thousand_servers_are_found() -> None:
+async def test_discover_returns_at_most_a_thousand_servers() -> None:
     entries = [entry(url="https://e.example") for _ in range(1100)]
     async with answering(json.dumps({"entries": entries}).encode()) as server:
         assert len(await discover(server.url.removesuffix("/mcp"))) == 1000
 
 
-async def test_a_domain_without_a_catalogue_has_none() -> None:
+async def test_missing_catalog_raises_discovery_failed() -> None:
     async with answering(b"nothing", status=404) as server:
         with pytest.raises(DiscoveryFailed, match=r"there is nothing at http://127.*: status 404"):
             await discover(server.url.removesuffix("/mcp"))
@@ -162,7 +162,7 @@ def leading(place: Callable[[Got], str | None]) -> Any:
     return serving(answer)
 
 
-async def test_three_redirects_are_followed() -> None:
+async def test_discovery_follows_up_to_three_redirects() -> None:
     steps = {"/mcp": "/a", "/a": "b", "/b": "/c"}
     async with leading(lambda got: steps.get(got.target)) as server:
         assert (await read_card(server.url)).name == "com.example/weather"
@@ -179,14 +179,14 @@ async def test_three_redirects_are_followed() -> None:
         ("https://example.com/#there", "fragment"),
     ],
 )
-async def test_a_redirect_leads_to_no_place_that_could_not_be_named(where: str, complaint: str) -> None:
+async def test_discovery_refuses_redirects_to_unsafe_urls(where: str, complaint: str) -> None:
     async with leading(lambda _: where) as server:
         with pytest.raises(DiscoveryFailed, match=complaint):
             await read_card(server.url)
 
 
 @pytest.mark.parametrize("url", ["http://example.com/card", "ftp://example.com", "example.com", "https://a@b.example"])
-async def test_a_card_is_asked_for_over_https(url: str) -> None:
+async def test_card_url_must_use_https(url: str) -> None:
     with pytest.raises(DiscoveryFailed):
         await read_card(url)
 
@@ -194,13 +194,13 @@ async def test_a_card_is_asked_for_over_https(url: str) -> None:
 @pytest.mark.parametrize(
     "domain", ["example.com/mcp", "http://example.com", "https://example.com/?q", "", "a b", "\x1b[2J", "x" * 300]
 )
-async def test_a_catalogue_belongs_to_a_domain(domain: str) -> None:
+async def test_invalid_catalog_domain_raises_discovery_failed(domain: str) -> None:
     with pytest.raises(DiscoveryFailed) as caught:
         await discover(domain)
     assert str(caught.value).isprintable()
 
 
-async def test_a_catalogue_of_another_machine_leads_to_none_of_this_one_in_plain_text() -> None:
+async def test_remote_catalog_cannot_point_to_localhost_over_plain_http() -> None:
     async with answering(json.dumps(CARD).encode()) as server:
         named = FoundServer("urn:x", "https://example.com/.well-known/ai-catalog.json", url=server.url)
         with pytest.raises(DiscoveryFailed, match="refusing to fetch"):
@@ -221,7 +221,7 @@ OF_THIS_MACHINE = [
 
 @pytest.mark.parametrize("host", OF_THIS_MACHINE)
 @pytest.mark.parametrize("scheme", ["https", "http"])
-async def test_with_public_addresses_only_this_machine_is_not_contacted_in_any_form(host: str, scheme: str) -> None:
+async def test_public_addresses_only_contacts_localhost_in_no_form(host: str, scheme: str) -> None:
     async with answering(json.dumps(CARD).encode()) as server:
         port = server.url.rpartition(":")[2].partition("/")[0]
         place = f"{scheme}://{host}:{port}"
@@ -237,7 +237,7 @@ async def test_with_public_addresses_only_this_machine_is_not_contacted_in_any_f
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.7", "::1", "::ffff:127.0.0.1", "0.0.0.0", "169.254.169.254"])
-async def test_with_public_addresses_only_a_name_leads_to_no_other_address(address: str) -> None:
+async def test_public_addresses_only_checks_the_resolved_address(address: str) -> None:
     looked_up: list[object] = []
 
     class Resolver(trio.abc.HostnameResolver):
@@ -260,9 +260,7 @@ async def test_with_public_addresses_only_a_name_leads_to_no_other_address(addre
 
 
 @pytest.mark.parametrize("host", OF_THIS_MACHINE)
-async def test_with_public_addresses_only_no_redirect_leads_to_this_machine(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_public_addresses_only_refuses_redirects_to_localhost(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     async def exchange(_: object, request: Fetch, __: object) -> Fetched:
@@ -276,7 +274,7 @@ async def test_with_public_addresses_only_no_redirect_leads_to_this_machine(
     assert asked == ["https://example.com/card"]
 
 
-async def test_a_url_is_a_text() -> None:
+async def test_discovery_url_that_is_not_a_string_raises_type_error() -> None:
     with pytest.raises(TypeError, match="a URL must be a string"):
         await read_card(7)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="a URL must be a string"):

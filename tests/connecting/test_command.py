@@ -8,7 +8,7 @@ import pytest
 from trio_mcp import open_stdio
 
 
-async def test_options_that_make_no_sense_start_no_child(tmp_path: Path) -> None:
+async def test_invalid_stdio_options_start_no_process(tmp_path: Path) -> None:
     started = tmp_path / "started"
     command = [sys.executable, "-c", f"open({str(started)!r}, 'w').close()"]
     with pytest.raises(ValueError, match="call_timeout must be greater than 0"):

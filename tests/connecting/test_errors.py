@@ -50,7 +50,7 @@ LABEL = "a" * 64
         (lambda: open_unix("\0abstract"), "the path of a Unix socket"),
     ],
 )
-def test_what_can_be_no_server_is_refused_where_it_is_named(make: Callable[[], Any], told: str) -> None:
+def test_invalid_target_raises_bad_target_when_constructed(make: Callable[[], Any], told: str) -> None:
     with pytest.raises(BadTarget, match=told) as caught:
         make()
     assert isinstance(caught.value, MCPError)
@@ -68,18 +68,18 @@ def test_what_can_be_no_server_is_refused_where_it_is_named(make: Callable[[], A
         ("http://127.0.0.1/mcp", "a WebSocket URL must be like"),
     ],
 )
-async def test_url_that_can_be_no_websocket_is_refused(url: str, told: str) -> None:
+async def test_invalid_websocket_url_raises_bad_target(url: str, told: str) -> None:
     with pytest.raises(BadTarget, match=told):
         async with open_websocket(url):
             pass
 
 
-async def test_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_missing_working_directory_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(ConnectionLost, match=r"could not be started in .*nowhere: No such file or directory"):
         async with open_stdio([sys.executable], cwd=tmp_path / "nowhere"):
             pass
 
 
-async def test_names_that_hosts_have_are_let_through() -> None:
+async def test_unusual_host_names_are_accepted() -> None:
     for host in ("localhost", "::1", "127.0.0.1", "example.com.", "bücher.example", "under_score"):
         open_tcp(host, 65535)

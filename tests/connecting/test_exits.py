@@ -41,7 +41,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_call_fails_with_the_exit_status_though_a_helper_holds_the_output(
+async def test_call_fails_with_exit_status_although_a_child_keeps_the_output_open(
     tmp_path: Path, soon: pytest.MonkeyPatch, era: Any
 ) -> None:
     soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)
@@ -53,7 +53,9 @@ async def test_a_call_fails_with_the_exit_status_though_a_helper_holds_the_outpu
     assert (caught.value.exit_status, caught.value.stderr) == (7, ("what a day",))
 
 
-async def test_the_loss_is_noticed_while_nobody_calls(tmp_path: Path, soon: pytest.MonkeyPatch) -> None:
+async def test_exit_is_noticed_without_calls_although_a_child_keeps_the_output_open(
+    tmp_path: Path, soon: pytest.MonkeyPatch
+) -> None:
     soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)
     raw = RawServer(tmp_path, "CALLED = False\n" + HELPER)
     with trio.fail_after(PATIENCE):
@@ -63,7 +65,9 @@ async def test_the_loss_is_noticed_while_nobody_calls(tmp_path: Path, soon: pyte
     assert caught.value.exit_status == 7
 
 
-async def test_so_is_it_while_the_client_connects(soon: pytest.MonkeyPatch) -> None:
+async def test_exit_is_noticed_while_connecting_although_a_child_keeps_the_output_open(
+    soon: pytest.MonkeyPatch,
+) -> None:
     soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         async with open_stdio(["sh", "-c", "sleep 1000 & exit 3"], era="legacy", close_grace=0.1):
@@ -72,7 +76,7 @@ async def test_so_is_it_while_the_client_connects(soon: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_server_that_makes_itself_a_daemon_and_answers_a_ping_goes_on(
+async def test_server_that_daemonizes_and_answers_a_ping_stays_connected(
     tmp_path: Path, soon: pytest.MonkeyPatch, era: Any
 ) -> None:
     soon.setattr(stdio, "_ANSWER_WITHIN", PATIENCE)
@@ -83,7 +87,7 @@ async def test_a_server_that_makes_itself_a_daemon_and_answers_a_ping_goes_on(
     assert methods_in(raw.wire)[-1] == ("ping" if era == "legacy" else "server/discover")
 
 
-async def test_a_daemon_that_nobody_calls_is_asked_once(tmp_path: Path, soon: pytest.MonkeyPatch) -> None:
+async def test_idle_daemonized_server_is_pinged_once(tmp_path: Path, soon: pytest.MonkeyPatch) -> None:
     soon.setattr(stdio, "_ANSWER_WITHIN", PATIENCE)
     raw = RawServer(
         tmp_path, 'handshake()\nif os.fork(): os._exit(0)\nresult(until("ping"), {})\ntext(until("tools/call"))'
@@ -96,7 +100,7 @@ async def test_a_daemon_that_nobody_calls_is_asked_once(tmp_path: Path, soon: py
             assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_what_a_server_says_last_is_read_before_anybody_asks(tmp_path: Path) -> None:
+async def test_last_output_of_an_exited_server_is_read_first(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'handshake(); text(until("tools/call"), "x" * 10_000_000); os._exit(0)')
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:

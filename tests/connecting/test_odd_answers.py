@@ -86,7 +86,7 @@ async def opened(peer: RawPeer, era: str) -> None:
 
 @ERAS
 @ODD_ONES
-async def test_an_answer_that_is_not_quite_json_rpc_ends_its_call(autojump_clock: object, odd: str, era: Any) -> None:
+async def test_malformed_json_rpc_answer_fails_its_call(autojump_clock: object, odd: str, era: Any) -> None:
     async def script(peer: RawPeer) -> None:
         await opened(peer, era)
         call = await peer.until("tools/call")
@@ -102,7 +102,7 @@ async def test_an_answer_that_is_not_quite_json_rpc_ends_its_call(autojump_clock
 
 @ERAS
 @ODD_ONES
-async def test_an_opening_that_is_not_quite_answered_fails(autojump_clock: object, odd: str, era: Any) -> None:
+async def test_malformed_json_rpc_answer_fails_the_opening(autojump_clock: object, odd: str, era: Any) -> None:
     async def script(peer: RawPeer) -> None:
         opening = await peer.read()
         own = f'"method":{json.dumps(opening["method"])}'
@@ -114,7 +114,7 @@ async def test_an_opening_that_is_not_quite_answered_fails(autojump_clock: objec
                 pass
 
 
-async def test_a_program_that_echoes_its_input_is_not_accepted_as_a_server(autojump_clock: object) -> None:
+async def test_program_that_echoes_its_input_is_not_accepted_as_a_server(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         while True:
             await peer.write(json.dumps(await peer.read()))
@@ -126,7 +126,7 @@ async def test_a_program_that_echoes_its_input_is_not_accepted_as_a_server(autoj
 
 
 @pytest.mark.parametrize("way", [*WAYS, "stdio"])
-async def test_unreadable_answer_is_quoted_over_every_wire(tmp_path: Path, way: str) -> None:
+async def test_unreadable_answer_is_quoted_over_every_transport(tmp_path: Path, way: str) -> None:
     async def check(client: Any) -> None:
         for odd in ODD.values():
             with pytest.raises(UnreadableAnswer):
@@ -167,7 +167,7 @@ DONE = '"result":{"content":[{"type":"text","text":"done"}]}'
 
 
 @ERAS
-async def test_both_answers_on_one_line_end_both_calls(autojump_clock: object, era: Any) -> None:
+async def test_two_answers_on_one_line_fail_both_calls(autojump_clock: object, era: Any) -> None:
     async def script(peer: RawPeer) -> None:
         await opened(peer, era)
         ids = [(await peer.until("tools/call"))["id"] for _ in range(3)]
@@ -208,7 +208,7 @@ async def test_both_answers_on_one_line_end_both_calls(autojump_clock: object, e
         "text",
     ],
 )
-async def test_ambiguous_reply_settles_no_call(autojump_clock: object, line: str) -> None:
+async def test_ambiguous_reply_fails_no_call(autojump_clock: object, line: str) -> None:
     """With two calls in flight an id of another type may belong to either; the requests are the server's own."""
 
     async def script(peer: RawPeer) -> None:
@@ -233,7 +233,7 @@ async def test_ambiguous_reply_settles_no_call(autojump_clock: object, line: str
     assert texts == ["done", "done"]
 
 
-async def test_an_error_under_null_settles_not_even_the_only_call(autojump_clock: object) -> None:
+async def test_error_with_null_id_does_not_fail_the_only_call(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await opened(peer, "legacy")
         call = await peer.until("tools/call")
@@ -260,9 +260,7 @@ async def stray(peer: RawPeer) -> None:
 @pytest.mark.parametrize(
     "limit", [lambda: fail_after_work(5), lambda: fail_after_silence(5, maximum=9)], ids=["work", "silence"]
 )
-async def test_a_timeout_quotes_the_last_line_that_belongs_to_no_call(
-    autojump_clock: object, limit: Callable[[], Any]
-) -> None:
+async def test_timeout_quotes_the_last_unmatched_line(autojump_clock: object, limit: Callable[[], Any]) -> None:
     async with scripted(stray) as (channel, _), open_client(channel, era="legacy") as client:
         with pytest.raises(trio.TooSlowError, match=QUOTED), limit():
             await client.call_tool("any")
@@ -271,13 +269,13 @@ async def test_a_timeout_quotes_the_last_line_that_belongs_to_no_call(
         assert str(caught.value) == "", "it came before this call"
 
 
-async def test_the_call_timeout_quotes_the_last_line_that_belongs_to_no_call(autojump_clock: object) -> None:
+async def test_call_timeout_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
     async with scripted(stray) as (channel, _), open_client(channel, era="legacy", call_timeout=5) as client:
         with pytest.raises(trio.TooSlowError, match=r"no answer within 5 s \(call_timeout\); " + QUOTED):
             await client.call_tool("any")
 
 
-async def test_a_lost_connection_quotes_the_last_line_that_belongs_to_no_call(autojump_clock: object) -> None:
+async def test_lost_connection_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await stray(peer)
         await peer.close()
@@ -288,7 +286,7 @@ async def test_a_lost_connection_quotes_the_last_line_that_belongs_to_no_call(au
     assert caught.value.reason == str(caught.value)
 
 
-async def test_a_connect_timeout_quotes_the_last_line_of_the_server(autojump_clock: object) -> None:
+async def test_connect_timeout_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.until("initialize")
         await peer.write("x" * 10_000 + "\x1b[2J")

@@ -29,7 +29,7 @@ async def called(raw: RawServer) -> str:
         return text_of(await client.call_tool("any"))
 
 
-async def test_a_server_that_dies_of_the_probe_is_started_again_and_initialized(tmp_path: Path) -> None:
+async def test_server_that_dies_of_discover_is_restarted_and_initialized(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, DIES_OF_THE_PROBE)
     with trio.fail_after(PATIENCE):
         assert await called(raw) == "done"
@@ -37,7 +37,7 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_and_initialized(
     assert len(raw.of("pid")) == 2
 
 
-async def test_what_was_found_is_remembered_of_the_command(tmp_path: Path) -> None:
+async def test_command_that_dies_of_discover_is_remembered_as_legacy(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, DIES_OF_THE_PROBE)
     with trio.fail_after(PATIENCE):
         await called(raw)
@@ -48,7 +48,7 @@ async def test_what_was_found_is_remembered_of_the_command(tmp_path: Path) -> No
     assert len(raw.of("pid")) == 4
 
 
-async def test_one_that_starts_slowly_has_both_questions_before_it_and_is_started_again(tmp_path: Path) -> None:
+async def test_slow_server_that_dies_of_discover_is_restarted(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, "while not os.path.exists(sys.argv[1] + '.go'): time.sleep(0.01)\n" + DIES_OF_THE_PROBE)
 
     async def go() -> None:
@@ -63,7 +63,7 @@ async def test_one_that_starts_slowly_has_both_questions_before_it_and_is_starte
     assert len(raw.of("pid")) == 2
 
 
-async def test_one_that_refused_the_probe_and_dies_of_the_handshake_is_not_started_again(tmp_path: Path) -> None:
+async def test_server_that_dies_of_initialize_is_not_restarted(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'note("pid", pid=os.getpid()); error(read(), -32601); read(); os._exit(4)')
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         await called(raw)
@@ -71,7 +71,7 @@ async def test_one_that_refused_the_probe_and_dies_of_the_handshake_is_not_start
     assert len(raw.of("pid")) == 1
 
 
-async def test_a_command_that_always_dies_is_started_twice_and_no_more(tmp_path: Path) -> None:
+async def test_command_that_always_dies_is_started_twice(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'note("pid", pid=os.getpid()); os.write(2, b"no licence\\n"); os._exit(3)')
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         await called(raw)
@@ -82,7 +82,7 @@ async def test_a_command_that_always_dies_is_started_twice_and_no_more(tmp_path:
 @pytest.mark.parametrize(
     "of_initialize", ["error(first, -32601); first = read()", "os._exit(1)"], ids=["refuses", "dies"]
 )
-async def test_a_server_that_became_modern_since_is_found_out(tmp_path: Path, of_initialize: str) -> None:
+async def test_remembered_legacy_command_that_became_modern_is_detected(tmp_path: Path, of_initialize: str) -> None:
     raw = RawServer(
         tmp_path,
         f"""
@@ -107,7 +107,7 @@ async def test_a_server_that_became_modern_since_is_found_out(tmp_path: Path, of
     assert methods_in(raw.wire)[before:] == ["server/discover", "tools/call"]
 
 
-async def test_what_the_body_raises_starts_nothing(tmp_path: Path) -> None:
+async def test_connection_error_raised_in_the_body_restarts_no_server(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'note("pid", pid=os.getpid()); handshake()')
     with trio.fail_after(PATIENCE), pytest.raises(LostInProbe, match="another server"):
         async with open_stdio(raw.command):
@@ -115,7 +115,7 @@ async def test_what_the_body_raises_starts_nothing(tmp_path: Path) -> None:
     assert len(raw.of("pid")) == 1
 
 
-def test_a_bounded_number_of_commands_is_remembered_each_with_its_surroundings() -> None:
+def test_remembered_legacy_commands_are_bounded_and_include_their_environment() -> None:
     known = LegacyServers()
     for number in range(300):
         known.record(Command(["server", str(number)])._identity, is_legacy=True)

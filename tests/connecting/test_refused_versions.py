@@ -82,7 +82,7 @@ async def by_validation(got: http.Got, answer: http.Answer, spoken: tuple[str, .
     ],
 )
 @pytest.mark.parametrize("era", ["auto", "legacy"])
-async def test_refused_version_is_followed_by_one_that_the_server_has(
+async def test_refused_protocol_version_is_followed_by_one_the_server_supports(
     era: Any, refuse: Any, spoken: list[str], offered: list[str]
 ) -> None:
     async with http.serving(refusing(refuse, *spoken)) as server, open_http(server.url, era=era) as client:
@@ -93,7 +93,7 @@ async def test_refused_version_is_followed_by_one_that_the_server_has(
 
 
 @pytest.mark.parametrize(("refuse", "offered"), [(in_words, 3), (empty, 3), (with_data, 1), (without_data, 3)])
-async def test_each_version_is_offered_once(refuse: Any, offered: int) -> None:
+async def test_each_protocol_version_is_tried_once(refuse: Any, offered: int) -> None:
     async with http.serving(refusing(refuse)) as server:
         with pytest.raises(MCPError):
             async with open_http(server.url, era="legacy"):
@@ -102,7 +102,7 @@ async def test_each_version_is_offered_once(refuse: Any, offered: int) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500])
-async def test_other_refusal_is_not_about_the_version(status: int) -> None:
+async def test_refusal_about_something_else_tries_no_other_version(status: int) -> None:
     async def refuse(got: http.Got, answer: http.Answer, spoken: tuple[str, ...]) -> None:
         await answer.whole(status, b"a version")
 
@@ -113,7 +113,7 @@ async def test_other_refusal_is_not_about_the_version(status: int) -> None:
     assert offers(server) == [LATEST]
 
 
-async def test_stated_revision_is_the_only_one_offered() -> None:
+async def test_stated_revision_is_the_only_protocol_version_tried() -> None:
     async with http.serving(refusing(with_data, OLDER)) as server:
         with pytest.raises(PeerError, match="Unsupported protocol version"):
             async with open_http(server.url, era="legacy", revision=NEWER):
@@ -122,7 +122,7 @@ async def test_stated_revision_is_the_only_one_offered() -> None:
 
 
 @pytest.mark.parametrize("data", [{"supported": [OLDEST, OLDER], "requested": LATEST}, None])
-async def test_refused_version_is_followed_by_another_over_lines(autojump_clock: object, data: Any) -> None:
+async def test_refused_protocol_version_over_lines_is_followed_by_another(autojump_clock: object, data: Any) -> None:
     offered: list[str] = []
 
     async def script(peer: RawPeer) -> None:
@@ -144,7 +144,7 @@ async def test_refused_version_is_followed_by_another_over_lines(autojump_clock:
     assert offered == ([LATEST, OLDER] if data else [LATEST, NEWER, OLDER])
 
 
-async def test_server_that_ends_after_its_refusal_is_reported_with_the_refusal() -> None:
+async def test_server_that_closes_after_refusing_the_version_raises_its_refusal() -> None:
     async def script(peer: RawPeer) -> None:
         opening = await peer.until("initialize")
         await peer.send({"id": opening["id"], "error": {"code": -32602, "message": "bad protocolVersion"}})

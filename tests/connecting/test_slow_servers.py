@@ -98,18 +98,18 @@ MODERN_ANSWERS = [both, both_after_a_log, refusing_initialize, greeting_senseles
 
 
 @pytest.mark.parametrize("answers", MODERN_ANSWERS)
-def test_a_good_answer_to_discover_wins_in_every_order_of_tasks(answers: Answers) -> None:
+def test_valid_discover_answer_wins_in_every_task_order(answers: Answers) -> None:
     found = {run_in_order_of(seed, in_memory, answers, clock=MockClock(autojump_threshold=0)) for seed in range(SEEDS)}
     assert found == {MODERN}
 
 
 @pytest.mark.parametrize("answers", [refusing_discover, discovering_senselessly])
-def test_the_answer_to_initialize_counts_where_discover_has_no_good_one(answers: Answers) -> None:
+def test_initialize_answer_is_used_if_discover_fails(answers: Answers) -> None:
     found = {run_in_order_of(seed, in_memory, answers, clock=MockClock(autojump_threshold=0)) for seed in range(SEEDS)}
     assert found == {LEGACY}
 
 
-def test_an_offer_of_a_modern_revision_wins_over_the_answer_to_initialize() -> None:
+def test_version_error_naming_a_modern_revision_wins_over_initialize() -> None:
     def offering(discover: Any, initialize: Any) -> list[dict[str, Any]]:
         data = {"supported": [MODERN], "requested": MODERN}
         error = {"code": -32022, "message": "ask once more", "data": data}
@@ -120,7 +120,7 @@ def test_an_offer_of_a_modern_revision_wins_over_the_answer_to_initialize() -> N
     assert found == {MODERN}
 
 
-def test_a_good_answer_to_discover_wins_over_the_end_of_the_server() -> None:
+def test_valid_discover_answer_wins_over_the_exit_of_the_server() -> None:
     opened = partial(in_memory, both, dies=True)
     found = {run_in_order_of(seed, opened, clock=MockClock(autojump_threshold=0)) for seed in range(SEEDS)}
     assert found == {MODERN}
@@ -128,13 +128,13 @@ def test_a_good_answer_to_discover_wins_over_the_end_of_the_server() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("answers", MODERN_ANSWERS)
-def test_a_good_answer_to_discover_wins_over_sockets(way: str, answers: Answers, tmp_path: Path) -> None:
+def test_valid_discover_answer_wins_over_sockets(way: str, answers: Answers, tmp_path: Path) -> None:
     each = range(SEEDS // len(MODERN_ANSWERS))
     found = {run_in_order_of(seed, over_socket, answers, way, tmp_path) for seed in each}
     assert found == {MODERN}
 
 
-def test_a_good_answer_to_discover_wins_over_stdio(tmp_path: Path) -> None:
+def test_valid_discover_answer_wins_over_stdio(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """

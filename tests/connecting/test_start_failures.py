@@ -65,7 +65,7 @@ class Jump:
         self._clock.jump(LONG)
 
 
-async def test_command_that_exits_at_the_start_raises_an_error_with_both_outputs() -> None:
+async def test_command_that_exits_at_start_raises_error_with_stdout_and_stderr() -> None:
     error = await failure(command(ENDS))
     assert isinstance(error, ConnectionLost)
     assert (error.exit_status, error.stdout, error.stderr) == (3, ("usage: server [OPTIONS]",), ("API_KEY is missing",))
@@ -78,13 +78,13 @@ async def test_command_that_exits_at_the_start_raises_an_error_with_both_outputs
     )
 
 
-async def test_command_that_closes_its_output_first_raises_an_error_with_what_it_wrote_afterwards() -> None:
+async def test_command_that_closes_its_output_first_raises_error_with_later_stderr() -> None:
     error = await failure(Command(["sh", "-c", "exec >&-; sleep 0.6; echo no key >&2; exit 1"]))
     assert isinstance(error, ConnectionLost)
     assert error.stderr == ("no key",)
 
 
-async def test_command_that_waits_for_the_user_raises_a_timeout_with_both_outputs(jump_clock: MockClock) -> None:
+async def test_command_that_waits_for_input_raises_timeout_with_its_output(jump_clock: MockClock) -> None:
     jump = Jump(jump_clock)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(jump.run)
@@ -102,7 +102,7 @@ async def test_command_that_waits_for_the_user_raises_a_timeout_with_both_output
     assert "s3cret" not in str(error)
 
 
-async def test_command_that_waits_past_a_limit_around_raises_a_timeout_with_its_output(jump_clock: MockClock) -> None:
+async def test_command_that_waits_beyond_an_outer_timeout_raises_it_with_its_output(jump_clock: MockClock) -> None:
     jump = Jump(jump_clock)
     expected = pytest.raises(trio.TooSlowError, match=r"(?s)the time is over: 9 s; .*  Ok to proceed.*its command: ")
     async with trio.open_nursery() as nursery:
@@ -126,7 +126,7 @@ OUTPUT = f"its last lines on stdout:\n  no licence: run 'server login'\nits comm
         ),
     ],
 )
-async def test_command_that_refuses_raises_its_error_with_its_output(
+async def test_command_that_refuses_initialize_raises_its_error_with_its_output(
     answer: str, kind: type[MCPError], words: str
 ) -> None:
     error = await failure(command(REFUSES.replace("ANSWER", answer)))
@@ -134,7 +134,7 @@ async def test_command_that_refuses_raises_its_error_with_its_output(
     assert "|".join([str(error), *getattr(error, "__notes__", ())]).startswith(words)
 
 
-async def test_error_has_the_last_lines_only_cut_and_without_control_characters() -> None:
+async def test_start_error_contains_only_the_last_lines_without_control_characters() -> None:
     code = "for n in range(1000): print(n, '\x1b]0;x\x07' + 'y' * 9999)"
     error = await failure(command(code + "\nprint('\u00e9', 'end' * 9999, end='')"))
     assert isinstance(error, ConnectionLost)
@@ -147,7 +147,7 @@ async def test_error_has_the_last_lines_only_cut_and_without_control_characters(
 
 
 @pytest.mark.parametrize(("code", "wanted"), [(WAITS, "Ok to proceed?"), (ENDS, "usage: server")])
-async def test_status_of_a_member_that_does_not_start_has_its_output_and_command(
+async def test_status_of_a_group_member_that_fails_to_start_has_its_output(
     code: str, wanted: str, jump_clock: MockClock
 ) -> None:
     jump = Jump(jump_clock)
@@ -187,7 +187,7 @@ SCRIPTS = {
         (["no-such-command"], "No such file or directory; its command: no-such-command"),
     ],
 )
-async def test_command_that_cannot_be_started_raises_an_error_with_a_hint(
+async def test_command_that_cannot_be_started_raises_error_with_a_hint(
     words: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
@@ -203,13 +203,13 @@ async def test_command_that_cannot_be_started_raises_an_error_with_a_hint(
     assert "s3cret" not in str(error)
 
 
-async def test_working_directory_with_a_tilde_raises_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_working_directory_with_a_tilde_raises_error_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     error = await failure(Command([sys.executable], cwd="~/project"))
     assert "could not be started in ~/project: No such file or directory; only a shell expands '~'" in str(error)
 
 
-async def test_opened_server_that_exits_later_raises_an_error_without_its_first_output() -> None:
+async def test_exit_after_opening_raises_error_without_the_startup_output() -> None:
     code = REFUSES.replace("ANSWER", "'result': RESULT}), flush=True) or sys.exit(1)\n#")
     result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "a", "version": "1"}}
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:

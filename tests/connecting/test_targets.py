@@ -47,17 +47,17 @@ async def greeted(target: Target) -> str:
             return (await client.call_tool("greet")).text
 
 
-async def test_a_command_is_started(tmp_path: Path) -> None:
+async def test_command_target_starts_a_process_with_its_environment(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'handshake(); note("env", env=os.environ["GIVEN"]); text(until("tools/call"), "hello")')
     assert await greeted(Command(raw.command, env={"GIVEN": "1"})) == "hello"
     assert raw.of("env")[0]["env"] == "1"
 
 
-async def test_a_server_in_memory_is_run() -> None:
+async def test_in_memory_target_runs_the_server() -> None:
     assert await greeted(InMemory(greeter())) == "hello"
 
 
-async def test_a_url_says_what_is_spoken_there(socket_folder: Path) -> None:
+async def test_address_target_selects_the_transport_by_url_scheme(socket_folder: Path) -> None:
     path = socket_folder / "a server.sock"
     async with trio.open_nursery() as nursery:
         web = await nursery.start(serve_websocket, greeter(), "127.0.0.1", 0)
@@ -70,7 +70,7 @@ async def test_a_url_says_what_is_spoken_there(socket_folder: Path) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_what_does_not_listen_is_connection_lost(socket_folder: Path) -> None:
+async def test_address_without_a_listener_raises_connection_lost(socket_folder: Path) -> None:
     with pytest.raises(ConnectionLost, match=r"nobody\.sock"):
         await greeted(Address(f"unix://{socket_folder}/nobody.sock"))
 
@@ -88,7 +88,7 @@ async def test_what_does_not_listen_is_connection_lost(socket_folder: Path) -> N
         ("unix:", "unix:///run/server.sock"),
     ],
 )
-def test_a_url_that_is_none_of_ours_says_so_at_once(url: str, told: str) -> None:
+def test_unsupported_address_url_raises_value_error(url: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Address(url)
 
@@ -100,13 +100,13 @@ def test_a_url_that_is_none_of_ours_says_so_at_once(url: str, told: str) -> None
         *("http://u:secret@[h", "wss://u:secret@/mcp", "https://u:secret@h/mcp", "HTTP://secret@h", "ws://:secret@h:0"),
     ],
 )
-def test_address_with_a_user_is_refused_without_the_password(url: str) -> None:
+def test_address_with_credentials_is_refused_without_revealing_the_password(url: str) -> None:
     with pytest.raises(BadTarget, match="must not contain a user or a password") as caught:
         Address(url)
     assert "secret" not in str(caught.value)
 
 
-async def test_an_address_is_called_with_its_authorization() -> None:
+async def test_address_with_auth_sends_its_token() -> None:
     async def greets(got: Got, answer: Answer) -> None:
         await answer.json(text(got, "hello"))
 
@@ -118,29 +118,29 @@ async def test_an_address_is_called_with_its_authorization() -> None:
 @pytest.mark.parametrize(
     "more", [{"headers": {"a": "b"}}, {"ssl_context": ssl.create_default_context()}, {"auth": Bearer("token")}]
 )
-def test_headers_tls_and_authorization_are_for_http_and_websockets(more: dict[str, Any]) -> None:
+def test_headers_tls_and_auth_for_a_tcp_address_raise_value_error(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="need HTTP or WebSocket"):
         Address("tcp://127.0.0.1:1", **more)
 
 
-def test_an_address_has_one_authorization() -> None:
+def test_address_with_two_authorizations_raises_bad_target() -> None:
     with pytest.raises(BadTarget, match="which auth= writes"):
         Address("https://example.com/mcp", headers={"Authorization": "Bearer x"}, auth=Bearer("y"))
 
 
-def test_what_may_be_secret_is_not_in_the_representation() -> None:
+def test_address_repr_contains_no_secrets() -> None:
     address = Address("https://example.com/mcp", headers={"x-key": "the secret"})
     assert "the secret" not in repr(address)
     assert "the secret" not in repr(attrs.evolve(address, headers={}, auth=Bearer("the.secret")))
 
 
 @pytest.mark.parametrize("words", ["python server.py", [], ()])
-def test_a_command_is_a_list_of_words(words: Any) -> None:
+def test_command_that_is_not_a_list_of_strings_raises_value_error(words: Any) -> None:
     with pytest.raises(ValueError, match="a command must be a list"):
         Command(words)
 
 
-def test_what_is_meant_is_found_out() -> None:
+def test_target_of_recognises_servers_urls_and_commands() -> None:
     server = Server("s")
     assert target_of(server) == InMemory(server)
     assert target_of("tcp://localhost:80") == Address("tcp://localhost:80")
@@ -166,5 +166,5 @@ def test_what_is_meant_is_found_out() -> None:
         ("HTTP+unix://%2Frun%2Fmcp.sock/mcp", True),
     ],
 )
-def test_tokens_go_over_tls_or_stay_on_this_machine(url: str, confidential: bool) -> None:
+def test_tokens_are_confidential_over_tls_or_on_localhost(url: str, confidential: bool) -> None:
     assert is_confidential(url) is confidential

@@ -32,13 +32,13 @@ from trio_mcp.hosting import MemberDescription, open_group
         ("http://10.0.0.51/mcp", False),
     ],
 )
-def test_token_is_sent_over_http_to_named_hosts_and_to_this_machine(url: str, may_be_sent: bool) -> None:
+def test_token_may_be_sent_over_http_only_to_trusted_hosts_and_localhost(url: str, may_be_sent: bool) -> None:
     assert is_confidential(url, frozenset(("mcp", "10.0.0.5"))) == may_be_sent
 
 
 @pytest.mark.parametrize("name", ["http://mcp", "mcp:80", "mcp/", "", "*", "a b", "user@mcp"])
 @pytest.mark.parametrize("make", [lambda hosts: Bearer("t", trusted_http_hosts=hosts), lambda hosts: client(hosts)])
-def test_host_that_is_no_name_is_an_error(make: Callable[[list[str]], object], name: str) -> None:
+def test_invalid_trusted_http_host_raises_value_error(make: Callable[[list[str]], object], name: str) -> None:
     with pytest.raises(ValueError, match="write a name or an address"):
         make([name])
 
@@ -47,12 +47,12 @@ def client(hosts: list[str]) -> ClientCredentials:
     return ClientCredentials("app", client_secret="s", trusted_http_hosts=hosts)
 
 
-def test_one_text_is_no_list_of_hosts() -> None:
+def test_string_as_list_of_trusted_http_hosts_raises_type_error() -> None:
     with pytest.raises(TypeError, match="must be a list of names"):
         Bearer("t", trusted_http_hosts="mcp")
 
 
-async def test_bearer_token_reaches_a_trusted_host_by_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bearer_token_for_a_trusted_http_host_bypasses_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     named("127.0.0.1")
     seen: list[str | None] = []
     server = Server("inside")
@@ -77,7 +77,7 @@ async def test_bearer_token_reaches_a_trusted_host_by_no_proxy(monkeypatch: pyte
     assert proxy.visitors == []
 
 
-async def test_member_of_a_group_gets_its_token_at_a_trusted_host() -> None:
+async def test_group_member_at_a_trusted_http_host_gets_its_token() -> None:
     named("127.0.0.1")
     seen: list[str | None] = []
     async with trio.open_nursery() as nursery:
@@ -96,14 +96,14 @@ async def _serve(server: Server, *, task_status: Any) -> None:
     await serve_http(server, port=0, allowed_origins=[], allowed_hosts=["mcp"], task_status=task_status)
 
 
-async def test_token_for_a_trusted_host_goes_to_no_public_address() -> None:
+async def test_token_for_a_trusted_http_host_is_not_sent_to_a_public_address() -> None:
     named("8.8.8.8")
     with pytest.raises(ConnectionLost, match=r"forbid the address 8\.8\.8\.8"):
         async with open_http("http://mcp:8000/mcp", auth=Bearer("secret", trusted_http_hosts=["mcp"])):
             pass
 
 
-async def test_client_gets_its_token_from_a_trusted_authorization_server() -> None:
+async def test_client_gets_its_token_from_a_trusted_http_authorization_server() -> None:
     named("127.0.0.1")
     granted: list[bytes] = []
 

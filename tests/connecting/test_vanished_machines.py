@@ -32,9 +32,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("transport", ["tcp", "websocket", "wss", "http"])
-async def test_the_system_looks_whether_the_machine_of_the_server_is_there(
-    transport: str, looked: set[tuple[int, int]]
-) -> None:
+async def test_tcp_keep_alive_is_enabled_on_client_connections(transport: str, looked: set[tuple[int, int]]) -> None:
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     trusting = ssl.create_default_context()

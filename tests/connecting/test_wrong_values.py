@@ -35,19 +35,21 @@ async def refused(error: type[Exception], words: str, connection: AbstractAsyncC
         ([("X-Name", "a")], TypeError, "headers must be a mapping"),
     ],
 )
-async def test_headers_that_cannot_be_sent(connect: Any, headers: Any, error: type[Exception], words: str) -> None:
+async def test_invalid_headers_are_refused_by_every_connect_function(
+    connect: Any, headers: Any, error: type[Exception], words: str
+) -> None:
     await refused(error, words, connect(URLS[connect], headers=headers))
 
 
 @BY_HEADERS
 @pytest.mark.parametrize("path", ["/\ud800", "/ä", "/a b"], ids=ascii)
-async def test_urls_with_a_path_that_no_request_can_have(connect: Any, path: str) -> None:
+async def test_url_path_with_invalid_characters_raises_bad_target(connect: Any, path: str) -> None:
     await refused(BadTarget, "printable", connect(URLS[connect].replace("/mcp", path)))
 
 
 @BY_HEADERS
 @pytest.mark.parametrize("url", [5, b"http://127.0.0.1:9/mcp", None])
-async def test_urls_that_are_no_text(connect: Any, url: Any) -> None:
+async def test_url_that_is_not_a_string_raises_type_error(connect: Any, url: Any) -> None:
     await refused(TypeError, "a URL must be a string, '(http|ws)://127.0.0.1", connect(url))
 
 
@@ -61,7 +63,7 @@ async def test_urls_that_are_no_text(connect: Any, url: Any) -> None:
     ],
     ids=["empty", "NUL", "surrogate", "long"],
 )
-async def test_paths_that_no_unix_socket_has(path: str, words: str) -> None:
+async def test_invalid_unix_socket_path_is_refused(path: str, words: str) -> None:
     with pytest.raises(BadTarget, match=words):
         open_unix(path)
     with pytest.raises(OSError if path[:1] == "x" else ValueError, match=words):
@@ -69,13 +71,13 @@ async def test_paths_that_no_unix_socket_has(path: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("address", [(5, 5), ("localhost", "80"), (None, 80)])
-async def test_addresses_of_other_types(address: Any) -> None:
+async def test_host_and_port_of_wrong_types_raise_type_error(address: Any) -> None:
     with pytest.raises(TypeError, match="the host must be a string and the port an integer"):
         open_tcp(*address)
 
 
 @pytest.mark.parametrize("path", ["mcp", "/\ud800", "/mcp?a=b", "/ä", 5], ids=ascii)
-async def test_paths_at_which_no_endpoint_can_be(path: Any) -> None:
+async def test_invalid_endpoint_path_raises_value_error(path: Any) -> None:
     with pytest.raises(ValueError, match="path must be like /mcp"):
         await serve_http(Server("s"), port=0, path=path)
     with pytest.raises(ValueError, match="path must be like /mcp"):

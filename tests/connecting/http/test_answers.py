@@ -23,26 +23,26 @@ from trio_mcp.connecting.http.responses import body_text, is_passing, seconds_un
         (b"a &#38; &#x26; &#%s; b" % (b"9" * 5000), "a & & \N{REPLACEMENT CHARACTER} b"),
     ],
 )
-def test_words_are_what_a_person_would_read(body: bytes, words: str) -> None:
+def test_error_body_is_reduced_to_readable_text(body: bytes, words: str) -> None:
     assert body_text(body) == words
 
 
 @pytest.mark.parametrize("piece", [b"<script", b"<", b"<a", b"<script>", b"&amp;", b"<!--", b"a", b"a ", b"-", b"&#9"])
 @pytest.mark.parametrize("first", [b"", b"<", b"<p>", b"<a ", b"&#9"])
-def test_no_page_takes_long_to_read(piece: bytes, first: bytes) -> None:
+def test_error_body_is_reduced_to_text_in_bounded_time(piece: bytes, first: bytes) -> None:
     began = time.process_time()
     body_text(first + piece * 100_000)
     assert time.process_time() - began < 1
 
 
-def test_an_error_says_the_status_in_words_and_what_the_server_said() -> None:
+def test_http_error_contains_status_phrase_and_server_message() -> None:
     assert str(HTTPError._refused(429, "slow down")) == (
         "the server answered with HTTP status 429 (Too Many Requests): slow down"
     )
     assert str(HTTPError._refused(599, "")) == "the server answered with HTTP status 599"
 
 
-def test_some_refusals_say_nothing_of_later_requests() -> None:
+def test_only_some_http_statuses_are_considered_temporary() -> None:
     assert [status for status in (400, 401, 403, 404, 405, 408, 429, 500, 501, 503) if is_passing(status)] == [
         408,
         429,
@@ -72,7 +72,5 @@ NOW = "Sun, 06 Nov 1994 08:49:37 GMT"
         ],
     ],
 )
-def test_a_server_says_when_to_try_again_in_seconds_or_by_a_date(
-    headers: dict[str, str], seconds: float | None
-) -> None:
+def test_retry_after_header_is_read_as_seconds_or_date(headers: dict[str, str], seconds: float | None) -> None:
     assert seconds_until_retry(headers) == seconds

@@ -30,7 +30,7 @@ async def gives_up(handed: Handed, request: RefusedRequest) -> None:
     raise AuthorizationError("no token is to be had", code="access_denied")
 
 
-async def test_each_request_carries_the_token() -> None:
+async def test_every_http_request_carries_the_bearer_token() -> None:
     async with serving(guarded(legacy(as_json))) as server, open_http(server.url, auth=Bearer("good")) as client:
         await client.call_tool("any")
         await server.until("GET")
@@ -38,7 +38,7 @@ async def test_each_request_carries_the_token() -> None:
     assert all(got.headers["authorization"] == "Bearer good" for got in server.got)
 
 
-async def test_a_refused_request_is_sent_again_as_it_was() -> None:
+async def test_request_refused_with_401_is_repeated_unchanged_with_a_new_token() -> None:
     auth = Handed(gets_the_good_one)
     handler = guarded(modern(as_json), www_authenticate=CHALLENGE)
     async with serving(handler) as server, open_http(server.url, auth=auth) as client:
@@ -49,7 +49,7 @@ async def test_a_refused_request_is_sent_again_as_it_was() -> None:
     assert auth.closed == 1
 
 
-async def test_a_call_may_be_refused_for_want_of_a_scope() -> None:
+async def test_call_refused_for_insufficient_scope_is_repeated_with_a_new_token() -> None:
     challenge = 'Bearer error="insufficient_scope", scope="write"'
     auth = Handed(gets_the_good_one, "small")
     handler = modern(guarded(as_json, status=403, www_authenticate=challenge))
@@ -60,7 +60,7 @@ async def test_a_call_may_be_refused_for_want_of_a_scope() -> None:
     assert [told_by(each) for each in auth.refusals] == [(403, challenge, sent, 1)]
 
 
-async def test_the_attempts_of_a_request_are_counted() -> None:
+async def test_authorization_attempts_of_a_request_are_counted() -> None:
     async def third_time(handed: Handed, request: RefusedRequest) -> None:
         handed.token = "good" if request.attempt == 3 else "bad"
 
@@ -71,7 +71,7 @@ async def test_the_attempts_of_a_request_are_counted() -> None:
     assert [refused.attempt for refused in auth.refusals] == [1, 2, 3]
 
 
-async def test_every_answer_is_noticed() -> None:
+async def test_auth_object_sees_the_headers_of_every_answer() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(text(got), dpop_nonce="n-1")
 
@@ -81,7 +81,7 @@ async def test_every_answer_is_noticed() -> None:
     assert [headers.get("dpop-nonce") for headers in auth.answers] == [None, "n-1"]
 
 
-async def test_a_call_without_a_token_fails_alone() -> None:
+async def test_call_without_an_obtainable_token_fails_alone() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.message["params"]["name"] == "secret":
             await answer.whole(401)
@@ -96,7 +96,7 @@ async def test_a_call_without_a_token_fails_alone() -> None:
 
 
 @pytest.mark.parametrize("era", ["auto", "modern", "legacy"])
-async def test_a_client_without_a_token_is_not_opened(era: Any) -> None:
+async def test_client_without_an_obtainable_token_is_not_opened(era: Any) -> None:
     async with serving(guarded(modern(as_json))) as server:
         with pytest.raises(AuthorizationError):
             async with open_http(server.url, auth=Handed(gives_up), era=era):
@@ -104,14 +104,14 @@ async def test_a_client_without_a_token_is_not_opened(era: Any) -> None:
     assert len(server.got) == 1
 
 
-async def test_a_forbidden_request_without_a_challenge_is_an_http_error() -> None:
+async def test_status_403_without_challenge_raises_http_error() -> None:
     handler = modern(guarded(as_json, status=403))
     async with serving(handler) as server, open_http(server.url, auth=Handed(gives_up)) as client:
         with pytest.raises(HTTPError, match="who are you"):
             await client.call_tool("any")
 
 
-async def test_without_auth_a_refusal_is_an_http_error() -> None:
+async def test_status_401_without_auth_option_raises_http_error() -> None:
     handler = modern(guarded(as_json, www_authenticate=CHALLENGE))
     async with serving(handler) as server, open_http(server.url) as client:
         with pytest.raises(HTTPError) as caught:
@@ -120,7 +120,7 @@ async def test_without_auth_a_refusal_is_an_http_error() -> None:
 
 
 @pytest.mark.parametrize("name", ["Authorization", "authorization", "DPoP"])
-async def test_a_header_of_the_user_cannot_stand_beside_auth(name: str) -> None:
+async def test_authorization_header_beside_auth_option_raises_value_error(name: str) -> None:
     with pytest.raises(ValueError, match="which auth= writes"):
         async with open_http("http://127.0.0.1:1/mcp", headers={name: "x"}, auth=Bearer("good")):
             pytest.fail("opened with two authorizations")
@@ -134,7 +134,7 @@ async def test_a_header_of_the_user_cannot_stand_beside_auth(name: str) -> None:
         ("http://localhost:{port}", "http://localhost:{port}"),
     ],
 )
-async def test_credentials_are_for_the_canonical_uri_of_the_server(url: str, resource: str) -> None:
+async def test_auth_object_gets_the_canonical_server_url(url: str, resource: str) -> None:
     auth = Handed(gives_up)
     async with serving(modern(as_json)) as server:
         port = server.url.split(":")[2].split("/")[0]
@@ -143,13 +143,13 @@ async def test_credentials_are_for_the_canonical_uri_of_the_server(url: str, res
     assert auth.urls == [resource.format(port=port)]
 
 
-async def test_a_legacy_session_works_with_tokens_from_its_middle_on() -> None:
+async def test_legacy_session_continues_with_a_token_obtained_later() -> None:
     auth = Handed(gets_the_good_one)
     async with serving(legacy(guarded(as_json))) as server, open_http(server.url, auth=auth) as client:
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_a_refused_stream_is_done_without() -> None:
+async def test_refused_event_stream_does_not_fail_the_session() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.method == "GET":
             await answer.whole(401)
@@ -161,7 +161,7 @@ async def test_a_refused_stream_is_done_without() -> None:
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_nobody_is_asked_for_a_token_to_end_a_session() -> None:
+async def test_refused_delete_of_a_session_requests_no_token() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.method == "DELETE":
             await answer.whole(401)
@@ -178,7 +178,7 @@ async def test_nobody_is_asked_for_a_token_to_end_a_session() -> None:
 # The user is asked
 
 
-async def test_limits_of_calls_stand_still_while_the_user_is_asked(jump_clock: MockClock) -> None:
+async def test_call_timeout_is_paused_while_the_user_signs_in(jump_clock: MockClock) -> None:
     async def asks(handed: Handed, request: RefusedRequest) -> None:
         with handed.user_is_asked():
             jump_clock.jump(2 * LONG)
@@ -192,7 +192,7 @@ async def test_limits_of_calls_stand_still_while_the_user_is_asked(jump_clock: M
             assert (await client.call_tool("any")).text == "done"
 
 
-async def test_the_limit_of_connecting_stands_still_while_the_user_is_asked(jump_clock: MockClock) -> None:
+async def test_connect_timeout_is_paused_while_the_user_signs_in(jump_clock: MockClock) -> None:
     async def asks(handed: Handed, request: RefusedRequest) -> None:
         with handed.user_is_asked():
             jump_clock.jump(2 * LONG)
@@ -203,7 +203,7 @@ async def test_the_limit_of_connecting_stands_still_while_the_user_is_asked(jump
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_limits_around_connecting_stand_still_while_the_user_is_asked(jump_clock: MockClock) -> None:
+async def test_fail_after_work_around_connecting_is_paused_while_the_user_signs_in(jump_clock: MockClock) -> None:
     async def asks(handed: Handed, request: RefusedRequest) -> None:
         with handed.user_is_asked():
             jump_clock.jump(2 * LONG)
@@ -215,7 +215,7 @@ async def test_limits_around_connecting_stand_still_while_the_user_is_asked(jump
                 assert (await client.call_tool("any")).text == "done"
 
 
-async def test_connecting_has_no_more_time_than_without_the_user(jump_clock: MockClock) -> None:
+async def test_connect_timeout_counts_the_time_before_and_after_the_sign_in(jump_clock: MockClock) -> None:
     async def asks(handed: Handed, request: RefusedRequest) -> None:
         jump_clock.jump(LONG / 2)
         with handed.user_is_asked():
@@ -230,7 +230,7 @@ async def test_connecting_has_no_more_time_than_without_the_user(jump_clock: Moc
 
 
 @pytest.mark.parametrize("era", [modern, legacy])
-async def test_leaving_the_call_leaves_the_wait_for_a_token(era: Any) -> None:
+async def test_cancelled_call_cancels_the_wait_for_a_token(era: Any) -> None:
     waiting, left = trio.Event(), trio.Event()
 
     async def asks(handed: Handed, request: RefusedRequest) -> None:

@@ -97,7 +97,7 @@ async def opened(bench: Bench, **options: Any) -> AsyncGenerator[Client]:
         yield client
 
 
-async def test_progress_and_logs_arrive_with_the_call(bench: Bench, era: Any) -> None:
+async def test_progress_and_logs_arrive_during_an_http_call(bench: Bench, era: Any) -> None:
     logs, steps = list[Any](), list[float]()
     async with opened(bench, era=era, on_log=lambda told: logs.append(told.data)) as client:
         await client.set_log_level("info")
@@ -105,7 +105,7 @@ async def test_progress_and_logs_arrive_with_the_call(bench: Bench, era: Any) ->
         assert (result.text, steps, logs) == ("hello Ada", [1], ["greeting Ada"])
 
 
-async def test_leaving_a_call_reaches_the_finally_of_its_handler(bench: Bench, era: Any) -> None:
+async def test_cancelled_http_call_runs_the_finally_of_its_handler(bench: Bench, era: Any) -> None:
     async with opened(bench, era=era) as client:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -119,7 +119,7 @@ async def test_leaving_a_call_reaches_the_finally_of_its_handler(bench: Bench, e
         assert (await client.call_tool("greet", {"name": "Ada"})).text == "hello Ada"
 
 
-async def test_the_end_of_the_client_reaches_the_finally_of_its_handlers(bench: Bench, era: Any) -> None:
+async def test_closing_http_client_runs_the_finally_of_its_handlers(bench: Bench, era: Any) -> None:
     async with served(bench.server) as url:
         async with open_http(url, era=era) as client, trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "sleep")
@@ -128,12 +128,12 @@ async def test_the_end_of_the_client_reaches_the_finally_of_its_handlers(bench: 
         await bench.cancelled.wait()
 
 
-async def test_questions_are_answered(bench: Bench, era: Any) -> None:
+async def test_elicitation_over_http_is_answered(bench: Bench, era: Any) -> None:
     async with opened(bench, era=era, elicitation=lambda _: {"name": "Ada"}) as client:
         assert (await client.call_tool("ask")).text == "{'name': 'Ada'}"
 
 
-async def test_an_answer_that_is_too_long_for_the_server_ends_its_call(era: Any) -> None:
+async def test_elicitation_answer_too_long_for_the_server_fails_the_call(era: Any) -> None:
     """A legacy server is told so; a modern one is asked with the answer itself, and refuses that."""
     bench = Bench(limits=Limits(max_message_bytes=20_000))
     async with opened(bench, era=era, elicitation=lambda _: {"name": "x" * 100_000}) as client:
@@ -147,14 +147,14 @@ async def test_an_answer_that_is_too_long_for_the_server_ends_its_call(era: Any)
         assert (await client.call_tool("greet", {"name": "Ada"})).text == "hello Ada"
 
 
-async def test_changes_of_lists_are_told(bench: Bench, era: Any) -> None:
+async def test_list_changed_notification_arrives_over_http(bench: Bench, era: Any) -> None:
     told = trio.Event()
     async with opened(bench, era=era, on_list_changed=lambda _: told.set()) as client:
         await client.call_tool("change")
         await told.wait()
 
 
-async def test_changes_of_resources_are_told(bench: Bench, era: Any) -> None:
+async def test_resource_updated_notification_arrives_over_http(bench: Bench, era: Any) -> None:
     told = trio.Event()
     async with opened(bench, era=era, on_resource_updated=lambda _: told.set()) as client:
         await client.subscribe("note:1")
@@ -163,7 +163,7 @@ async def test_changes_of_resources_are_told(bench: Bench, era: Any) -> None:
         await client.unsubscribe("note:1")
 
 
-async def test_a_large_answer_arrives_whole(bench: Bench, era: Any) -> None:
+async def test_large_answer_arrives_complete_over_http(bench: Bench, era: Any) -> None:
     @bench.server.tool
     async def repeat(text: str) -> str:
         return text
@@ -173,7 +173,7 @@ async def test_a_large_answer_arrives_whole(bench: Bench, era: Any) -> None:
         assert (await client.call_tool("repeat", {"text": text})).text == text
 
 
-async def test_many_calls_at_once_get_their_own_answers(bench: Bench, era: Any) -> None:
+async def test_concurrent_http_calls_get_their_own_answers(bench: Bench, era: Any) -> None:
     answers = dict[int, str]()
 
     async def call(number: int) -> None:
@@ -185,14 +185,14 @@ async def test_many_calls_at_once_get_their_own_answers(bench: Bench, era: Any) 
     assert answers == {number: f"hello {number}" for number in range(200)}
 
 
-async def test_an_unknown_tool_is_an_error_of_the_peer(bench: Bench, era: Any) -> None:
+async def test_unknown_tool_over_http_raises_peer_error(bench: Bench, era: Any) -> None:
     async with opened(bench, era=era) as client:
         with pytest.raises(PeerError) as caught:
             await client.call_tool("nothing")
         assert caught.value.code == -32602
 
 
-async def test_a_server_is_spoken_to_over_tls(bench: Bench, era: Any) -> None:
+async def test_https_client_trusts_only_a_known_certificate(bench: Bench, era: Any) -> None:
     authority = trustme.CA()
     ours, theirs = ssl.create_default_context(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.configure_trust(ours)
@@ -206,7 +206,7 @@ async def test_a_server_is_spoken_to_over_tls(bench: Bench, era: Any) -> None:
                 pass
 
 
-async def test_a_server_that_was_started_again_goes_on_with_the_same_client(bench: Bench, era: Any) -> None:
+async def test_client_continues_after_its_http_server_restarts(bench: Bench, era: Any) -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     await listeners[0].aclose()
@@ -238,13 +238,13 @@ async def test_a_server_that_was_started_again_goes_on_with_the_same_client(benc
         running.cancel()
 
 
-async def test_a_group_has_servers_over_http(bench: Bench) -> None:
+async def test_group_includes_http_servers(bench: Bench) -> None:
     async with served(bench.server) as url, open_group({"far": MemberDescription(url)}) as group:
         await group.settled()
         assert (await group.call_tool("far__greet", {"name": "Ada"})).text == "hello Ada"
 
 
-async def test_a_proxy_stands_before_a_server_over_http(bench: Bench, era: Any) -> None:
+async def test_proxy_forwards_elicitation_and_cancel_to_an_http_server(bench: Bench, era: Any) -> None:
     async with (
         served(bench.server) as url,
         open_memory(proxy(Address(url).open), era=era, elicitation=lambda _: {"name": "Ada"}) as client,
@@ -258,7 +258,7 @@ async def test_a_proxy_stands_before_a_server_over_http(bench: Bench, era: Any) 
         await bench.cancelled.wait()
 
 
-async def test_a_proxy_serves_over_http(bench: Bench, era: Any) -> None:
+async def test_proxy_served_over_http_forwards_elicitation(bench: Bench, era: Any) -> None:
     async with (
         served(bench.server) as url,
         served(proxy(Address(url).open)) as front,

@@ -26,7 +26,7 @@ async def never(*_: object) -> None:
 
 @pytest.mark.parametrize("way", [{"auth": Bearer("s3cret")}, {"headers": TOKEN}, {}])
 @pytest.mark.parametrize("is_given", [True, False])
-async def test_a_server_on_this_machine_is_called_by_no_proxy(
+async def test_server_on_localhost_is_called_without_the_http_proxy(
     way: dict[str, Any], is_given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in PROXIES:
@@ -58,7 +58,7 @@ REMOTE = "http://mcp.example.com:8000/mcp?a"
     ],
 )
 @pytest.mark.parametrize("scheme", ["http", "ws"])
-async def test_a_token_is_not_sent_to_another_machine_in_plain_text(way: dict[str, Any], scheme: str) -> None:
+async def test_token_for_a_remote_plain_http_url_is_refused(way: dict[str, Any], scheme: str) -> None:
     url = REMOTE.replace("http", scheme, 1)
     opened: AbstractAsyncContextManager[Any] = (open_http if scheme == "http" else open_websocket)(url, **way)
     words = f"refusing to send a token to {scheme}://mcp.example.com:8000 in plain text: the server needs {scheme}s"
@@ -71,15 +71,15 @@ async def test_a_token_is_not_sent_to_another_machine_in_plain_text(way: dict[st
 
 
 @pytest.mark.parametrize("url", ["https://mcp.example.com/mcp", "wss://mcp.example.com/", "http://127.0.0.1:1/mcp"])
-def test_a_token_goes_by_tls_or_to_this_machine(url: str) -> None:
+def test_token_is_allowed_over_tls_and_to_localhost(url: str) -> None:
     assert Address(url, headers=TOKEN).headers == TOKEN
 
 
-async def test_other_headers_go_anywhere() -> None:
+async def test_headers_without_a_token_are_allowed_over_plain_http() -> None:
     assert Address("http://mcp.example.com/mcp", headers={"X-Tenant": "a"}).headers
 
 
-async def test_a_guarded_server_on_this_machine_is_called_in_plain_text() -> None:
+async def test_protected_server_on_localhost_is_called_over_plain_http() -> None:
     async with (
         serving(guarded(modern(as_json))) as server,
         open_http(server.url, headers={"Authorization": "Bearer good"}) as client,

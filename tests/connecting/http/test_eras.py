@@ -63,7 +63,7 @@ def refusing(refusal: Refusal) -> Refusal:
         failed(-32022, supported=["2025-11-25"]),
     ],
 )  # fmt: skip
-async def test_a_server_that_makes_nothing_of_the_probe_is_a_legacy_one(refusal: Refusal) -> None:
+async def test_server_that_rejects_discover_over_http_is_initialized(refusal: Refusal) -> None:
     async with serving(refusing(refusal)) as server:
         async with open_http(server.url) as client:
             assert client.revision.handshake
@@ -72,7 +72,7 @@ async def test_a_server_that_makes_nothing_of_the_probe_is_a_legacy_one(refusal:
 
 
 @pytest.mark.parametrize("status", [401, 403, 408, 429, 500, 502, 503, 504, 307])
-async def test_a_refusal_that_says_nothing_of_the_era_is_an_error_of_connecting(status: int) -> None:
+async def test_temporary_refusal_of_discover_raises_http_error(status: int) -> None:
     async with serving(refusing(refused(status, b"come back later"))) as server:
         with pytest.raises(HTTPError, match="come back later") as caught:
             async with open_http(server.url):
@@ -81,7 +81,7 @@ async def test_a_refusal_that_says_nothing_of_the_era_is_an_error_of_connecting(
     assert server.names == ["server/discover"]
 
 
-async def test_an_error_reply_with_such_a_status_says_nothing_either() -> None:
+async def test_error_reply_with_a_temporary_status_raises_peer_error() -> None:
     async with serving(refusing(failed(-32603, 500))) as server:
         with pytest.raises(PeerError) as caught:
             async with open_http(server.url):
@@ -90,7 +90,7 @@ async def test_an_error_reply_with_such_a_status_says_nothing_either() -> None:
     assert server.names == ["server/discover"]
 
 
-async def test_a_server_that_hangs_up_is_no_legacy_one() -> None:
+async def test_connection_closed_during_discover_raises_connection_lost() -> None:
     async def hang_up(got: Got, answer: Answer) -> None:
         await answer.cut()
 
@@ -101,7 +101,7 @@ async def test_a_server_that_hangs_up_is_no_legacy_one() -> None:
     assert server.names == ["server/discover"]
 
 
-async def test_a_server_of_other_modern_revisions_is_asked_in_one_of_those_once(
+async def test_version_error_naming_our_revision_is_retried_only_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refusals = 0
@@ -119,7 +119,7 @@ async def test_a_server_of_other_modern_revisions_is_asked_in_one_of_those_once(
     assert server.names.count("server/discover") == 2
 
 
-async def test_one_refusal_of_the_version_is_answered_by_another_try() -> None:
+async def test_version_error_naming_our_revision_is_retried() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if len(server.got) == 1:
             await answer.json(error(got, -32022, "no", supported=["2026-07-28"], requested="2026-07-28"), 400)
@@ -131,7 +131,7 @@ async def test_one_refusal_of_the_version_is_answered_by_another_try() -> None:
     assert server.names == ["server/discover", "server/discover"]
 
 
-async def test_a_modern_server_without_a_revision_of_ours_is_no_legacy_one() -> None:
+async def test_modern_server_without_a_common_revision_raises_protocol_violation() -> None:
     async with serving(failed(-32022, supported=["2099-01-01"])) as server:
         with pytest.raises(ProtocolViolation, match="2099-01-01"):
             async with open_http(server.url):
@@ -140,7 +140,7 @@ async def test_a_modern_server_without_a_revision_of_ours_is_no_legacy_one() -> 
 
 
 @pytest.mark.parametrize(("era", "names"), [("modern", ["server/discover"]), ("legacy", ["initialize", "GET"])])
-async def test_an_era_that_is_stated_is_the_only_one_tried(era: Any, names: list[str]) -> None:
+async def test_stated_protocol_generation_is_the_only_one_tried(era: Any, names: list[str]) -> None:
     async with serving(refused(404)) as server:
         with pytest.raises(HTTPError) as caught:
             async with open_http(server.url, era=era):
@@ -149,7 +149,7 @@ async def test_an_era_that_is_stated_is_the_only_one_tried(era: Any, names: list
     assert server.names == names
 
 
-async def test_a_revision_that_is_asked_for_is_offered() -> None:
+async def test_revision_option_sets_the_protocol_version_header() -> None:
     async with serving(legacy(call)) as server:
         async with open_http(server.url, era="legacy", revision="2025-03-26") as client:
             assert client.revision.name == "2025-03-26"
@@ -160,7 +160,7 @@ async def test_a_revision_that_is_asked_for_is_offered() -> None:
 # What is remembered
 
 
-async def test_a_legacy_server_is_not_probed_again() -> None:
+async def test_known_legacy_http_server_is_not_probed_again() -> None:
     async with serving(legacy(call)) as server:
         for _ in range(3):
             async with open_http(server.url):
@@ -169,7 +169,7 @@ async def test_a_legacy_server_is_not_probed_again() -> None:
         assert server.names.count("initialize") == 3
 
 
-async def test_a_server_that_became_modern_since_is_found_out() -> None:
+async def test_known_legacy_http_server_that_became_modern_is_detected() -> None:
     is_modern = False
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -190,7 +190,7 @@ async def test_a_server_that_became_modern_since_is_found_out() -> None:
         assert server.names[-3:] == ["initialize", "server/discover", "server/discover"]
 
 
-async def test_a_legacy_server_that_is_down_is_still_a_legacy_one() -> None:
+async def test_known_legacy_http_server_stays_legacy_after_a_503() -> None:
     is_down = False
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -209,7 +209,7 @@ async def test_a_legacy_server_that_is_down_is_still_a_legacy_one() -> None:
         assert server.names.count("server/discover") == 1
 
 
-async def test_what_the_server_chose_and_we_do_not_speak_ends_the_opening() -> None:
+async def test_unsupported_revision_chosen_over_http_raises_protocol_violation() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         chosen = initialized(got)
         chosen["result"]["protocolVersion"] = "2024-10-07"

@@ -78,7 +78,7 @@ async def until_told(told: list[str], count: int) -> None:
             await trio.sleep(0.001)
 
 
-async def test_a_404_for_the_stream_opens_a_new_session_at_once_and_everything_may_have_changed(
+async def test_status_404_for_the_event_stream_opens_a_new_session(
     told: list[str],
 ) -> None:
     handler = Heard("cut", 404, "open")
@@ -90,7 +90,7 @@ async def test_a_404_for_the_stream_opens_a_new_session_at_once_and_everything_m
     assert handler.sessions == 2
 
 
-async def test_a_404_for_the_first_stream_of_a_session_that_is_forgotten_opens_a_new_one(told: list[str]) -> None:
+async def test_status_404_for_the_first_event_stream_of_a_forgotten_session_opens_a_new_one(told: list[str]) -> None:
     handler = Heard(404, "open")
     async with serving(handler) as server, open_http(server.url, era="legacy", on_list_changed=told.append):
         await server.until("initialize", 2)
@@ -98,7 +98,7 @@ async def test_a_404_for_the_first_stream_of_a_session_that_is_forgotten_opens_a
     assert server.named("ping")
 
 
-async def test_a_404_of_a_server_without_streams_ends_no_session() -> None:
+async def test_status_404_from_a_server_without_event_streams_keeps_the_session() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name == "GET":
             await answer.whole(404)
@@ -116,7 +116,7 @@ async def test_a_404_of_a_server_without_streams_ends_no_session() -> None:
         assert [server.names.count(name) for name in ("initialize", "GET", "ping")] == [1, 1, 1]
 
 
-async def test_a_400_for_the_cursor_begins_the_stream_anew_and_everything_may_have_changed(told: list[str]) -> None:
+async def test_status_400_for_last_event_id_restarts_the_stream_and_reports_changes(told: list[str]) -> None:
     handler = Heard("cut", 400, "open", tools={"listChanged": True}, prompts={"listChanged": True}, resources={})
     async with serving(handler) as server, open_http(server.url, era="legacy", on_list_changed=told.append):
         await server.until("GET", 3)
@@ -128,7 +128,9 @@ async def test_a_400_for_the_cursor_begins_the_stream_anew_and_everything_may_ha
 
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
-async def test_a_refusal_that_passes_is_tried_again_with_the_same_cursor(status: int, told: list[str]) -> None:
+async def test_temporary_refusal_of_the_event_stream_is_retried_with_the_same_event_id(
+    status: int, told: list[str]
+) -> None:
     handler = Heard("cut", status, status, "open")
     async with serving(handler) as server, open_http(server.url, era="legacy", on_list_changed=told.append):
         await server.until("GET", 4)
@@ -137,13 +139,13 @@ async def test_a_refusal_that_passes_is_tried_again_with_the_same_cursor(status:
     assert not told
 
 
-async def test_a_first_stream_that_is_refused_with_409_is_tried_again() -> None:
+async def test_status_409_for_the_first_event_stream_is_retried() -> None:
     handler = Heard(409, 409, "open")
     async with serving(handler) as server, open_http(server.url, era="legacy"):
         await server.until("GET", 3)
 
 
-async def test_a_client_that_only_hears_asks_again_for_the_session_that_it_does_not_get(told: list[str]) -> None:
+async def test_client_without_calls_retries_to_open_a_lost_session(told: list[str]) -> None:
     handler = Heard("cut", 404, "open")
     handler.refused_openings = 0
 
@@ -158,7 +160,7 @@ async def test_a_client_that_only_hears_asks_again_for_the_session_that_it_does_
     assert handler.sessions == 2
 
 
-async def test_a_call_whose_rest_is_refused_with_404_costs_no_further_call() -> None:
+async def test_call_whose_resumption_gets_404_fails_and_the_next_call_works() -> None:
     handler = Heard(405)
 
     async def then(got: Got, answer: Answer) -> None:

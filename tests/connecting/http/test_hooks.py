@@ -48,7 +48,7 @@ async def served(**options: Any) -> AsyncIterator[int]:
 
 
 @ERAS
-async def test_a_hook_sees_each_request_and_adds_a_header(era: Any) -> None:
+async def test_on_request_hook_sees_each_request_and_can_add_a_header(era: Any) -> None:
     requests, responses = list[HTTPRequest](), list[HTTPResponse]()
 
     async def add(request: HTTPRequest) -> None:
@@ -74,7 +74,7 @@ async def test_a_hook_sees_each_request_and_adds_a_header(era: Any) -> None:
 
 
 @ERAS
-async def test_a_header_of_the_user_is_replaced_whatever_its_case(era: Any) -> None:
+async def test_on_request_hook_replaces_a_user_header_regardless_of_case(era: Any) -> None:
     def change(request: HTTPRequest) -> None:
         request.headers["x-trace"] = "hook"
 
@@ -86,7 +86,7 @@ async def test_a_header_of_the_user_is_replaced_whatever_its_case(era: Any) -> N
 
 
 @pytest.mark.parametrize("name", ["Accept", "mcp-protocol-version", "Host", "Content-Length", "bad name", "User-Agent"])
-async def test_a_header_of_the_protocol_cannot_be_set_or_removed(name: str) -> None:
+async def test_on_request_hook_cannot_set_or_remove_protocol_headers(name: str) -> None:
     def change(request: HTTPRequest) -> None:
         request.headers[name] = "x"
 
@@ -101,7 +101,7 @@ async def test_a_header_of_the_protocol_cannot_be_set_or_removed(name: str) -> N
 
 @ERAS
 @pytest.mark.parametrize("hook", ["on_request", "on_response"])
-async def test_a_hook_that_raises_fails_its_call_alone(era: Any, hook: str) -> None:
+async def test_hook_that_raises_fails_only_its_call(era: Any, hook: str) -> None:
     fails = False
 
     async def fail(_: object) -> None:
@@ -116,7 +116,7 @@ async def test_a_hook_that_raises_fails_its_call_alone(era: Any, hook: str) -> N
         assert (await client.call_tool("trace")).text == "none"
 
 
-async def test_a_request_that_is_repeated_with_a_token_is_seen_twice() -> None:
+async def test_on_response_hook_sees_both_answers_of_a_request_repeated_with_a_token() -> None:
     async def verify(token: str) -> Principal | None:
         return Principal(subject="me", scopes=frozenset({"a"})) if token == "good" else None
 
@@ -134,7 +134,7 @@ async def test_a_request_that_is_repeated_with_a_token_is_seen_twice() -> None:
     assert set(statuses) <= {200, 202, 204, 401, 405}
 
 
-async def test_dial_opens_the_connections() -> None:
+async def test_dial_opens_the_connections_of_an_http_client() -> None:
     dialed = list[tuple[str, int]]()
     async with served(allowed_hosts="*") as port:
 
@@ -149,7 +149,7 @@ async def test_dial_opens_the_connections() -> None:
     assert set(dialed) == {("mcp.example", 81)}
 
 
-async def test_dial_opens_the_connection_of_a_websocket() -> None:
+async def test_dial_opens_the_connection_of_a_websocket_client() -> None:
     dialed = list[tuple[str, int]]()
     async with trio.open_nursery() as nursery:
         serve = partial(serve_websocket, Server("shop"), port=0, allowed_hosts="*")
@@ -168,7 +168,7 @@ async def test_dial_opens_the_connection_of_a_websocket() -> None:
 
 
 @pytest.mark.parametrize("answer", [OSError("no tunnel"), ValueError("no tunnel"), None])
-async def test_a_dial_that_fails_is_a_failed_connection_of_a_websocket(answer: Any) -> None:
+async def test_failing_dial_raises_connection_lost_for_a_websocket(answer: Any) -> None:
     async def dial(host: str, port: int) -> Any:
         if answer is not None:
             raise answer
@@ -178,7 +178,7 @@ async def test_a_dial_that_fails_is_a_failed_connection_of_a_websocket(answer: A
             pass
 
 
-async def test_a_dial_that_fails_is_a_failed_connection() -> None:
+async def test_failing_dial_raises_connection_error_for_http() -> None:
     async def dial(host: str, port: int) -> trio.SocketStream:
         raise OSError("no tunnel")
 
@@ -191,7 +191,7 @@ async def test_a_dial_that_fails_is_a_failed_connection() -> None:
     ("url", "options"),
     [("http://mcp.example/mcp", {"http_proxy": "http://127.0.0.1:1"}), ("http+unix://%2Frun%2Fs.sock/mcp", {})],
 )
-async def test_dial_beside_a_proxy_or_a_socket_is_refused(url: str, options: dict[str, Any]) -> None:
+async def test_dial_beside_a_proxy_or_unix_socket_raises_bad_target(url: str, options: dict[str, Any]) -> None:
     async def dial(host: str, port: int) -> trio.SocketStream:
         raise AssertionError
 
@@ -201,7 +201,7 @@ async def test_dial_beside_a_proxy_or_a_socket_is_refused(url: str, options: dic
 
 
 @pytest.mark.parametrize("answer", [trio.BrokenResourceError(), ValueError("no tunnel"), None])
-async def test_a_dial_that_raises_anything_or_returns_no_stream_fails_its_calls_alone(answer: Any) -> None:
+async def test_dial_that_raises_or_returns_no_stream_fails_only_its_calls(answer: Any) -> None:
     fails = False
 
     async def dial(_: str, at: int) -> Any:
@@ -229,7 +229,7 @@ async def test_a_dial_that_raises_anything_or_returns_no_stream_fails_its_calls_
 
 
 @pytest.mark.parametrize("name", ["Authorization", "DPoP"])
-async def test_a_hook_sends_no_token_in_plain_text_to_another_machine(name: str) -> None:
+async def test_on_request_hook_cannot_send_a_token_over_remote_plain_http(name: str) -> None:
     def add(request: HTTPRequest) -> None:
         request.headers[name] = "Bearer secret"
 
@@ -252,12 +252,12 @@ async def test_a_hook_sends_no_token_in_plain_text_to_another_machine(name: str)
         *product(["tcp://127.0.0.1:1", "unix:///run/s.sock", "http+unix://%2Frun%2Fs.sock/mcp"], ["dial"]),
     ],
 )
-def test_an_address_without_http_refuses_hooks(url: str, hook: str) -> None:
+def test_hooks_for_a_target_without_http_raise_bad_target(url: str, hook: str) -> None:
     with pytest.raises(BadTarget, match=r"(on_request= and on_response= need|dial= needs) HTTP"):
         Address(url, **{hook: print})  # type: ignore[arg-type]
 
 
-async def test_bare_messages_to_an_address_go_by_its_dial() -> None:
+async def test_open_messages_uses_the_dial_of_its_address() -> None:
     dialed = trio.Event()
 
     async def dial(_: str, __: int) -> trio.SocketStream:

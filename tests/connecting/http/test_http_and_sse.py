@@ -68,7 +68,7 @@ class Old:
 
 @pytest.mark.parametrize("refusal", [400, 404, 405, 406, 415, 422, 501, 200])
 @pytest.mark.parametrize("era", ["auto", "legacy"])
-async def test_server_that_refuses_posts_is_used_over_its_stream(refusal: int, era: Any) -> None:
+async def test_server_that_refuses_post_is_used_over_http_and_sse(refusal: int, era: Any) -> None:
     async with serving(Old(refusal)) as server, open_http(server.url, era=era) as client:
         assert [tool.name async for tool in client.list_tools()] == ["add"]
         assert (await client.call_tool("add")).text == "done"
@@ -88,7 +88,7 @@ async def test_server_that_refuses_posts_is_used_over_its_stream(refusal: int, e
         (" /padded ", "/padded"),
     ],
 )
-async def test_endpoint_is_relative_to_the_url_of_the_server(endpoint: str, target: str) -> None:
+async def test_sse_endpoint_is_resolved_relative_to_the_server_url(endpoint: str, target: str) -> None:
     old = Old()
     async with serving(old) as server:
         old.endpoint = endpoint.format(origin=server.url.removesuffix("/mcp"))
@@ -101,7 +101,7 @@ async def test_endpoint_is_relative_to_the_url_of_the_server(endpoint: str, targ
     "endpoint",
     ["http://other.example/messages", "//other.example/m", "https://127.0.0.1/m", "ftp://x", "/" + "m" * 5000],
 )
-async def test_endpoint_at_another_origin_gets_no_message(endpoint: str) -> None:
+async def test_sse_endpoint_at_another_origin_raises_protocol_violation(endpoint: str) -> None:
     async with serving(Old(endpoint=endpoint)) as server:
         with pytest.raises(ProtocolViolation, match="the event 'endpoint'"):
             async with open_http(server.url):
@@ -110,13 +110,13 @@ async def test_endpoint_at_another_origin_gets_no_message(endpoint: str) -> None
 
 
 @pytest.mark.parametrize("first", ["event: ping\ndata: 1\n\n", "event: open\ndata: {}\n\n", "retry: 100\n\n", "\ufeff"])
-async def test_endpoint_may_come_after_other_events(first: str) -> None:
+async def test_sse_endpoint_event_may_follow_other_events(first: str) -> None:
     async with serving(Old(first=first)) as server, open_http(server.url) as client:
         assert (await client.call_tool("add")).text == "done"
 
 
 @pytest.mark.parametrize("way", ["json", "json and stream", "events", "status"])
-async def test_reply_in_the_answer_to_the_post_is_read(way: str) -> None:
+async def test_reply_in_the_response_to_an_sse_post_is_read(way: str) -> None:
     class Eager(Old):
         async def take(self, got: Got, answer: Answer) -> None:
             messages = self.messages_for(got)
@@ -137,7 +137,7 @@ async def test_reply_in_the_answer_to_the_post_is_read(way: str) -> None:
         assert (await client.call_tool("add")).text == "done"
 
 
-async def test_reply_on_the_stream_ends_a_post_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reply_on_the_sse_stream_ends_an_unanswered_post(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(posted_request, "_FAREWELL", 0.01)
 
     class Silent(Old):
@@ -154,7 +154,7 @@ async def test_reply_on_the_stream_ends_a_post_that_is_never_answered(monkeypatc
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_stream_that_needs_a_token_names_its_status(status: int) -> None:
+async def test_sse_stream_refused_for_want_of_a_token_reports_the_status(status: int) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         await answer.whole(405 if got.method == "POST" else status)
 
@@ -164,13 +164,13 @@ async def test_stream_that_needs_a_token_names_its_status(status: int) -> None:
                 pass
 
 
-async def test_header_authorization_goes_with_the_stream_and_each_message() -> None:
+async def test_authorization_header_is_sent_with_sse_stream_and_posts() -> None:
     async with serving(Old()) as server, open_http(server.url, auth=Bearer("token-1")) as client:
         await client.call_tool("add")
         assert {got.headers.get("authorization") for got in server.got} == {"Bearer token-1"}
 
 
-async def test_question_of_the_server_is_answered_by_post() -> None:
+async def test_elicitation_over_sse_is_answered_by_post() -> None:
     async with (
         serving(Old()) as server,
         open_http(server.url, elicitation=lambda question: ElicitResult("decline")) as client,
@@ -179,7 +179,7 @@ async def test_question_of_the_server_is_answered_by_post() -> None:
         assert (await server.until("reply")).message == {"jsonrpc": "2.0", "id": "q-1", "result": {"action": "decline"}}
 
 
-async def test_cancelled_call_is_cancelled_in_the_server() -> None:
+async def test_cancelled_call_over_sse_is_cancelled_in_the_server() -> None:
     async with serving(Old()) as server, open_http(server.url) as client:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "hang")
@@ -189,7 +189,7 @@ async def test_cancelled_call_is_cancelled_in_the_server() -> None:
         assert (await client.call_tool("add")).text == "done"
 
 
-async def test_call_whose_post_is_refused_fails_alone() -> None:
+async def test_refused_post_over_sse_fails_only_its_call() -> None:
     class Refusing(Old):
         async def take(self, got: Got, answer: Answer) -> None:
             if got.name == "tools/call" and got.message["params"]["name"] == "add":
@@ -203,7 +203,7 @@ async def test_call_whose_post_is_refused_fails_alone() -> None:
         assert (await client.call_tool("other")).text == "done"
 
 
-async def test_end_of_the_stream_is_the_end_of_the_connection() -> None:
+async def test_end_of_the_sse_stream_loses_the_connection() -> None:
     old = Old()
     async with serving(old) as server, open_http(server.url) as client:
         async with trio.open_nursery() as nursery:
@@ -221,7 +221,7 @@ async def _end(old: Old, server: Any) -> None:
 
 @pytest.mark.parametrize("era", ["auto", "legacy", "modern"])
 @pytest.mark.parametrize("get", ["refused", "page", "other event", "empty"])
-async def test_other_server_is_refused_with_its_first_answer(era: Any, get: str) -> None:
+async def test_server_without_sse_is_reported_with_its_first_refusal(era: Any, get: str) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.method == "POST":
             await answer.whole(404, b"no such page")
@@ -242,7 +242,7 @@ async def test_other_server_is_refused_with_its_first_answer(era: Any, get: str)
         assert server.names.count("GET") == (era != "modern")
 
 
-async def test_stream_without_an_event_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sse_stream_without_an_endpoint_event_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "_LONGEST_WAIT", 0.05)
 
     async def handler(got: Got, answer: Answer) -> None:

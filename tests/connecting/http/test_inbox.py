@@ -18,7 +18,7 @@ def framed(data: bytes) -> Frame:
     return Frame(Notification("n"), data)
 
 
-async def test_messages_and_losses_come_in_their_order() -> None:
+async def test_inbox_returns_messages_and_losses_in_order() -> None:
     inbox = Inbox(100)
     lost, questions = ReplyLost(7, MCPError("gone")), QuestionsLost((1, "a"), "forgotten")
     for each in (framed(b"one"), lost, framed(b"two"), questions):
@@ -29,7 +29,7 @@ async def test_messages_and_losses_come_in_their_order() -> None:
     assert await inbox.receive() is questions
 
 
-async def test_an_exchange_waits_until_the_reader_has_taken_enough(nursery: trio.Nursery) -> None:
+async def test_inbox_blocks_an_exchange_until_the_reader_catches_up(nursery: trio.Nursery) -> None:
     inbox = Inbox(10)
     went_on = trio.Event()
 
@@ -48,7 +48,7 @@ async def test_an_exchange_waits_until_the_reader_has_taken_enough(nursery: trio
     assert went_on.is_set()
 
 
-async def test_an_exchange_waits_while_the_server_does_not_take_our_answers(nursery: trio.Nursery) -> None:
+async def test_inbox_blocks_an_exchange_while_answers_to_the_server_are_undelivered(nursery: trio.Nursery) -> None:
     inbox = Inbox(10)
     went_on = trio.Event()
 
@@ -66,7 +66,7 @@ async def test_an_exchange_waits_while_the_server_does_not_take_our_answers(nurs
     await went_on.wait()
 
 
-async def test_a_cancelled_reader_loses_nothing() -> None:
+async def test_cancelled_inbox_reader_loses_no_message() -> None:
     inbox = Inbox(10)
     with trio.move_on_after(0):
         await inbox.receive()
@@ -74,7 +74,7 @@ async def test_a_cancelled_reader_loses_nothing() -> None:
     assert await inbox.receive() == framed(b"one")
 
 
-async def test_a_server_that_floods_a_call_is_read_no_faster_than_the_client_takes_it() -> None:
+async def test_flood_of_logs_in_an_http_call_is_read_at_the_pace_of_the_client() -> None:
     """Each message waits for the callback's turn: nothing is lost, and the call ends after the last."""
 
     async def flood(got: Got, answer: Answer) -> None:
@@ -94,7 +94,7 @@ async def test_a_server_that_floods_a_call_is_read_no_faster_than_the_client_tak
         assert len(logs) == 500
 
 
-async def test_pings_notice_a_server_that_is_gone() -> None:
+async def test_keep_alive_pings_detect_a_stopped_http_server() -> None:
     async def never(got: Got, answer: Answer) -> None:
         raise AssertionError
 

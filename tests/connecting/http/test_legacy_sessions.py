@@ -33,7 +33,7 @@ async def call(got: Got, answer: Answer) -> None:
     await answer.json(text(got))
 
 
-async def test_the_id_of_the_session_and_the_revision_are_on_every_later_request() -> None:
+async def test_session_id_and_protocol_version_are_sent_with_every_later_request() -> None:
     async with serving(legacy(call)) as server, open_http(server.url, era="legacy") as client:
         await client.call_tool("any")
         await server.until("GET")
@@ -47,7 +47,7 @@ async def test_the_id_of_the_session_and_the_revision_are_on_every_later_request
     assert server.names[-1] == "DELETE"
 
 
-async def test_a_server_without_sessions_gets_no_id_and_no_delete() -> None:
+async def test_server_without_sessions_gets_no_session_id_and_no_delete() -> None:
     async with serving(legacy(call, session=None)) as server, open_http(server.url, era="legacy") as client:
         await client.call_tool("any")
         await server.until("GET")
@@ -55,14 +55,14 @@ async def test_a_server_without_sessions_gets_no_id_and_no_delete() -> None:
     assert "DELETE" not in server.names
 
 
-async def test_an_id_that_no_header_can_have_is_refused() -> None:
+async def test_session_id_with_invalid_characters_is_refused() -> None:
     async with serving(legacy(call, session="s\u00e4")) as server:
         with pytest.raises(HTTPError, match="visible ASCII"):
             async with open_http(server.url, era="legacy"):
                 pass
 
 
-async def test_calls_follow_the_end_of_the_handshake() -> None:
+async def test_calls_wait_for_the_answer_to_initialized() -> None:
     order = list[str]()
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -79,7 +79,7 @@ async def test_calls_follow_the_end_of_the_handshake() -> None:
 
 
 @pytest.mark.parametrize("slow", ["notifications/initialized", "GET", "DELETE"])
-async def test_what_nobody_waits_for_delays_nobody(slow: str) -> None:
+async def test_slow_delete_or_event_stream_does_not_delay_calls(slow: str) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name == slow:
             await answer.gone()
@@ -93,7 +93,7 @@ async def test_what_nobody_waits_for_delays_nobody(slow: str) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 405, 406, 501])
-async def test_any_refusal_of_the_stream_is_a_line_of_the_log(status: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_event_stream_is_logged_and_calls_work(status: int, caplog: pytest.LogCaptureFixture) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         await (answer.whole(status) if got.name == "GET" else legacy(call)(got, answer))
 
@@ -107,7 +107,7 @@ async def test_any_refusal_of_the_stream_is_a_line_of_the_log(status: int, caplo
 
 
 @pytest.mark.parametrize("status", [405, 404, 500])
-async def test_a_refused_end_of_the_session_is_no_failure(status: int) -> None:
+async def test_refused_session_delete_is_not_an_error(status: int) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         await (answer.whole(status) if got.name == "DELETE" else legacy(call)(got, answer))
 
@@ -116,7 +116,7 @@ async def test_a_refused_end_of_the_session_is_no_failure(status: int) -> None:
     assert server.names[-1] == "DELETE"
 
 
-async def test_a_refused_notification_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_notification_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name == "notifications/initialized":
             await answer.whole(400, b"what?")
@@ -132,7 +132,7 @@ async def test_a_refused_notification_is_a_line_of_the_log(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["silent", "streaming"])
-async def test_leaving_a_call_sends_one_cancel_and_soon_closes_the_answer(
+async def test_cancelled_legacy_call_sends_one_cancel_and_closes_its_response(
     streams: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(posted_request, "_FAREWELL", 0.05)
@@ -156,7 +156,7 @@ async def test_leaving_a_call_sends_one_cancel_and_soon_closes_the_answer(
     assert server.names.count("notifications/cancelled") == 1
 
 
-async def test_what_a_call_has_asked_can_be_taken_back_after_the_call_was_left() -> None:
+async def test_roots_request_of_a_cancelled_call_can_be_withdrawn_by_the_server() -> None:
     asked, left = trio.Event(), trio.Event()
     stream: Answer | None = None
 
@@ -191,7 +191,7 @@ async def test_what_a_call_has_asked_can_be_taken_back_after_the_call_was_left()
     assert "reply" not in server.names
 
 
-async def test_a_cancel_is_sent_even_if_the_client_is_closed_at_once() -> None:
+async def test_cancel_is_sent_even_if_the_http_client_closes_at_once() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.gone()
 
@@ -202,7 +202,7 @@ async def test_a_cancel_is_sent_even_if_the_client_is_closed_at_once() -> None:
         assert server.names[-2:] == ["notifications/cancelled", "DELETE"]
 
 
-async def test_no_cancel_is_sent_where_none_is_wanted() -> None:
+async def test_send_cancels_false_sends_no_cancel_over_http() -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -223,7 +223,7 @@ def question(request_id: Any = 1) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "method": "roots/list"}
 
 
-async def test_a_question_on_the_stream_of_a_call_is_answered_by_a_post() -> None:
+async def test_roots_request_on_the_stream_of_a_call_is_answered_by_post() -> None:
     answered = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -244,7 +244,7 @@ async def test_a_question_on_the_stream_of_a_call_is_answered_by_a_post() -> Non
     assert reply.headers["mcp-session-id"] == "s-1"
 
 
-async def test_a_ping_before_the_answer_to_initialize_is_answered() -> None:
+async def test_ping_before_the_initialize_result_is_answered() -> None:
     answered = trio.Event()
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -269,7 +269,7 @@ async def test_a_ping_before_the_answer_to_initialize_is_answered() -> None:
 # The stream of the server
 
 
-async def test_what_the_server_says_outside_of_calls_is_heard() -> None:
+async def test_notifications_and_requests_on_the_get_stream_are_handled() -> None:
     answered, changed = trio.Event(), trio.Event()
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -293,7 +293,7 @@ async def test_what_the_server_says_outside_of_calls_is_heard() -> None:
         await changed.wait()
 
 
-async def test_a_reply_on_that_stream_settles_no_call(caplog: pytest.LogCaptureFixture) -> None:
+async def test_replies_on_the_get_stream_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     told = trio.Event()
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -316,7 +316,7 @@ async def test_a_reply_on_that_stream_settles_no_call(caplog: pytest.LogCaptureF
     assert caplog.text.count("ignored a message that the server sent outside of any request") == 2
 
 
-async def test_that_stream_is_opened_again_behind_the_last_event() -> None:
+async def test_get_stream_is_reopened_with_the_last_event_id() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name != "GET":
             await legacy(call)(got, answer)
@@ -361,7 +361,7 @@ class Forgetful:
         self.known = ""
 
 
-async def test_a_forgotten_session_fails_its_calls_and_one_new_session_is_opened_for_all() -> None:
+async def test_lost_session_fails_its_calls_and_one_new_session_is_opened() -> None:
     handler = Forgetful(call)
     async with serving(handler) as server, open_http(server.url, era="legacy") as client:
         assert (await client.call_tool("any")).text == "done"
@@ -385,7 +385,7 @@ async def test_a_forgotten_session_fails_its_calls_and_one_new_session_is_opened
     assert server.named("DELETE")[-1].headers["mcp-session-id"] == "s-2"
 
 
-async def test_calls_that_are_in_flight_in_a_forgotten_session_fail_and_are_not_sent_again() -> None:
+async def test_calls_in_flight_in_a_lost_session_fail_and_are_not_repeated() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.message["params"]["name"] == "slow":
             await answer.open()
@@ -460,7 +460,7 @@ class ForgetfulWorker(Forgetful):
 
 
 @pytest.mark.parametrize(("in_flight", "status"), [("tasks/get", "working"), ("tasks/result", "input_required")])
-async def test_a_task_that_is_waited_for_is_asked_for_in_the_new_session(
+async def test_awaited_task_of_a_lost_session_is_polled_in_the_new_session(
     mock_clock: MockClock, in_flight: str, status: str
 ) -> None:
     mock_clock.rate = 20
@@ -480,7 +480,7 @@ async def test_a_task_that_is_waited_for_is_asked_for_in_the_new_session(
     assert server.named("tasks/result")[-1].headers["mcp-session-id"] == "s-2"
 
 
-async def test_a_task_that_the_new_session_does_not_know_fails_the_wait(mock_clock: MockClock) -> None:
+async def test_awaited_task_unknown_to_the_new_session_raises_peer_error(mock_clock: MockClock) -> None:
     mock_clock.rate = 20
 
     class Unknowing(ForgetfulWorker):
@@ -499,7 +499,7 @@ async def test_a_task_that_the_new_session_does_not_know_fails_the_wait(mock_clo
         assert caught.value.code == -32602
 
 
-async def test_a_server_that_forgets_each_session_fails_the_wait_for_a_task_in_the_end(mock_clock: MockClock) -> None:
+async def test_wait_for_a_task_fails_after_repeatedly_lost_sessions(mock_clock: MockClock) -> None:
     mock_clock.rate = 100
 
     class Lost(ForgetfulWorker):
@@ -514,7 +514,7 @@ async def test_a_server_that_forgets_each_session_fails_the_wait_for_a_task_in_t
         assert server.names.count("tasks/get") == 6
 
 
-async def test_a_404_of_a_server_without_sessions_fails_the_wait_for_a_task_at_once() -> None:
+async def test_status_404_without_sessions_fails_the_wait_for_a_task_at_once() -> None:
     async def work(got: Got, answer: Answer) -> None:
         await (answer.whole(404) if got.name == "tasks/get" else ForgetfulWorker().work(got, answer))
 
@@ -527,7 +527,7 @@ async def test_a_404_of_a_server_without_sessions_fails_the_wait_for_a_task_at_o
         assert server.names.count("tasks/get") == 1
 
 
-async def test_the_new_session_is_told_the_log_level_and_the_subscriptions_and_what_may_have_changed_is_told() -> None:
+async def test_new_session_restores_log_level_and_subscriptions_and_reports_changes() -> None:
     told = list[str]()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -559,7 +559,7 @@ async def test_the_new_session_is_told_the_log_level_and_the_subscriptions_and_w
     assert told == ["tools", "a:b"]
 
 
-async def test_a_server_that_opens_no_new_session_fails_the_calls_that_wait_and_is_asked_again_by_later_ones() -> None:
+async def test_failed_session_opening_fails_waiting_calls_and_is_retried_by_later_ones() -> None:
     handler = Forgetful(call)
     is_down = False
 
@@ -583,7 +583,7 @@ async def test_a_server_that_opens_no_new_session_fails_the_calls_that_wait_and_
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_a_server_that_forgets_every_session_at_once_is_not_asked_for_one_after_another() -> None:
+async def test_server_that_loses_every_session_is_not_reopened_in_a_loop() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name in ("initialize", "GET"):
             await legacy(call)(got, answer)
@@ -596,7 +596,7 @@ async def test_a_server_that_forgets_every_session_at_once_is_not_asked_for_one_
         assert server.names.count("initialize") == 2
 
 
-async def test_a_404_for_a_missing_method_is_no_missing_session() -> None:
+async def test_status_404_with_method_not_found_keeps_the_session() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(error(got, -32601), 404)
 
@@ -606,7 +606,7 @@ async def test_a_404_for_a_missing_method_is_no_missing_session() -> None:
     assert server.names.count("initialize") == 1
 
 
-async def test_a_404_without_a_session_is_an_error_of_that_call_alone() -> None:
+async def test_status_404_without_a_session_fails_only_its_call() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.whole(404)
 
@@ -619,7 +619,7 @@ async def test_a_404_without_a_session_is_an_error_of_that_call_alone() -> None:
 # Batches
 
 
-async def test_replies_in_a_batch_are_understood_where_the_revision_has_batches() -> None:
+async def test_batch_of_replies_over_http_is_accepted_in_revision_2025_03_26() -> None:
     async def then(got: Got, answer: Answer) -> None:
         log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}
         await answer.json([log, text(got)])
@@ -635,7 +635,7 @@ async def test_replies_in_a_batch_are_understood_where_the_revision_has_batches(
     assert logs == [1]
 
 
-async def test_a_batch_that_answers_others_ends_the_call() -> None:
+async def test_batch_with_replies_to_other_requests_fails_the_call() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json([text(got), {"jsonrpc": "2.0", "id": 99, "result": {}}])
 
@@ -647,7 +647,7 @@ async def test_a_batch_that_answers_others_ends_the_call() -> None:
             await client.call_tool("any")
 
 
-async def test_a_batch_where_the_revision_has_none_ends_the_call() -> None:
+async def test_batch_in_a_revision_without_batches_fails_the_call() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json([text(got)])
 
@@ -665,7 +665,7 @@ async def test_a_batch_where_the_revision_has_none_ends_the_call() -> None:
     ['"x": 1', f'"result": {"[" * 600 + "]" * 600}', f'"result": [{", ".join(["1e-300"] * 2 * MOST_FAR)}]'],
     ids=["neither", "deep", "far"],
 )
-async def test_a_reply_that_cannot_be_read_fails_its_own_call_and_no_other(era: Any, body: str) -> None:
+async def test_unreadable_http_reply_fails_only_its_call(era: Any, body: str) -> None:
     released = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:

@@ -98,7 +98,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("refuse", REFUSALS)
-async def test_refusal_about_the_session_opens_a_new_one(mock_clock: MockClock, patient: None, refuse: Handler) -> None:
+async def test_refusal_naming_the_session_opens_a_new_session(
+    mock_clock: MockClock, patient: None, refuse: Handler
+) -> None:
     mock_clock.rate = 20
     handler = Restarted(refuse)
     async with serving(handler) as server, open_http(server.url) as client:
@@ -112,7 +114,7 @@ async def test_refusal_about_the_session_opens_a_new_one(mock_clock: MockClock, 
 
 
 @pytest.mark.parametrize("refuse", ODD_REFUSALS)
-async def test_refusal_that_comes_again_opens_no_other_session(refuse: Handler) -> None:
+async def test_repeated_refusal_naming_the_session_opens_no_further_session(refuse: Handler) -> None:
     async with serving(legacy(refuse)) as server, open_http(server.url) as client:
         for _ in range(5):
             with pytest.raises(MCPError):
@@ -120,7 +122,7 @@ async def test_refusal_that_comes_again_opens_no_other_session(refuse: Handler) 
     assert server.names.count("initialize") == 2
 
 
-async def test_refusal_that_comes_again_much_later_opens_a_new_session(
+async def test_refusal_naming_the_session_much_later_opens_a_new_session(
     mock_clock: MockClock, patient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mock_clock.rate = 50
@@ -136,7 +138,7 @@ async def test_refusal_that_comes_again_much_later_opens_a_new_session(
 
 
 @pytest.mark.parametrize("words", [b"", b"bad argument", b'{"error": "no such file"}'])
-async def test_other_refusal_by_status_400_keeps_the_session(words: bytes) -> None:
+async def test_status_400_about_something_else_keeps_the_session(words: bytes) -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         await answer.whole(400, words)
 
@@ -147,7 +149,7 @@ async def test_other_refusal_by_status_400_keeps_the_session(words: bytes) -> No
     assert server.names.count("initialize") == 1
 
 
-async def test_error_with_the_code_of_unknown_sessions_about_something_else_keeps_the_session() -> None:
+async def test_error_32001_about_something_else_keeps_the_session() -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         await answer.json(error(got, -32001, "Request timed out"))
 
@@ -159,7 +161,7 @@ async def test_error_with_the_code_of_unknown_sessions_about_something_else_keep
 
 
 @pytest.mark.parametrize("refused", [INITIALIZED, "tools/call"])
-async def test_calls_fail_with_the_last_refusal_after_three_sessions_without_an_answer(
+async def test_calls_fail_with_the_last_refusal_after_three_refused_sessions(
     mock_clock: MockClock, patient: None, refused: str
 ) -> None:
     mock_clock.rate = 50
@@ -191,7 +193,7 @@ async def test_calls_fail_with_the_last_refusal_after_three_sessions_without_an_
             assert server.names.count("initialize") == 4, "one more session for one more call"
 
 
-async def test_server_that_comes_back_after_three_lost_sessions_is_used_again(
+async def test_server_that_recovers_after_three_refused_sessions_is_used_again(
     mock_clock: MockClock, patient: None
 ) -> None:
     mock_clock.rate = 50
@@ -219,7 +221,7 @@ def quick(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 @pytest.mark.parametrize("times", [1, 3])
-async def test_initialized_that_a_busy_server_refuses_is_sent_again_before_anything_else(
+async def test_initialized_refused_by_a_busy_server_is_retried_before_other_requests(
     quick: None, status: int, times: int
 ) -> None:
     async def handler(got: Got, answer: Answer) -> None:
@@ -233,7 +235,7 @@ async def test_initialized_that_a_busy_server_refuses_is_sent_again_before_anyth
     assert server.names[2 : 3 + times] == [INITIALIZED] * (times + 1)
 
 
-async def test_initialized_that_is_refused_for_ever_is_sent_a_bounded_number_of_times(
+async def test_initialized_refused_permanently_is_retried_a_bounded_number_of_times(
     quick: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handler(got: Got, answer: Answer) -> None:
@@ -248,7 +250,7 @@ async def test_initialized_that_is_refused_for_ever_is_sent_a_bounded_number_of_
     assert caplog.text.count("the server refused notifications/initialized") == 1
 
 
-async def test_pause_before_initialized_is_sent_again_is_as_long_as_the_server_asks(mock_clock: MockClock) -> None:
+async def test_retry_of_initialized_waits_for_retry_after(mock_clock: MockClock) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if server.names.count(INITIALIZED) == 1 and got.name == INITIALIZED:
             await answer.whole(503, retry_after="2")

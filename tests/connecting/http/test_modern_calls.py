@@ -37,13 +37,13 @@ async def as_stream(got: Got, answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("then", [as_json, as_stream])
-async def test_an_answer_may_be_json_or_a_stream(then: Any) -> None:
+async def test_modern_answer_can_be_json_or_an_event_stream(then: Any) -> None:
     async with serving(modern(then)) as server, open_http(server.url, era="modern") as client:
         assert (await client.call_tool("any")).text == "done"
     assert server.names == ["server/discover", "tools/call"]
 
 
-async def test_each_request_says_what_it_is_in_its_headers() -> None:
+async def test_modern_request_describes_itself_in_its_headers() -> None:
     async with (
         serving(modern(as_json)) as server,
         open_http(server.url, headers={"Authorization": "Bearer x"}) as client,
@@ -66,7 +66,7 @@ async def test_each_request_says_what_it_is_in_its_headers() -> None:
     ("uri", "header"),
     [("file:///a%20b", "file:///a%20b"), ("file:///ü", "=?base64?ZmlsZTovLy/DvA==?=")],
 )
-async def test_the_name_of_a_resource_is_its_uri(uri: str, header: str) -> None:
+async def test_mcp_name_header_of_a_resource_request_is_its_uri(uri: str, header: str) -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(result(got, resultType="complete", contents=[], ttlMs=0, cacheScope="private"))
 
@@ -75,7 +75,7 @@ async def test_the_name_of_a_resource_is_its_uri(uri: str, header: str) -> None:
     assert server.named("resources/read")[0].headers["mcp-name"] == header
 
 
-async def test_the_name_of_a_prompt_is_told() -> None:
+async def test_mcp_name_header_of_a_prompt_request_is_its_name() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(result(got, resultType="complete", messages=[]))
 
@@ -84,7 +84,7 @@ async def test_the_name_of_a_prompt_is_told() -> None:
     assert server.named("prompts/get")[0].headers["mcp-name"] == "greet"
 
 
-async def test_progress_and_logs_come_before_the_answer() -> None:
+async def test_progress_and_logs_on_the_response_stream_precede_the_answer() -> None:
     async def then(got: Got, answer: Answer) -> None:
         token = got.message["params"]["_meta"]["progressToken"]
         await answer.open()
@@ -110,7 +110,7 @@ async def test_progress_and_logs_come_before_the_answer() -> None:
         assert (steps, logs) == ([1, 2], ["hello"])
 
 
-async def test_calls_do_not_wait_for_each_other() -> None:
+async def test_concurrent_http_calls_do_not_wait_for_each_other() -> None:
     asked = list[Any]()
     second = trio.Event()
 
@@ -128,7 +128,7 @@ async def test_calls_do_not_wait_for_each_other() -> None:
     assert asked == ["first", "second"]
 
 
-async def test_a_connection_is_used_again() -> None:
+async def test_http_connection_is_reused_by_later_calls() -> None:
     async with serving(modern(as_stream)) as server, open_http(server.url) as client:
         for _ in range(5):
             await client.call_tool("any")
@@ -140,7 +140,7 @@ async def test_a_connection_is_used_again() -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["silent", "streaming"])
-async def test_leaving_a_call_closes_its_answer_and_sends_nothing(streams: bool) -> None:
+async def test_cancelled_modern_call_closes_its_response_and_sends_nothing(streams: bool) -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -160,7 +160,7 @@ async def test_leaving_a_call_closes_its_answer_and_sends_nothing(streams: bool)
     assert server.names == ["server/discover", "tools/call", "tools/call"]
 
 
-async def test_leaving_a_call_closes_its_answer_even_if_no_cancels_are_to_be_sent() -> None:
+async def test_cancelled_modern_call_closes_its_response_even_without_send_cancels() -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -173,7 +173,7 @@ async def test_leaving_a_call_closes_its_answer_even_if_no_cancels_are_to_be_sen
         await gone.wait()
 
 
-async def test_the_end_of_the_client_closes_all_answers() -> None:
+async def test_closing_the_client_closes_all_responses() -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -292,9 +292,7 @@ async def refused_in_words(got: Got, answer: Answer) -> None:
         (refused_in_words, 400, r"HTTP status 400 \(Bad Request\): not today \(-32000\)$"),
     ],
 )
-async def test_an_exchange_without_a_reply_fails_its_call_at_once_and_no_other(
-    then: Any, status: int | None, told: str
-) -> None:
+async def test_response_without_a_reply_fails_only_its_call(then: Any, status: int | None, told: str) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         await (as_json if got.message["params"]["name"] == "good" else then)(got, answer)
 
@@ -319,7 +317,7 @@ async def test_an_exchange_without_a_reply_fails_its_call_at_once_and_no_other(
         (307, f"https://mcp.example/{'x' * 3000}secret", f"https://mcp.example/{'x' * 280}"),
     ],
 )
-async def test_redirect_that_is_not_followed_names_its_place(status: int, location: str, place: str) -> None:
+async def test_redirect_that_is_not_followed_names_its_location(status: int, location: str, place: str) -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.whole(status, b"Moved", location=location)
 
@@ -343,7 +341,7 @@ async def test_redirect_that_is_not_followed_names_its_place(status: int, locati
         f"https://{'secret' * 1500}@a.example/",
     ],
 )
-async def test_redirect_without_a_usable_place_names_none(location: str) -> None:
+async def test_redirect_without_a_usable_location_names_only_the_status(location: str) -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.whole(302, location=location)
 
@@ -353,7 +351,7 @@ async def test_redirect_without_a_usable_place_names_none(location: str) -> None
                 pass
 
 
-async def test_user_in_the_url_is_refused_with_the_header_that_sends_it() -> None:
+async def test_credentials_in_a_url_are_refused_with_advice_to_use_a_header() -> None:
     async with serving(modern(as_json)) as server:
         url = server.url.replace("//", "//user:secret@")
         with pytest.raises(BadTarget) as refused:
@@ -395,7 +393,7 @@ async def too_long_on_a_stream(got: Got, answer: Answer) -> None:
         (too_long_on_a_stream, "the event is longer than 1000 bytes"),
     ],
 )
-async def test_an_answer_that_cannot_be_read_violates_the_protocol(then: Any, told: str) -> None:
+async def test_unreadable_http_answer_raises_protocol_violation(then: Any, told: str) -> None:
     from trio_mcp import Limits
 
     async with serving(modern(then)) as server, open_http(server.url, limits=Limits(max_message_bytes=1000)) as client:
@@ -405,7 +403,7 @@ async def test_an_answer_that_cannot_be_read_violates_the_protocol(then: Any, to
 
 
 @pytest.mark.parametrize("status", [200, 400, 404, 500])
-async def test_an_error_reply_is_an_error_of_the_peer_whatever_the_status(status: int) -> None:
+async def test_json_rpc_error_reply_raises_peer_error_whatever_the_http_status(status: int) -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(error(got, -32601, "nothing there", name="x"), status)
 
@@ -415,7 +413,7 @@ async def test_an_error_reply_is_an_error_of_the_peer_whatever_the_status(status
     assert (caught.value.code, caught.value.message, caught.value.data) == (-32601, "nothing there", {"name": "x"})
 
 
-async def test_an_error_without_an_id_in_a_good_answer_is_for_the_request() -> None:
+async def test_error_without_id_in_a_successful_response_belongs_to_its_request() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json({"jsonrpc": "2.0", "error": {"code": -32603, "message": "broken"}})
 
@@ -424,7 +422,7 @@ async def test_an_error_without_an_id_in_a_good_answer_is_for_the_request() -> N
             await client.call_tool("bad")
 
 
-async def test_a_request_of_a_modern_server_is_not_answered() -> None:
+async def test_http_client_does_not_answer_requests_of_a_modern_server() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.open()
         await answer.event({"jsonrpc": "2.0", "id": 1, "method": "roots/list"})
@@ -436,7 +434,7 @@ async def test_a_request_of_a_modern_server_is_not_answered() -> None:
     assert server.names == ["server/discover", "tools/call"]
 
 
-async def test_long_words_are_cut() -> None:
+async def test_long_error_body_is_truncated() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.whole(500, "ä\n".encode() * 10_000)
 
@@ -447,7 +445,7 @@ async def test_long_words_are_cut() -> None:
     assert caught.value.body.startswith("ä ä ")
 
 
-async def test_who_listens_no_more_fails_the_call() -> None:
+async def test_call_to_a_stopped_http_server_raises_http_error() -> None:
     async with serving(modern(as_json)) as server, open_http(server.url) as client:
         await server.stop()
         with pytest.raises(HTTPError, match="no connection") as caught:
@@ -463,7 +461,7 @@ async def test_who_listens_no_more_fails_the_call() -> None:
     ("headers", "agent"),
     [({}, f"trio-mcp/{version('trio-mcp')}"), ({"user-agent": "mine/1"}, "mine/1"), ({"User-Agent": ""}, None)],
 )
-async def test_the_client_names_itself_unless_told_otherwise(headers: dict[str, str], agent: str | None) -> None:
+async def test_http_client_sends_a_user_agent_unless_overridden(headers: dict[str, str], agent: str | None) -> None:
     async with serving(modern(as_json)) as server, open_http(server.url, headers=headers) as client:
         await client.call_tool("any")
     assert [got.headers.get("user-agent") for got in server.got] == [agent, agent]
@@ -476,7 +474,7 @@ async def test_the_client_names_itself_unless_told_otherwise(headers: dict[str, 
         *("Content-Type", "Accept", "Host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding"),
     ],
 )
-async def test_headers_of_the_protocol_cannot_be_given(name: str) -> None:
+async def test_protocol_headers_cannot_be_given_by_the_user(name: str) -> None:
     with pytest.raises(ValueError, match=f"the header {name} is reserved: the client writes it itself"):
         async with open_http("http://127.0.0.1:1/mcp", headers={name: "x"}):
             pass
@@ -485,7 +483,7 @@ async def test_headers_of_the_protocol_cannot_be_given(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("a b", "x"), ("", "x"), ("a", "x\r\nb: c"), ("a", "secret "), ("a", "\N{SNOWMAN}")]
 )
-async def test_headers_that_http_cannot_have_are_refused_without_their_values(name: str, value: str) -> None:
+async def test_invalid_headers_are_refused_without_revealing_their_values(name: str, value: str) -> None:
     with pytest.raises(ValueError, match="header") as caught:
         async with open_http("http://127.0.0.1:1/mcp", headers={name: value}):
             pass
@@ -493,19 +491,19 @@ async def test_headers_that_http_cannot_have_are_refused_without_their_values(na
 
 
 @pytest.mark.parametrize("url", ["ftp://h/mcp", "http:///mcp", "http://u:p@h/mcp", "http://h:99999/", "http://a..b/"])
-async def test_a_url_that_can_be_no_server_is_refused(url: str) -> None:
+async def test_invalid_http_url_raises_bad_target(url: str) -> None:
     with pytest.raises(BadTarget):
         async with open_http(url):
             pass
 
 
-async def test_who_does_not_listen_is_connection_lost() -> None:
+async def test_http_connect_without_a_listener_raises_connection_lost() -> None:
     with pytest.raises(ConnectionLost, match=r"no connection to 127\.0\.0\.1:9"):
         async with open_http("http://127.0.0.1:9/mcp", http_proxy=None):
             pass
 
 
-async def test_a_server_that_is_silent_is_waited_for_until_connecting_takes_too_long() -> None:
+async def test_silent_http_server_is_awaited_until_connect_timeout() -> None:
     async def silent(got: Got, answer: Answer) -> None:
         await answer.gone()
 
@@ -530,7 +528,7 @@ def changed(got: Got) -> Any:
     return {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"_meta": meta}}
 
 
-async def test_changes_come_on_a_stream_that_leaving_closes() -> None:
+async def test_leaving_listen_closes_the_subscription_stream() -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -548,7 +546,7 @@ async def test_changes_come_on_a_stream_that_leaving_closes() -> None:
     assert server.names == ["server/discover", "subscriptions/listen"]
 
 
-async def test_a_stream_that_broke_is_opened_again_and_its_lists_count_as_changed(
+async def test_broken_subscription_stream_is_reopened_and_its_lists_count_as_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from trio_mcp.client import subscriptions
@@ -576,7 +574,7 @@ async def test_a_stream_that_broke_is_opened_again_and_its_lists_count_as_change
     assert server.names == ["server/discover", "subscriptions/listen", "subscriptions/listen"]
 
 
-async def test_a_stream_that_ends_without_a_word_is_an_error_for_who_listens() -> None:
+async def test_subscription_stream_that_ends_without_a_reply_raises_http_error() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.open()
         await answer.event(acknowledged(got))
@@ -591,7 +589,7 @@ async def test_a_stream_that_ends_without_a_word_is_an_error_for_who_listens() -
             await changes.__anext__()
 
 
-async def test_discovery_is_answered_by_a_stream_as_well() -> None:
+async def test_discover_can_be_answered_by_an_event_stream() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         await answer.open()
         await answer.event(discovered(got))
@@ -602,7 +600,7 @@ async def test_discovery_is_answered_by_a_stream_as_well() -> None:
 
 
 @pytest.mark.parametrize(("body", "kind"), [(b"slow down", "text/plain"), (b"{", "application/json")])
-async def test_the_error_of_a_refused_call_says_when_to_try_again(body: bytes, kind: str) -> None:
+async def test_http_error_contains_the_retry_after_seconds(body: bytes, kind: str) -> None:
     async def busy(got: Got, answer: Answer) -> None:
         await answer.whole(429, body, content_type=kind, retry_after="7")
 
@@ -640,7 +638,7 @@ async def nasty_reply(got: Got, answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("then", [nasty_type, nasty_error, nasty_words, nasty_status, nasty_reply])
-async def test_words_of_the_server_reach_an_error_without_control_characters(then: Handler) -> None:
+async def test_server_messages_in_errors_contain_no_control_characters(then: Handler) -> None:
     async with serving(modern(then)) as server, open_http(server.url) as client:
         with pytest.raises(MCPError) as caught:
             await client.call_tool("any")

@@ -71,7 +71,7 @@ class Rest:
 
 
 @pytest.mark.parametrize("first", ["begin", "cut"])
-async def test_an_answer_that_broke_is_asked_for_behind_its_last_event(first: str) -> None:
+async def test_broken_response_is_resumed_after_its_last_event(first: str) -> None:
     rest = Rest()
     async with (
         serving(resuming(getattr(rest, first), rest.end)) as server,
@@ -85,7 +85,7 @@ async def test_an_answer_that_broke_is_asked_for_behind_its_last_event(first: st
     assert server.names.count("tools/call") == 1
 
 
-async def test_each_break_is_asked_for_with_the_newest_id_and_the_cursor_is_kept_where_nothing_came() -> None:
+async def test_each_resumption_uses_the_newest_event_id() -> None:
     rest = Rest()
     logs = list[Any]()
     steps = (rest.cut, rest.nothing, rest.more, rest.hung_up, rest.unavailable, rest.end)
@@ -100,7 +100,7 @@ async def test_each_break_is_asked_for_with_the_newest_id_and_the_cursor_is_kept
 
 
 @pytest.mark.parametrize("status", [400, 404, 405])
-async def test_a_refusal_of_the_rest_ends_the_call(status: int) -> None:
+async def test_refused_resumption_fails_the_call(status: int) -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         await answer.whole(status, b"what?")
 
@@ -110,7 +110,7 @@ async def test_a_refusal_of_the_rest_ends_the_call(status: int) -> None:
     assert caught.value.status == status
 
 
-async def test_a_rest_that_is_no_stream_ends_the_call() -> None:
+async def test_resumption_that_is_not_an_event_stream_fails_the_call() -> None:
     async def page(got: Got, answer: Answer) -> None:
         await answer.whole(200, b"<p>", content_type="text/html")
 
@@ -119,7 +119,7 @@ async def test_a_rest_that_is_no_stream_ends_the_call() -> None:
             await client.call_tool("any")
 
 
-async def test_a_server_that_never_comes_back_ends_the_call() -> None:
+async def test_resumption_gives_up_after_repeated_503() -> None:
     rest = Rest()
     steps = [primed, *[rest.unavailable] * 10]
     async with serving(resuming(*steps)) as server, open_http(server.url, era="legacy") as client:
@@ -133,7 +133,7 @@ async def test_a_server_that_never_comes_back_ends_the_call() -> None:
     assert caught.value.status == 503
 
 
-async def test_leaving_a_call_that_waits_to_come_back_sends_a_cancel() -> None:
+async def test_cancelled_call_that_waits_to_resume_sends_a_cancel() -> None:
     async def wait_long(got: Got, answer: Answer) -> None:
         await answer.open()
         await answer.event("", id="e-1", retry=1_000_000)
@@ -146,7 +146,7 @@ async def test_leaving_a_call_that_waits_to_come_back_sends_a_cancel() -> None:
 
 
 @pytest.mark.parametrize("event_id", ["", "a\x01b", "x" * 5000])
-async def test_an_id_that_no_header_can_have_is_none(event_id: str) -> None:
+async def test_event_id_that_cannot_be_a_header_is_ignored(event_id: str) -> None:
     async def begin(got: Got, answer: Answer) -> None:
         await answer.open()
         await answer.event("", id=event_id, retry=1)
@@ -157,7 +157,7 @@ async def test_an_id_that_no_header_can_have_is_none(event_id: str) -> None:
             await client.call_tool("any")
 
 
-async def test_a_question_in_the_rest_is_answered() -> None:
+async def test_roots_request_in_a_resumed_stream_is_answered() -> None:
     rest = Rest()
     answered = trio.Event()
 
@@ -191,12 +191,12 @@ async def slept(comebacks: Backoff, retry: int | None) -> float:
     return trio.current_time() - began
 
 
-async def test_the_time_that_the_server_asks_for_is_kept_exactly(autojump_clock: object) -> None:
+async def test_reconnect_delay_follows_the_retry_of_the_server_exactly(autojump_clock: object) -> None:
     comebacks = Backoff()
     assert [await slept(comebacks, 500) for _ in range(5)] == pytest.approx([0.5] * 5)
 
 
-async def test_without_a_word_of_the_server_the_pauses_grow_and_vary(autojump_clock: object) -> None:
+async def test_reconnect_delay_without_retry_grows_with_jitter(autojump_clock: object) -> None:
     comebacks = Backoff()
     pauses = [await slept(comebacks, None) for _ in range(12)]
     for pause, longest in zip(pauses, (1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30, 30), strict=True):
@@ -204,14 +204,14 @@ async def test_without_a_word_of_the_server_the_pauses_grow_and_vary(autojump_cl
     assert len(set(pauses)) == 12
 
 
-async def test_a_server_for_whose_word_one_comes_in_vain_is_asked_more_seldom(autojump_clock: object) -> None:
+async def test_reconnect_delay_grows_if_the_retry_of_the_server_keeps_failing(autojump_clock: object) -> None:
     comebacks = Backoff()
     pauses = [await slept(comebacks, 0) for _ in range(15)]
     assert pauses[:5] == pytest.approx([0.1] * 5)
     assert pauses[-1] >= 15
 
 
-async def test_the_pauses_begin_anew_when_something_came(autojump_clock: object) -> None:
+async def test_reconnect_delay_restarts_after_a_received_message(autojump_clock: object) -> None:
     comebacks = Backoff()
     for _ in range(10):
         await comebacks.pause(None)
@@ -220,16 +220,14 @@ async def test_the_pauses_begin_anew_when_something_came(autojump_clock: object)
 
 
 @pytest.mark.parametrize("retry", [0, 1])
-async def test_no_server_makes_a_client_come_back_more_than_ten_times_a_second(
-    retry: int, autojump_clock: object
-) -> None:
+async def test_reconnect_delay_is_at_least_a_tenth_of_a_second(retry: int, autojump_clock: object) -> None:
     comebacks = Backoff()
     for _ in range(20):
         assert await slept(comebacks, retry) == pytest.approx(0.1)
         comebacks.record_end(trio.current_time(), has_brought=True)
 
 
-async def test_a_stream_that_lasted_was_worth_its_comeback_though_it_brought_nothing(autojump_clock: object) -> None:
+async def test_stream_that_lasted_without_messages_counts_as_a_success(autojump_clock: object) -> None:
     comebacks = Backoff()
     for _ in range(20):
         assert await slept(comebacks, 500) == pytest.approx(0.5)
@@ -240,7 +238,7 @@ async def test_a_stream_that_lasted_was_worth_its_comeback_though_it_brought_not
     assert comebacks.failures == 0
 
 
-async def test_new_ids_without_a_message_do_not_make_the_client_come_back_faster(
+async def test_event_ids_without_messages_do_not_reset_the_reconnect_delay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Five comebacks at the word of the server, and then more and more seldom, in which a message counts."""
@@ -264,7 +262,7 @@ async def test_new_ids_without_a_message_do_not_make_the_client_come_back_faster
     assert pauses == [(1, 1), *[(count, 0) for count in range(2, 9)], (1, 0), (2, 0)]
 
 
-async def test_a_refusal_may_ask_for_a_longer_pause_and_gets_five_minutes_at_most(autojump_clock: object) -> None:
+async def test_retry_after_extends_the_reconnect_delay_to_at_most_five_minutes(autojump_clock: object) -> None:
     comebacks = Backoff()
     comebacks.record_refusal({"retry-after": "50"})
     assert await slept(comebacks, 500) == pytest.approx(50)

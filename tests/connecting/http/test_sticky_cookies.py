@@ -45,7 +45,7 @@ class Balanced:
         await legacy(call, replica)(got, WithCookies(answer.stream, replica=replica))
 
 
-async def test_client_stays_at_the_replica_of_its_session(caplog: pytest.LogCaptureFixture) -> None:
+async def test_sticky_cookie_keeps_a_client_on_the_replica_of_its_session(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with serving(Balanced()) as server, open_http(server.url) as client:
         for _ in range(4):
@@ -67,7 +67,7 @@ def setting(then: Handler) -> Handler:
     return handler
 
 
-async def test_cookies_are_ignored_where_the_user_says_so() -> None:
+async def test_cookies_false_option_ignores_cookies() -> None:
     async with serving(setting(legacy(call))) as server:
         async with open_http(server.url, cookies=False) as client:
             await client.call_tool("any")
@@ -79,7 +79,7 @@ async def test_cookies_are_ignored_where_the_user_says_so() -> None:
         assert server.got[-1].headers["cookie"] == "a=b"
 
 
-async def test_clients_share_no_cookies() -> None:
+async def test_clients_do_not_share_cookies() -> None:
     async with serving(setting(legacy(call))) as server:
         for _ in range(2):
             async with open_http(server.url) as client:
@@ -88,7 +88,7 @@ async def test_clients_share_no_cookies() -> None:
     assert [got.headers.get("cookie") for got in server.named("tools/call")] == ["a=b", "a=b"]
 
 
-async def test_cookie_stays_with_its_origin_when_that_redirects() -> None:
+async def test_cookie_is_not_sent_to_another_origin_after_a_redirect() -> None:
     async with serving(modern(call)) as other:
 
         async def handler(got: Got, answer: Answer) -> None:
@@ -105,7 +105,7 @@ async def test_cookie_stays_with_its_origin_when_that_redirects() -> None:
         assert other.got == []
 
 
-async def test_requests_to_an_authorization_server_have_no_cookies() -> None:
+async def test_authorization_server_requests_send_no_cookies() -> None:
     """Its client is an `HttpClient` of its own."""
 
     async def handler(got: Got, answer: Answer) -> None:

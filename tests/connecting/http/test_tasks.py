@@ -66,7 +66,7 @@ def era(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-async def test_leaving_a_call_that_became_a_task_reaches_the_finally_of_its_handler(era: Any) -> None:
+async def test_cancelled_call_that_became_a_task_runs_the_finally_of_its_handler(era: Any) -> None:
     worker = Worker()
     async with served(worker.server) as url, open_http(url, era=era) as client:
         async with trio.open_nursery() as nursery:
@@ -77,7 +77,7 @@ async def test_leaving_a_call_that_became_a_task_reaches_the_finally_of_its_hand
         assert worker.cause is CancelCause.TASK
 
 
-async def test_the_cancel_of_a_task_gets_out_although_the_client_closes_at_once(era: Any) -> None:
+async def test_task_cancel_is_sent_although_the_client_closes_at_once(era: Any) -> None:
     worker = Worker()
     async with served(worker.server) as url:
         with trio.CancelScope() as everything:
@@ -89,7 +89,7 @@ async def test_the_cancel_of_a_task_gets_out_although_the_client_closes_at_once(
         assert worker.cause is CancelCause.TASK
 
 
-async def test_a_host_that_was_started_again_resumes_its_task(era: Any) -> None:
+async def test_task_can_be_resumed_by_a_new_client(era: Any) -> None:
     worker = Worker()
     async with served(worker.server) as url:
         async with open_http(url, era=era) as client:
@@ -103,7 +103,7 @@ async def test_a_host_that_was_started_again_resumes_its_task(era: Any) -> None:
             assert (await task.result()).text == "worked"
 
 
-async def test_a_host_that_starts_a_task_without_handlers_leaves_its_questions_to_one_that_has_them(era: Any) -> None:
+async def test_elicitation_of_a_task_is_answered_by_a_later_client_with_a_handler(era: Any) -> None:
     server, asking = Server("asking", tasks=TaskSettings(grace=0, poll_interval=0.1)), trio.Event()
 
     @server.tool(task="required")
@@ -127,7 +127,7 @@ async def test_a_host_that_starts_a_task_without_handlers_leaves_its_questions_t
             assert (await client.resume_task(task.id).result()).text == "there are 7"
 
 
-async def test_a_task_whose_session_the_server_ends_is_waited_for_and_answered_in_the_next_one(
+async def test_task_whose_session_was_deleted_is_awaited_in_the_next_session(
     mock_clock: MockClock,
 ) -> None:
     mock_clock.rate = 20
@@ -214,7 +214,7 @@ class Scripted:
             yield client, server
 
 
-async def test_a_server_that_is_not_reached_for_a_moment_is_asked_again(mock_clock: MockClock) -> None:
+async def test_task_polling_survives_temporary_failures_of_the_server(mock_clock: MockClock) -> None:
     mock_clock.rate = 20
     async with Scripted(WORKING, None, 503, None, WORKING, DONE).client() as (client, server):
         assert (await client.call_tool("work")).text == "done"
@@ -222,7 +222,7 @@ async def test_a_server_that_is_not_reached_for_a_moment_is_asked_again(mock_clo
         assert not server.named("tasks/cancel")
 
 
-async def test_a_server_that_is_gone_fails_the_call_and_is_told_all_the_same(mock_clock: MockClock) -> None:
+async def test_task_polling_fails_after_repeated_503_and_cancels_the_task(mock_clock: MockClock) -> None:
     mock_clock.rate = 100
     async with Scripted(WORKING, 503).client() as (client, server):
         with pytest.raises(HTTPError) as caught:
@@ -232,7 +232,7 @@ async def test_a_server_that_is_gone_fails_the_call_and_is_told_all_the_same(moc
         await server.until("tasks/cancel")
 
 
-async def test_the_cancel_of_a_task_gets_out_although_no_connection_is_open_for_it() -> None:
+async def test_task_cancel_is_sent_although_all_connections_are_busy() -> None:
     scripted = Scripted(SILENCE)
     async with serving(scripted) as server:
         with trio.CancelScope() as everything:
@@ -243,7 +243,7 @@ async def test_the_cancel_of_a_task_gets_out_although_no_connection_is_open_for_
         await server.until("tasks/cancel")
 
 
-async def test_a_refusal_that_will_not_pass_fails_the_call_at_once() -> None:
+async def test_permanent_refusal_of_task_polling_fails_the_call_at_once() -> None:
     async with Scripted(403).client() as (client, server):
         with pytest.raises(HTTPError):
             await client.call_tool("work")
@@ -251,7 +251,7 @@ async def test_a_refusal_that_will_not_pass_fails_the_call_at_once() -> None:
 
 
 @pytest.mark.parametrize("task_id", ["täsk", "a\nb", "=?base64?x?=", " t", "🧵"])
-async def test_the_header_names_the_task_whatever_its_id(task_id: str) -> None:
+async def test_mcp_name_header_encodes_any_task_id(task_id: str) -> None:
     scripted = Scripted({**DONE, "taskId": task_id})
     async with scripted.client() as (client, server):
         assert (await client.resume_task(task_id).result()).text == "done"

@@ -80,7 +80,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     [[too_large], [unavailable], [cut], [too_large, unavailable, cut]],
     ids=["413", "503", "reset", "all"],
 )
-async def test_an_answer_that_cannot_be_delivered_is_told_in_its_place(refusals: list[Handler]) -> None:
+async def test_undeliverable_roots_answer_is_replaced_by_an_error(refusals: list[Handler]) -> None:
     asking = Asking(*refusals)
     async with (
         serving(asking.handler) as server,
@@ -98,7 +98,7 @@ async def test_an_answer_that_cannot_be_delivered_is_told_in_its_place(refusals:
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-async def test_so_is_an_answer_of_which_the_server_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unacknowledged_roots_answer_is_replaced_by_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "_ANSWER_TIMEOUT", 0.3)
     asking = Asking(never)
     async with serving(asking.handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
@@ -108,7 +108,7 @@ async def test_so_is_an_answer_of_which_the_server_says_nothing(monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-async def test_the_handler_learns_the_status_of_the_refusal() -> None:
+async def test_error_for_an_undeliverable_answer_contains_the_http_status() -> None:
     asking = Asking(too_large)
     async with serving(asking.handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
         await client.call_tool("any")
@@ -116,7 +116,7 @@ async def test_the_handler_learns_the_status_of_the_refusal() -> None:
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-async def test_a_call_whose_question_gets_no_answer_fails_when_the_server_cannot_be_told(
+async def test_call_fails_if_neither_answer_nor_error_can_be_delivered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "_UNTOLD", 0.05)
@@ -144,7 +144,7 @@ class Refused(OneWayPosts):
         raise self.error
 
 
-async def test_the_server_is_told_after_growing_delays_for_a_minute(autojump_clock: object) -> None:
+async def test_error_for_an_undeliverable_answer_is_retried_with_backoff_for_a_minute(autojump_clock: object) -> None:
     question, refused = SessionQuestion(Session("s", "2025-11-25"), 1), Refused()
     failure = await refused.send_failure(question, "q", HTTPError(413, "first"))
     assert failure is refused.error
@@ -157,7 +157,9 @@ async def test_the_server_is_told_after_growing_delays_for_a_minute(autojump_clo
 
 
 @pytest.mark.parametrize("over", ["withdrawn", "asked again", "session"])
-async def test_the_server_is_told_no_more_when_it_wants_no_answer_any_more(over: str, autojump_clock: object) -> None:
+async def test_error_for_an_undeliverable_answer_is_not_retried_once_it_is_obsolete(
+    over: str, autojump_clock: object
+) -> None:
     questions, session = SessionQuestions(), Session("s", "2025-11-25")
     questions.add("q", session, 1)
     question = questions.find("q")
@@ -179,7 +181,7 @@ async def test_the_server_is_told_no_more_when_it_wants_no_answer_any_more(over:
     assert len(refused.times) == 2
 
 
-async def test_nobody_is_asked_for_a_token_again_and_again(autojump_clock: object) -> None:
+async def test_error_for_an_answer_denied_authorization_is_not_sent(autojump_clock: object) -> None:
     question, refused = SessionQuestion(Session("s", "2025-11-25"), 1), Refused()
     denied = AuthorizationError("the user has declined")
     assert await refused.send_failure(question, "q", denied) is denied
@@ -219,7 +221,7 @@ async def asking_or_hanging(got: Got, answer: Answer) -> None:
         await answer.end()
 
 
-async def test_cancels_without_an_answer_hold_up_no_answer_and_no_notification() -> None:
+async def test_unacknowledged_cancels_do_not_delay_answers_and_notifications() -> None:
     handler = silent_about(CANCELLED, then=legacy(asking_or_hanging))
     async with serving(handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
         await called_and_left(server, client, 40)
@@ -231,7 +233,9 @@ async def test_cancels_without_an_answer_hold_up_no_answer_and_no_notification()
             await server.until("notifications/roots/list_changed")
 
 
-async def test_cancels_without_an_answer_hold_up_further_cancels_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unacknowledged_cancels_delay_further_cancels_only_until_their_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(transport, "_CANCEL_TIMEOUT", 0.5)
     monkeypatch.setattr(posted_request, "_FAREWELL", 0.001)
     handler = silent_about(CANCELLED, then=legacy(asking_or_hanging))
@@ -243,7 +247,7 @@ async def test_cancels_without_an_answer_hold_up_further_cancels_for_a_time(monk
                 await server.until(CANCELLED, count)
 
 
-async def test_answers_that_the_server_does_not_take_hold_up_no_cancel() -> None:
+async def test_unacknowledged_answers_do_not_delay_cancels() -> None:
     handler = silent_about("reply", then=legacy(asking_or_hanging))
     async with serving(handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
         for _ in range(40):
@@ -253,7 +257,7 @@ async def test_answers_that_the_server_does_not_take_hold_up_no_cancel() -> None
         await server.until(CANCELLED)
 
 
-async def test_a_cancel_of_a_task_without_an_answer_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unacknowledged_task_cancel_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "_CANCEL_OF_TASK_TIMEOUT", 0.05)
     handler = silent_about("tasks/cancel", then=legacy(asking_or_hanging, tasks={"cancel": {}}))
     async with serving(handler) as server, open_http(server.url, era="legacy") as client:

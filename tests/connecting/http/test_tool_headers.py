@@ -57,7 +57,7 @@ async def names_listed(client: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_the_arguments_of_a_listed_tool_are_mirrored(streams: bool) -> None:
+async def test_arguments_of_a_listed_tool_are_mirrored_in_headers(streams: bool) -> None:
     shop = Shop([tool("look", REGION)], streams=streams)
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         await names_listed(client)
@@ -70,7 +70,7 @@ async def test_the_arguments_of_a_listed_tool_are_mirrored(streams: bool) -> Non
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_tool_that_was_not_listed_is_looked_up_when_the_server_misses_headers(streams: bool) -> None:
+async def test_unlisted_tool_is_looked_up_after_a_header_mismatch_error(streams: bool) -> None:
     shop = Shop([tool("other", {})], [tool("look", REGION)], streams=streams)
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         assert (await client.call_tool("look", {"region": "eu"})).text == "done"
@@ -83,7 +83,7 @@ async def test_a_tool_that_was_not_listed_is_looked_up_when_the_server_misses_he
         assert "progressToken" not in got.message["params"]["_meta"]
 
 
-async def test_tools_that_come_on_page_after_page_for_ever_are_listed_once() -> None:
+async def test_tool_lookup_with_endless_pages_lists_each_page_once() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.name == "tools/list":
             page = int(got.message["params"].get("cursor", 0))
@@ -98,7 +98,7 @@ async def test_tools_that_come_on_page_after_page_for_ever_are_listed_once() -> 
     assert server.names.count("tools/list") == 2
 
 
-async def test_the_mismatch_is_told_where_a_new_listing_changes_nothing() -> None:
+async def test_header_mismatch_is_raised_if_a_new_listing_changes_nothing() -> None:
     shop = Shop([tool("look", {})])
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         with pytest.raises(PeerError) as caught:
@@ -107,7 +107,7 @@ async def test_the_mismatch_is_told_where_a_new_listing_changes_nothing() -> Non
     assert server.names == ["server/discover", "tools/call", "tools/list"]
 
 
-async def test_a_second_mismatch_is_told() -> None:
+async def test_second_header_mismatch_is_raised() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.name == "tools/list":
             await answer.json(listed(got, tool("look", REGION)))
@@ -121,7 +121,7 @@ async def test_a_second_mismatch_is_told() -> None:
 
 
 @pytest.mark.parametrize("status", [500, 404])
-async def test_the_mismatch_is_told_where_the_tools_cannot_be_listed(status: int) -> None:
+async def test_header_mismatch_is_raised_if_tools_cannot_be_listed(status: int) -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.name == "tools/list":
             await answer.whole(status)
@@ -134,14 +134,14 @@ async def test_the_mismatch_is_told_where_the_tools_cannot_be_listed(status: int
     assert caught.value.code == -32020
 
 
-async def test_tools_with_bad_annotations_are_left_out_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tools_with_invalid_header_annotations_are_omitted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     shop = Shop([tool("bad", BAD), tool("good", REGION)])
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         assert await names_listed(client) == ["good"]
     assert "the tool 'bad' is left out" in caplog.text
 
 
-async def test_a_tool_that_mirrors_no_more_is_called_without_headers() -> None:
+async def test_tool_whose_header_annotations_were_removed_is_called_without_headers() -> None:
     shop = Shop([tool("look", REGION)])
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         await names_listed(client)
@@ -152,7 +152,7 @@ async def test_a_tool_that_mirrors_no_more_is_called_without_headers() -> None:
     assert "mcp-param-region" not in server.named("tools/call")[0].headers
 
 
-async def test_an_argument_that_no_header_can_carry_has_none() -> None:
+async def test_argument_that_cannot_be_a_header_is_not_mirrored() -> None:
     shop = Shop([tool("look", {"n": {"type": "integer", "x-mcp-header": "N"}, **REGION})])
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         await names_listed(client)
@@ -163,7 +163,7 @@ async def test_an_argument_that_no_header_can_carry_has_none() -> None:
     assert (first.headers["mcp-param-region"], second.headers["mcp-param-n"]) == ("eu", "42")
 
 
-def test_tool_that_was_forgotten_is_unknown_and_has_no_headers() -> None:
+def test_forgotten_tool_headers_are_unknown_again() -> None:
     tools = ToolHeaders()
     tools.learn([tool("look", REGION)])
     assert ("look" in tools, len(tools.of("look"))) == (True, 1)
