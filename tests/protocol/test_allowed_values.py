@@ -77,7 +77,9 @@ LEVELS = '"low", "high", "extreme"'
     ],
     ids=str,
 )
-def test_bind_names_the_choices_for_a_value_outside_an_enum(arguments: dict[str, Any], choices: str | None) -> None:
+def test_bind_lists_the_allowed_values_if_a_value_is_outside_an_enum(
+    arguments: dict[str, Any], choices: str | None
+) -> None:
     with pytest.raises(BadArguments) as caught:
         UserFunction.of(run).bind(arguments)
     words = str(caught.value).partition(": must be one of ")
@@ -85,7 +87,7 @@ def test_bind_names_the_choices_for_a_value_outside_an_enum(arguments: dict[str,
     assert "`$" in words[0] or "unknown field" in words[0]
 
 
-def test_bind_cuts_the_names_of_many_choices() -> None:
+def test_bind_truncates_a_long_list_of_allowed_values() -> None:
     fault = "Invalid enum value 'x' - at `$`"
     assert len(with_choices(fault, {"enum": [f"{number:0500}" for number in range(1000)]})) < 1200
     assert with_choices(fault, {"enum": list(range(201))}).endswith(" 199, …")
@@ -109,7 +111,9 @@ def test_bind_cuts_the_names_of_many_choices() -> None:
     ],
     ids=str,
 )
-def test_schema_validator_names_the_choices_for_a_value_outside_an_enum(schema: dict[str, Any], fault: str) -> None:
+def test_schema_validator_lists_the_allowed_values_if_a_value_is_outside_an_enum(
+    schema: dict[str, Any], fault: str
+) -> None:
     told = SchemaValidator(schema).faults("x")
     assert told is not None
     assert fault in told

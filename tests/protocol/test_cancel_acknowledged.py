@@ -16,19 +16,19 @@ WRONG = [SHORTEST[1:], LONGEST + "x", "é" * 20, SHORTEST + "\n", SHORTEST + " "
 
 
 @pytest.mark.parametrize("token", [SHORTEST, LONGEST])
-def test_token_of_16_to_64_characters_is_found_in_the_meta_of_a_call(token: str) -> None:
+def test_cancel_token_of_16_to_64_characters_is_found_in_call_meta(token: str) -> None:
     assert token_in({CANCEL_TOKEN: token}) == token
     assert CancelParams(token).cancel_token == token
 
 
 @pytest.mark.parametrize("token", [*WRONG, None, 1, [SHORTEST]])
-def test_token_in_the_meta_of_a_call_is_none_when_malformed(token: Any) -> None:
+def test_malformed_cancel_token_in_call_meta_is_ignored(token: Any) -> None:
     assert token_in({}) is None
     assert token_in({CANCEL_TOKEN: token}) is None
 
 
 @pytest.mark.parametrize("token", WRONG)
-def test_malformed_token_in_parameters_raises_value_error(token: str) -> None:
+def test_malformed_cancel_token_in_params_raises_value_error(token: str) -> None:
     with pytest.raises(ValueError, match="cancelToken"):
         CancelParams(token)
 

@@ -40,14 +40,14 @@ class Painted:
 
 @pytest.mark.parametrize(("revision", "kind"), CASES, ids=lambda each: getattr(each, "__name__", str(each)))
 @pytest.mark.parametrize("example", [minimal, full])
-def test_object_read_by_generated_code_is_that_of_cattrs(revision: Revision, kind: Any, example: Any):
+def test_generated_reader_returns_the_same_object_as_cattrs(revision: Revision, kind: Any, example: Any):
     data = unstructure(example(kind, revision), revision)
     assert structure(data, kind) == structurer(None).structure(data, kind)
 
 
 @pytest.mark.parametrize(("revision", "kind"), CASES, ids=lambda each: getattr(each, "__name__", str(each)))
 @pytest.mark.parametrize("example", [minimal, full])
-def test_object_written_by_generated_code_is_that_of_cattrs(revision: Revision, kind: Any, example: Any):
+def test_generated_writer_returns_the_same_data_as_cattrs(revision: Revision, kind: Any, example: Any):
     value = example(kind, revision)
     if kind in SHAPES or kind in OPEN:
         return
@@ -67,7 +67,7 @@ def test_object_written_by_generated_code_is_that_of_cattrs(revision: Revision, 
         assert list(written.items()) == list(by_cattrs.items())
 
 
-def test_class_of_an_extension_is_read_and_written_with_classes_of_the_specification_inside():
+def test_extension_class_with_nested_specification_classes_is_read_and_written():
     painted = Painted(Color.RED, ("bow", "stern"), TextContent("hi"), Roots(list_changed=True))
     data = {
         "color": "red",
@@ -81,13 +81,13 @@ def test_class_of_an_extension_is_read_and_written_with_classes_of_the_specifica
     assert unstructure(painted, LATEST_MODERN)["roots"] == {}
 
 
-def test_fault_inside_of_a_class_of_an_extension_is_named_with_its_place():
+def test_fault_inside_an_extension_class_is_reported_with_its_path():
     data = {"color": "red", "hullParts": [], "text": {"type": "text", "text": 1}}
     with pytest.raises(ValueError, match=r"^expected a string @ \$\.text\.text$"):
         structure(data, Painted)
 
 
-def test_structured_content_of_any_class_becomes_plain_data():
+def test_structured_content_of_any_class_becomes_plain_json():
     content = {"a": [1, {"b": Color.RED}], Color.RED: (1, 2), "text": TextContent("x"), "none": None}
     written = unstructure(CallToolResult(content=[], structured_content=content), LATEST_MODERN)
     assert written["structuredContent"] == {
@@ -98,7 +98,7 @@ def test_structured_content_of_any_class_becomes_plain_data():
     }
 
 
-def test_reader_of_an_optional_part_is_made_with_the_first_part():
+def test_reader_of_an_optional_member_is_created_on_first_use():
     asked: list[Any] = []
 
     def hook_for(kind: Any) -> Any:
@@ -112,7 +112,7 @@ def test_reader_of_an_optional_part_is_made_with_the_first_part():
     assert asked.count(Roots | None) == 1
 
 
-def test_fields_that_a_revision_does_not_have_are_neither_read_nor_written():
+def test_members_unknown_to_a_revision_are_neither_read_nor_written():
     def unchanged(value: Any, _: Any = None) -> Any:
         return value
 
@@ -123,7 +123,7 @@ def test_fields_that_a_revision_does_not_have_are_neither_read_nor_written():
     assert write(implementation) == {"name": "a", "version": "1", "title": "t"}
 
 
-def test_subclass_of_a_class_that_a_revision_lacks_is_refused() -> None:
+def test_subclass_of_a_class_unknown_to_a_revision_is_refused() -> None:
     class Spoken(AudioContent):
         """A class of an author."""
 
@@ -132,5 +132,5 @@ def test_subclass_of_a_class_that_a_revision_lacks_is_refused() -> None:
         unstructure(Spoken(data="", mime_type="audio/wav"), REVISIONS["2024-11-05"])
 
 
-def test_keys_of_an_object_are_read_as_their_type() -> None:
+def test_dict_keys_are_converted_to_their_type() -> None:
     assert structure({"red": 1}, dict[Color, int]) == {Color.RED: 1}

@@ -67,7 +67,7 @@ def fault(data: Any, kind: Any) -> str:
     return str(caught.value)
 
 
-def test_faults_of_large_data_are_not_all_collected() -> None:
+def test_only_the_first_fault_of_large_data_is_reported() -> None:
     assert fault({"messages": [1] * 100_000, "maxTokens": 5}, CreateMessageParams) == "expected an object"
     assert fault({"messages": [{}] * 100_000, "maxTokens": 5}, CreateMessageParams) == "missing 'role'"
 
@@ -133,18 +133,18 @@ def test_faults_of_large_data_are_not_all_collected() -> None:
         (InputRequiredResult, {"inputRequests": []}, "expected an object @ $.inputRequests"),
     ],
 )
-def test_a_fault_is_named_with_its_place(kind: Any, data: Any, words: str) -> None:
+def test_fault_is_reported_with_its_path(kind: Any, data: Any, words: str) -> None:
     assert words in fault(data, kind)
 
 
-def test_all_faults_are_named_at_once() -> None:
+def test_all_faults_of_small_data_are_reported_together() -> None:
     words = fault({"protocolVersion": 1, "capabilities": {"roots": 3}}, InitializeParams)
     assert "$.protocolVersion" in words
     assert "$.capabilities.roots" in words
     assert "missing 'clientInfo'" in words
 
 
-def test_faulty_parameters_are_an_error_for_the_peer() -> None:
+def test_invalid_params_raise_coded_error() -> None:
     with pytest.raises(CodedError, match=r"Invalid params: missing 'name'") as caught:
         structure_params({}, CallToolParams, LATEST_LEGACY)
     assert caught.value.code == INVALID_PARAMS
@@ -154,7 +154,7 @@ NOT_YET = {"task": 3, "inputResponses": [], "requestState": {}}
 
 
 @every_revision
-def test_a_member_that_a_revision_does_not_have_is_ignored(revision: Revision) -> None:
+def test_param_unknown_to_a_revision_is_ignored(revision: Revision) -> None:
     had = {"2025-11-25": {"task"}, "2026-07-28": {"inputResponses", "requestState"}}.get(revision.name, set())
     for name, nonsense in NOT_YET.items():
         if name in had:
@@ -165,7 +165,7 @@ def test_a_member_that_a_revision_does_not_have_is_ignored(revision: Revision) -
             assert params == CallToolParams("echo")
 
 
-def test_a_member_inside_of_another_that_a_revision_does_not_have_is_ignored() -> None:
+def test_nested_member_unknown_to_a_revision_is_ignored() -> None:
     opening = {
         "protocolVersion": "2024-11-05",
         "capabilities": {"roots": {}, "tasks": True, "elicitation": 3},
@@ -177,33 +177,33 @@ def test_a_member_inside_of_another_that_a_revision_does_not_have_is_ignored() -
         structure(opening, InitializeParams)
 
 
-def test_absent_parameters_are_empty_parameters() -> None:
+def test_missing_params_are_read_as_empty_params() -> None:
     assert structure_params(None, PageParams, LATEST_LEGACY) == PageParams()
 
 
-def test_an_integer_is_a_number_and_stays_an_integer() -> None:
+def test_integer_is_accepted_as_number_and_stays_an_integer() -> None:
     heard = structure({"progressToken": 1, "progress": 3, "total": 4.0}, ProgressParams)
     assert [type(heard.progress), type(heard.total)] == [int, float]
     assert type(structure({"priority": 1}, Annotations).priority) is int
 
 
-def test_a_number_without_a_fraction_is_an_integer() -> None:
+def test_integral_float_is_accepted_as_integer() -> None:
     params = structure({"messages": [], "maxTokens": 5.0}, CreateMessageParams)
     assert (params.max_tokens, type(params.max_tokens)) == (5, int)
     with pytest.raises(ValueError, match="expected an integer"):
         structure({"messages": [], "maxTokens": 5.5}, CreateMessageParams)
 
 
-def test_null_counts_as_absent_where_a_member_is_optional() -> None:
+def test_null_counts_as_absent_for_optional_members() -> None:
     assert structure({"cursor": None}, PageParams) == PageParams()
 
 
-def test_meta_is_kept_verbatim() -> None:
+def test_meta_is_kept_unchanged() -> None:
     meta = {"x/y": [None, {"z": 1}], "progressToken": 0}
     assert structure({"type": "text", "text": "a", "_meta": meta}, TextContent).meta == meta
 
 
-def test_content_is_told_apart_by_its_type() -> None:
+def test_content_blocks_are_distinguished_by_type() -> None:
     wire = [
         {"type": "text", "text": "a"},
         {"type": "image", "data": "", "mimeType": "image/png"},
@@ -217,12 +217,12 @@ def test_content_is_told_apart_by_its_type() -> None:
     ]  # fmt: skip
 
 
-def test_resource_contents_are_told_apart_by_text_and_blob() -> None:
+def test_resource_contents_are_distinguished_by_text_and_blob() -> None:
     assert structure({"uri": "u", "text": ""}, ResourceContents) == TextResourceContents("u", "")
     assert structure({"uri": "u", "blob": ""}, ResourceContents) == BlobResourceContents("u", "")
 
 
-def test_references_are_told_apart_by_their_type() -> None:
+def test_completion_references_are_distinguished_by_type() -> None:
     argument = {"name": "port", "value": "Br"}
     prompt = {"ref": {"type": "ref/prompt", "name": "n"}, "argument": argument}
     template = {"ref": {"type": "ref/resource", "uri": "u"}, "argument": argument}
@@ -236,23 +236,23 @@ def test_elicitation_without_a_mode_is_a_form() -> None:
     assert structure(form | {"mode": "form"}, ElicitParams) == ElicitFormParams("m", OBJECT)
 
 
-def test_elicitation_with_a_mode_of_url_is_a_url() -> None:
+def test_elicitation_with_mode_url_is_a_url_elicitation() -> None:
     data = {"mode": "url", "message": "m", "url": "https://example.org", "elicitationId": "e"}
     assert structure(data, ElicitParams) == ElicitURLParams("m", "https://example.org", "e")
 
 
 @pytest.mark.parametrize("data", [{"mode": "fax", "message": "m"}, {"mode": None}, [], None, "form"])
-def test_elicitation_of_another_mode_is_refused(data: Any) -> None:
+def test_elicitation_with_an_unknown_mode_is_refused(data: Any) -> None:
     assert "the mode must be form or url" in fault(data, ElicitParams)
 
 
-def test_a_message_of_sampling_holds_one_block_or_several() -> None:
+def test_sampling_message_holds_one_block_or_a_list() -> None:
     text = {"type": "text", "text": "a"}
     assert structure({"role": "user", "content": text}, SamplingMessage).content == TextContent("a")
     assert structure({"role": "user", "content": [text]}, SamplingMessage).content == [TextContent("a")]
 
 
-def test_a_sampled_message_keeps_members_nobody_knows() -> None:
+def test_sampling_result_keeps_unknown_members() -> None:
     data = {
         "role": "assistant",
         "model": "m",
@@ -265,7 +265,7 @@ def test_a_sampled_message_keeps_members_nobody_knows() -> None:
     assert unstructure(heard, FIFTH) == data
 
 
-def test_a_task_without_a_time_to_live_is_for_ever() -> None:
+def test_task_without_ttl_never_expires() -> None:
     """mcp 1.x leaves out the null that says so."""
     data = {"taskId": "t", "status": "working", "createdAt": "now", "lastUpdatedAt": "now"}
     assert structure(data, Task) == Task("t", "working", "now", "now", None)
@@ -273,7 +273,7 @@ def test_a_task_without_a_time_to_live_is_for_ever() -> None:
         structure(["t"], Task)
 
 
-def test_an_absent_freshness_means_stale_and_private() -> None:
+def test_missing_cache_hints_mean_stale_and_private() -> None:
     heard = structure({"tools": []}, ListToolsResult)
     assert (heard.ttl_ms, heard.cache_scope) == (0, "private")
 
@@ -282,7 +282,7 @@ def test_an_absent_freshness_means_stale_and_private() -> None:
     ("said", "meant"),
     [(-1, 0), ("5", 0), (None, 0), (True, 0), ([], 0), (1500.7, 1500), (-0.5, 0), (10**400, 10**400)],
 )
-def test_a_freshness_that_makes_no_sense_spoils_no_result(said: object, meant: int) -> None:
+def test_invalid_ttl_does_not_invalidate_the_result(said: object, meant: int) -> None:
     for kind in (ListToolsResult, DiscoverResult):
         data = {"tools": [], "supportedVersions": [], "capabilities": {}, "ttlMs": said, "cacheScope": "public"}
         heard = structure(data, kind)
@@ -290,12 +290,12 @@ def test_a_freshness_that_makes_no_sense_spoils_no_result(said: object, meant: i
 
 
 @pytest.mark.parametrize("said", ["shared", "PUBLIC", None, 1, {}, True])
-def test_an_unknown_cache_scope_is_taken_for_private(said: object) -> None:
+def test_unknown_cache_scope_is_read_as_private(said: object) -> None:
     heard = structure({"contents": [], "ttlMs": 5, "cacheScope": said}, ReadResourceResult)
     assert (heard.ttl_ms, heard.cache_scope) == (5, "private")
 
 
-def test_a_result_with_hints_is_an_object_like_any_other() -> None:
+def test_cacheable_result_that_is_not_an_object_is_refused() -> None:
     assert "expected an object" in fault([], ListToolsResult)
 
 
@@ -303,46 +303,46 @@ def test_a_result_with_hints_is_an_object_like_any_other() -> None:
 
 
 @every_revision
-def test_what_is_none_is_left_out_and_what_is_empty_is_written(revision: Revision) -> None:
+def test_none_members_are_omitted_and_empty_members_are_written(revision: Revision) -> None:
     assert unstructure(CallToolResult(), revision) == {"content": []}
     assert unstructure(CallToolParams("x", {}), revision) == {"name": "x", "arguments": {}}
 
 
 @every_revision
-def test_null_data_of_a_log_message_is_written_and_an_absent_logger_is_not(revision: Revision) -> None:
+def test_null_log_data_is_written_and_missing_logger_is_omitted(revision: Revision) -> None:
     assert unstructure(LogParams("info", None), revision) == {"level": "info", "data": None}
 
 
-def test_a_task_kept_for_ever_says_so() -> None:
+def test_task_without_expiry_is_written_with_null_ttl() -> None:
     assert unstructure(Task("t", "working", "2026", "2026", None), FOURTH)["ttl"] is None
 
 
 @every_revision
-def test_integers_of_progress_stay_integers(revision: Revision) -> None:
+def test_integers_of_progress_stay_integers_when_written(revision: Revision) -> None:
     data = unstructure(ProgressParams("7", 3, 10), revision)
     assert data == {"progressToken": "7", "progress": 3, "total": 10}
     assert type(data["progress"]) is int
 
 
-def test_a_progress_message_is_dropped_where_there_is_none() -> None:
+def test_progress_message_is_omitted_in_revision_2024_11_05() -> None:
     params = ProgressParams(7, 1, message="halfway")
     assert ["message" in unstructure(params, revision) for revision in ALL] == [False, True, True, True, True]
 
 
-def test_freshness_is_written_to_modern_clients_only_and_then_always() -> None:
+def test_cache_hints_are_always_written_in_the_modern_revision_only() -> None:
     assert unstructure(ListToolsResult([]), FOURTH) == {"tools": []}
     assert unstructure(ListToolsResult([]), FIFTH) == {"tools": [], "ttlMs": 0, "cacheScope": "private"}
     assert unstructure(DiscoverResult([], ServerCapabilities()), FIFTH)["ttlMs"] == 0
 
 
-def test_an_implementation_says_what_its_revision_knows() -> None:
+def test_implementation_is_written_with_members_of_the_revision() -> None:
     me = Implementation("n", "1", title="T", description="D", icons=[Icon("i")], website_url="w")
     old = {"name": "n", "version": "1"}
     new = old | {"title": "T", "description": "D", "icons": [{"src": "i"}], "websiteUrl": "w"}
     assert [unstructure(me, revision) for revision in ALL] == [old, old, old | {"title": "T"}, new, new]
 
 
-def test_capabilities_say_what_their_revision_knows() -> None:
+def test_capabilities_are_written_as_known_to_the_revision() -> None:
     client = ClientCapabilities(
         roots=Roots(list_changed=True), sampling=Sampling(tools={}), elicitation=Elicitation(url={})
     )
@@ -357,7 +357,7 @@ def test_capabilities_say_what_their_revision_knows() -> None:
     ]
 
 
-def test_enum_members_and_nested_objects_become_plain_data() -> None:
+def test_enum_members_and_nested_values_become_plain_json() -> None:
     class Wind(Enum):
         NORTH = "n"
 
@@ -366,31 +366,31 @@ def test_enum_members_and_nested_objects_become_plain_data() -> None:
 
 
 @pytest.mark.parametrize("value", [[1, 2], "text", 3, False, 0])
-def test_structured_content_that_is_no_object_goes_to_modern_clients_only(value: Any) -> None:
+def test_structured_content_that_is_not_an_object_is_written_for_modern_clients_only(value: Any) -> None:
     said = ["structuredContent" in unstructure(CallToolResult(structured_content=value), revision) for revision in ALL]
     assert said == [False, False, False, False, True]
 
 
-def test_structured_content_that_is_an_object_goes_where_there_is_any() -> None:
+def test_structured_content_object_is_written_from_revision_2025_06_18_on() -> None:
     result = CallToolResult(structured_content={"a": 1})
     said = ["structuredContent" in unstructure(result, revision) for revision in ALL]
     assert said == [False, False, True, True, True]
 
 
 @pytest.mark.parametrize("schema", [{"type": "array"}, {"type": ["object"]}, {"anyOf": []}, {}])
-def test_an_output_schema_without_an_object_at_its_root_goes_to_modern_clients_only(schema: Any) -> None:
+def test_output_schema_without_object_root_is_written_for_modern_clients_only(schema: Any) -> None:
     tool = Tool("t", OBJECT, output_schema=schema)
     said = ["outputSchema" in unstructure(tool, revision) for revision in ALL]
     assert said == [False, False, False, False, True]
 
 
-def test_how_a_tool_runs_as_a_task_is_said_in_one_revision() -> None:
+def test_tool_execution_is_written_in_revision_2025_11_25_only() -> None:
     tool = structure({"name": "t", "inputSchema": OBJECT, "execution": {"taskSupport": "optional"}}, Tool)
     said = ["execution" in unstructure(tool, revision) for revision in ALL]
     assert said == [False, False, False, True, False]
 
 
-def test_a_link_goes_as_text_where_there_are_no_links() -> None:
+def test_resource_link_becomes_text_in_revisions_without_links() -> None:
     result = CallToolResult([ResourceLink("Chart", "file:///chart.pdf", title="T")])
     text = {"type": "text", "text": "file:///chart.pdf"}
     link = {"type": "resource_link", "name": "Chart", "uri": "file:///chart.pdf", "title": "T"}
@@ -401,7 +401,7 @@ def test_a_link_goes_as_text_where_there_are_no_links() -> None:
 # What a revision has no words for at all
 
 
-def test_audio_cannot_be_said_in_the_first_revision() -> None:
+def test_audio_content_is_not_expressible_in_revision_2024_11_05() -> None:
     audio = AudioContent("", "audio/ogg")
     for said in (
         audio,
@@ -416,13 +416,13 @@ def test_audio_cannot_be_said_in_the_first_revision() -> None:
 
 @pytest.mark.parametrize("revision", ALL[:3], ids=str)
 @pytest.mark.parametrize("block", [ToolUseContent("i", "n", {}), ToolResultContent("i")], ids=lambda b: b.type)
-def test_tools_cannot_be_sampled_before_their_revision(revision: Revision, block: Any) -> None:
+def test_sampling_tool_blocks_are_not_expressible_before_2025_11_25(revision: Revision, block: Any) -> None:
     with pytest.raises(NotExpressible, match="it needs 2025-11-25 or later"):
         unstructure(SamplingMessage("user", block), revision)
 
 
 @pytest.mark.parametrize("revision", ALL[:3], ids=str)
-def test_several_blocks_cannot_be_said_in_one_message_before_their_revision(revision: Revision) -> None:
+def test_several_blocks_per_sampling_message_are_not_expressible_before_2025_11_25(revision: Revision) -> None:
     text = TextContent("a")
     for kind in (SamplingMessage("user", [text, text]), CreateMessageResult("user", [text, text], "m")):
         with pytest.raises(NotExpressible, match="exactly one content block"):
@@ -430,30 +430,30 @@ def test_several_blocks_cannot_be_said_in_one_message_before_their_revision(revi
 
 
 @pytest.mark.parametrize("revision", ALL[:3], ids=str)
-def test_a_list_of_one_block_goes_as_that_block(revision: Revision) -> None:
+def test_list_of_one_sampling_block_is_written_as_a_single_block_in_old_revisions(revision: Revision) -> None:
     said = unstructure(SamplingMessage("user", [TextContent("a")]), revision)
     assert said == {"role": "user", "content": {"type": "text", "text": "a"}}
 
 
 @pytest.mark.parametrize("revision", ALL[3:], ids=str)
-def test_several_blocks_go_as_a_list(revision: Revision) -> None:
+def test_several_sampling_blocks_are_written_as_a_list(revision: Revision) -> None:
     said = unstructure(SamplingMessage("user", [TextContent("a"), TextContent("b")]), revision)
     assert [block["text"] for block in said["content"]] == ["a", "b"]
 
 
-def test_the_structured_result_of_a_sampled_tool_is_an_object_until_the_modern_revision() -> None:
+def test_structured_tool_result_in_sampling_must_be_an_object_before_the_modern_revision() -> None:
     block = ToolResultContent("i", structured_content=[1])
     assert "structuredContent" not in unstructure(block, FOURTH)
     assert unstructure(block, FIFTH)["structuredContent"] == [1]
     assert unstructure(ToolResultContent("i", structured_content={"a": 1}), FOURTH)["structuredContent"] == {"a": 1}
 
 
-def test_a_url_cannot_be_elicited_before_its_revision() -> None:
+def test_url_elicitation_is_not_expressible_before_2025_11_25() -> None:
     with pytest.raises(NotExpressible, match="it needs 2025-11-25 or later"):
         unstructure(ElicitURLParams("m", "https://example.org", "e"), THIRD)
 
 
-def test_a_url_is_elicited_with_an_id_in_one_revision_and_without_afterwards() -> None:
+def test_url_elicitation_is_written_with_id_only_in_revision_2025_11_25() -> None:
     params = ElicitURLParams("m", "https://example.org", "e")
     wire = {"mode": "url", "message": "m", "url": "https://example.org"}
     assert unstructure(params, FOURTH) == wire | {"elicitationId": "e"}
@@ -462,12 +462,12 @@ def test_a_url_is_elicited_with_an_id_in_one_revision_and_without_afterwards() -
         unstructure(ElicitURLParams("m", "https://example.org"), FOURTH)
 
 
-def test_a_form_says_no_mode() -> None:
+def test_form_elicitation_is_written_without_mode() -> None:
     for revision in ALL[2:]:
         assert "mode" not in unstructure(ElicitFormParams("m", {"type": "object", "properties": {}}), revision)
 
 
-def test_a_form_with_a_list_of_choices_cannot_be_said_in_the_first_revision_of_forms() -> None:
+def test_form_with_a_list_of_choices_is_not_expressible_in_2025_06_18() -> None:
     field = {"type": "array", "items": {"type": "string", "enum": ["n"]}}
     params = ElicitFormParams("m", {"type": "object", "properties": {"winds": field}})
     with pytest.raises(NotExpressible, match=r"'winds' is a list of choices.*2025-06-18"):
@@ -475,32 +475,32 @@ def test_a_form_with_a_list_of_choices_cannot_be_said_in_the_first_revision_of_f
     assert unstructure(params, FOURTH)["requestedSchema"] == params.requested_schema
 
 
-def test_titled_choices_go_the_old_way_in_the_first_revision_of_forms() -> None:
+def test_titled_choices_are_written_as_enum_names_in_2025_06_18() -> None:
     field = {"type": "string", "oneOf": [{"const": "n", "title": "North"}]}
     params = ElicitFormParams("m", {"type": "object", "properties": {"wind": field}})
     said = unstructure(params, THIRD)["requestedSchema"]["properties"]["wind"]
     assert said == {"type": "string", "enum": ["n"], "enumNames": ["North"]}
 
 
-def test_an_answer_with_a_list_cannot_be_said_in_the_first_revision_of_forms() -> None:
+def test_elicitation_answer_with_a_list_is_not_expressible_in_2025_06_18() -> None:
     answer = ElicitResult("accept", {"wind": "n", "winds": ["n", "s"]})
     with pytest.raises(NotExpressible, match="'winds' is a list"):
         unstructure(answer, THIRD)
     assert unstructure(answer, FOURTH) == {"action": "accept", "content": {"wind": "n", "winds": ["n", "s"]}}
 
 
-def test_an_answer_without_content_says_its_action_alone() -> None:
+def test_elicitation_answer_without_content_has_only_an_action() -> None:
     for revision in ALL[2:]:
         assert unstructure(ElicitResult("decline"), revision) == {"action": "decline"}
 
 
-def test_a_root_has_a_name_and_later_meta() -> None:
+def test_root_is_written_with_meta_from_revision_2025_06_18_on() -> None:
     root = Root("file:///harbour", "Harbour", {"a": 1})
     assert unstructure(root, SECOND) == {"uri": "file:///harbour", "name": "Harbour"}
     assert unstructure(root, THIRD)["_meta"] == {"a": 1}
 
 
-def test_hints_are_written_as_given_and_resolved_on_request() -> None:
+def test_tool_annotations_are_written_as_given_and_resolved_on_request() -> None:
     hints = ToolAnnotations(read_only_hint=True)
     assert unstructure(hints, FIFTH) == {"readOnlyHint": True}
     assert hints.resolved() == ToolAnnotations(None, True, True, False, True)

@@ -52,11 +52,11 @@ FIELDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS.keys())
-def test_a_field_the_specification_lists_is_accepted(field: Any) -> None:
+def test_each_field_type_of_the_specification_is_accepted_in_a_form(field: Any) -> None:
     check_form_schema(form(wind=field))
 
 
-def test_a_form_may_say_what_is_required_and_how_it_is_called() -> None:
+def test_form_may_have_required_fields_title_and_description() -> None:
     schema = form(wind=FIELDS["enum"], force=FIELDS["integer"])
     schema |= {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -68,7 +68,7 @@ def test_a_form_may_say_what_is_required_and_how_it_is_called() -> None:
     check_form_schema(schema)
 
 
-def test_a_form_may_be_empty() -> None:
+def test_form_may_have_no_fields() -> None:
     check_form_schema(form())
 
 
@@ -90,11 +90,11 @@ def test_a_form_may_be_empty() -> None:
         {"$ref": "#/$defs/Form", "type": "object", "properties": {}},
     ],
 )
-def test_what_is_no_flat_object_is_no_form(schema: Any) -> None:
+def test_schema_that_is_not_a_flat_object_is_refused_as_form(schema: Any) -> None:
     assert "a form schema" in refusal(schema)
 
 
-def test_a_form_that_nobody_can_fill_in_is_none() -> None:
+def test_form_schema_that_is_too_large_is_refused() -> None:
     far = {str(each): {"type": "number", "minimum": 10**4000, "default": 1} for each in range(20)}
     assert "more than 20000 parts" in refusal(form(**far)), "each takes long to be compared with"
     many: dict[str, Any] = {"type": "string", "enum": ["x"] * 20_000}
@@ -103,7 +103,7 @@ def test_a_form_that_nobody_can_fill_in_is_none() -> None:
 
 
 @pytest.mark.parametrize("required", [None, "wind", ["sea"], [1], {"wind": True}])
-def test_required_names_fields_of_the_form(required: Any) -> None:
+def test_required_names_must_be_fields_of_the_form(required: Any) -> None:
     assert "required" in refusal(form(wind={"type": "string"}) | {"required": required})
 
 
@@ -164,7 +164,7 @@ BAD_FIELDS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("field", "fault"), BAD_FIELDS.values(), ids=BAD_FIELDS.keys())
-def test_a_field_the_specification_does_not_list_is_refused_by_name(field: Any, fault: str) -> None:
+def test_field_type_unknown_to_the_specification_is_refused_naming_the_field(field: Any, fault: str) -> None:
     message = refusal(form(fine={"type": "string"}, gusts=field))
     assert "'gusts'" in message
     assert fault in message
@@ -173,7 +173,7 @@ def test_a_field_the_specification_does_not_list_is_refused_by_name(field: Any, 
 # The form of 2025-06-18
 
 
-def test_the_first_form_names_titled_choices_the_old_way() -> None:
+def test_titled_choices_become_enum_names_in_2025_06_18_forms() -> None:
     assert first_form(form(wind=FIELDS["titled enum"]))["properties"]["wind"] == {
         "type": "string",
         "enum": ["n", "s"],
@@ -181,20 +181,20 @@ def test_the_first_form_names_titled_choices_the_old_way() -> None:
     }
 
 
-def test_the_first_form_has_defaults_for_booleans_only() -> None:
+def test_only_booleans_keep_their_default_in_2025_06_18_forms() -> None:
     old = first_form(form(pets=FIELDS["boolean"], force=FIELDS["integer"], berth=FIELDS["bounded string"]))
     assert old["properties"]["pets"] == FIELDS["boolean"]
     assert "default" not in old["properties"]["force"]
     assert "default" not in old["properties"]["berth"]
 
 
-def test_the_first_form_leaves_the_given_schema_as_it_was() -> None:
+def test_conversion_to_a_2025_06_18_form_does_not_modify_the_given_schema() -> None:
     schema = form(wind=dict(FIELDS["titled enum"])) | {"required": ["wind"]}
     assert first_form(schema)["required"] == ["wind"]
     assert schema["properties"]["wind"] == FIELDS["titled enum"]
 
 
-def test_the_first_form_has_no_words_for_a_list_of_choices() -> None:
+def test_list_of_choices_is_refused_in_2025_06_18_forms() -> None:
     with pytest.raises(ValueError, match="'winds' is a list of choices"):
         first_form(form(winds=FIELDS["several"]))
 
@@ -203,12 +203,12 @@ def test_the_first_form_has_no_words_for_a_list_of_choices() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "n", 0, 1.5, True, False, [], ["n", "s"]])
-def test_an_answer_holds_strings_numbers_booleans_and_lists_of_strings(value: Any) -> None:
+def test_elicitation_answer_may_contain_primitives_and_lists_of_strings(value: Any) -> None:
     assert content_fits({"wind": value})
 
 
 @pytest.mark.parametrize("value", [None, {}, [1], [None], [["n"]], ["n", 1]])
-def test_an_answer_holds_nothing_else(value: Any) -> None:
+def test_elicitation_answer_with_other_values_is_refused(value: Any) -> None:
     assert not content_fits({"fine": "n", "wind": value})
 
 
@@ -218,7 +218,7 @@ def test_an_answer_holds_nothing_else(value: Any) -> None:
 @pytest.mark.parametrize(
     "url", ["https://example.org", "http://[::1]:8080/a?b=c#d", "HTTPS://EXAMPLE.ORG/x", "http://user@host"]
 )
-def test_an_absolute_web_address_is_accepted(url: str) -> None:
+def test_absolute_web_url_is_accepted_for_elicitation(url: str) -> None:
     check_url(url)
 
 
@@ -242,19 +242,19 @@ def test_an_absolute_web_address_is_accepted(url: str) -> None:
         " https://example.org",
     ],
 )
-def test_any_other_address_is_refused(url: str) -> None:
+def test_other_urls_are_refused_for_elicitation(url: str) -> None:
     with pytest.raises(CodedError) as caught:
         check_url(url)
     assert caught.value.code == INVALID_PARAMS
 
 
 @pytest.mark.parametrize("form", ["https://{}/login", "https://{}", "//{}/", "https:{}"])
-def test_the_name_of_a_host_is_looked_at_only_as_far_as_names_go(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_bounded_part_of_a_long_host_name_is_decoded(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = given_to_codecs(monkeypatch)
     with pytest.raises(CodedError):
         check_url(form.format(ODD * 5000))
     assert max(lengths, default=0) <= 300
 
 
-def test_an_infinite_bound_is_a_number_here_and_refused_when_it_is_encoded() -> None:
+def test_infinite_bound_in_a_form_is_accepted_before_encoding() -> None:
     check_form_schema(form(force={"type": "number", "maximum": math.inf}))

@@ -20,11 +20,11 @@ from trio_mcp.protocol.foreign_types import read_foreign, schema_of_foreign, wri
         (Integral, {"type": "integer"}),
     ],
 )
-def test_foreign_class_that_is_written_has_the_schema_of_its_form(kind: Any, schema: dict[str, Any]) -> None:
+def test_foreign_class_has_the_schema_of_its_json_form(kind: Any, schema: dict[str, Any]) -> None:
     assert schema_of_foreign(kind, read=False) == schema
 
 
-def test_classes_of_numpy_have_the_schemas_of_their_forms() -> None:
+def test_numpy_classes_have_the_schemas_of_their_json_forms() -> None:
     numpy = pytest.importorskip("numpy", reason="needs numpy: pip install -e '.[test]'")
     for kind, schema in [
         (numpy.bool_, {"type": "boolean"}),
@@ -37,7 +37,7 @@ def test_classes_of_numpy_have_the_schemas_of_their_forms() -> None:
     assert write_foreign(numpy.float32(0.5)) == 0.5
 
 
-def test_path_is_read_from_a_text_and_written_as_one() -> None:
+def test_path_is_read_and_written_as_a_string() -> None:
     assert schema_of_foreign(PurePosixPath, read=True) == {"type": "string"}
     assert read_foreign(PurePosixPath, "/a/b") == PurePosixPath("/a/b")
     assert write_foreign(PurePosixPath("/a/b")) == "/a/b"
@@ -45,7 +45,7 @@ def test_path_is_read_from_a_text_and_written_as_one() -> None:
         read_foreign(PurePosixPath, 3)
 
 
-def test_number_of_another_library_is_written_and_never_read() -> None:
+def test_fraction_can_be_written_but_not_read() -> None:
     assert write_foreign(Fraction(1, 2)) == 0.5
     with pytest.raises(TypeError, match="Fraction can be returned but not read"):
         schema_of_foreign(Fraction, read=True)

@@ -25,7 +25,7 @@ POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required":
 TREE = {"type": "object", "properties": {"children": {"type": "array", "items": ref("Tree")}, "at": ref("Point")}}
 
 
-def test_a_definition_stands_at_each_place_that_refers_to_it() -> None:
+def test_definition_is_inlined_at_each_reference() -> None:
     pair = {"type": "array", "prefixItems": [ref("Point"), {"anyOf": [ref("Point"), {"type": "null"}]}]}
     assert inlined(schema({"a": ref("Point"), "b": ref("Pair")}, Point=POINT, Pair=pair)) == {
         "type": "object",
@@ -36,30 +36,30 @@ def test_a_definition_stands_at_each_place_that_refers_to_it() -> None:
     }
 
 
-def test_notes_beside_a_reference_override_those_of_the_definition() -> None:
+def test_annotations_beside_a_reference_override_those_of_the_definition() -> None:
     found = inlined(schema({"a": ref("Point", description="here", title="A", default={"x": 1})}, Point=POINT))
     assert found["properties"]["a"] == {**POINT, "description": "here", "title": "A", "default": {"x": 1}}
 
 
-def test_constraints_beside_a_reference_hold_as_well_as_those_of_the_definition() -> None:
+def test_constraints_beside_a_reference_are_combined_with_the_definition() -> None:
     found = inlined(schema({"a": ref("Point", required=["y"])}, Point=POINT))
     assert found["properties"]["a"] == {"required": ["y"], "allOf": [POINT]}
 
 
-def test_a_definition_that_refers_to_itself_stays_with_what_it_needs_and_nothing_else() -> None:
+def test_recursive_definition_is_kept_with_the_definitions_it_needs() -> None:
     other = {"type": "string"}
     found = inlined(schema({"a": ref("Tree"), "b": ref("Other")}, Tree=TREE, Point=POINT, Other=other, Unused=other))
     assert found["properties"] == {"a": ref("Tree"), "b": other}
     assert set(found["$defs"]) == {"Tree", "Point"}
 
 
-def test_two_definitions_that_refer_to_each_other_stay() -> None:
+def test_mutually_recursive_definitions_are_kept() -> None:
     one, two = {"properties": {"two": ref("Two")}}, {"properties": {"one": ref("One")}}
     given = schema({"a": ref("One")}, One=one, Two=two)
     assert inlined(given) == given
 
 
-def test_the_older_keyword_counts_too() -> None:
+def test_references_to_the_older_definitions_keyword_are_inlined() -> None:
     given = {"properties": {"a": {"$ref": "#/definitions/Point"}}, "definitions": {"Point": POINT}}
     assert inlined(given) == {"properties": {"a": POINT}}
 
@@ -74,18 +74,18 @@ def test_the_older_keyword_counts_too() -> None:
         schema({"a": {"$ref": "#/$defs/Point/properties/x"}}, Point=POINT),
     ],
 )
-def test_what_has_no_local_reference_or_another_way_to_refer_is_kept(given: Any) -> None:
+def test_schema_without_inlinable_references_is_unchanged(given: Any) -> None:
     assert inlined(given) in (given, {key: value for key, value in given.items() if key != "$defs"})
 
 
-def test_names_and_data_that_look_like_references_are_left_alone() -> None:
+def test_names_and_data_that_look_like_references_are_unchanged() -> None:
     given = schema(
         {"$ref": {"type": "string"}, "default": {"const": ref("Point")}, "e": {"enum": [ref("Point")]}}, Point=POINT
     )
     assert inlined(given)["properties"] == given["properties"]
 
 
-def test_a_schema_that_would_be_too_large_keeps_its_definitions() -> None:
+def test_schema_that_would_become_too_large_keeps_its_definitions() -> None:
     doubling = {f"D{level}": {"allOf": [ref(f"D{level + 1}"), ref(f"D{level + 1}")]} for level in range(40)}
     given = schema({"a": ref("D0")}, **doubling, D40={"type": "string"})
     assert inlined(given) is given
@@ -112,7 +112,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=examples(200))
 @given(root=SCHEMAS, a=SCHEMAS, value=VALUES)
-def test_the_same_values_fit_before_and_after(root: Any, a: Any, value: Any) -> None:
+def test_inlined_schema_accepts_the_same_values(root: Any, a: Any, value: Any) -> None:
     given = {"properties": {"root": root}, "$defs": {"A": a, "B": {"type": "integer", "maximum": 3}}}
     try:
         before = SchemaValidator(given)

@@ -77,7 +77,9 @@ def read(kind: Any, data: Any) -> tuple[Any, list[str]]:
         ({**GOOD, "execution": {"taskSupport": "maybe"}}, None, "@ $.tools[0].execution.taskSupport"),
     ],
 )
-def test_list_with_an_odd_tool_keeps_the_good_tools(odd: Any, tools: list[Tool] | None, reported: str) -> None:
+def test_tool_list_with_an_invalid_tool_keeps_the_valid_tools(
+    odd: Any, tools: list[Tool] | None, reported: str
+) -> None:
     found, reports = read(ListToolsResult, {"tools": [odd, {**GOOD, "name": "fine"}]})
     assert found.tools[-1] == Tool("fine", ANY)
     assert tools is None or found.tools[:-1] == tools
@@ -113,7 +115,7 @@ def test_list_with_an_odd_tool_keeps_the_good_tools(odd: Any, tools: list[Tool] 
         (ListRootsResult, {"roots": [{"name": "n"}, {"uri": "file:///a", "name": 5}]}, [Root("file:///a")]),
     ],
 )
-def test_list_with_odd_items_keeps_what_can_be_read(kind: Any, data: Any, items: list[Any]) -> None:
+def test_list_with_invalid_items_keeps_the_readable_ones(kind: Any, data: Any, items: list[Any]) -> None:
     found, reports = read(kind, data)
     assert (
         next(value for value in (getattr(found, name) for name in kind.__slots__) if isinstance(value, list)) == items
@@ -160,7 +162,7 @@ def test_list_with_odd_items_keeps_what_can_be_read(kind: Any, data: Any, items:
         ),
     ],
 )
-def test_result_with_an_odd_block_keeps_the_block_and_the_text(odd: Any, block: Any) -> None:
+def test_result_with_an_invalid_content_block_keeps_the_other_blocks(odd: Any, block: Any) -> None:
     found, reports = read(CallToolResult, {"content": [odd, TEXT]})
     assert found.content == [block, USEFUL]
     assert len(reports) == 1
@@ -168,13 +170,13 @@ def test_result_with_an_odd_block_keeps_the_block_and_the_text(odd: Any, block: 
 
 
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
-def test_unknown_content_is_written_as_it_came(revision: Any) -> None:
+def test_unknown_content_block_is_written_as_received(revision: Any) -> None:
     raw = {"type": "hologram", "depth": [1, None]}
     assert unstructure(CallToolResult([UnknownContent(raw)]), revision)["content"] == [raw]
 
 
 @pytest.mark.parametrize(("raw", "name"), [({"type": "x"}, "x"), ({"type": 5}, ""), ({}, ""), ([], "")])
-def test_unknown_content_names_its_type(raw: Any, name: str) -> None:
+def test_unknown_content_block_has_its_type(raw: Any, name: str) -> None:
     assert UnknownContent(raw).type == name
 
 
@@ -188,17 +190,17 @@ def test_unknown_content_names_its_type(raw: Any, name: str) -> None:
         ({"a": 1}, [UnknownContent({"a": 1})]),
     ],
 )
-def test_content_that_is_no_list_of_blocks_is_read(content: Any, blocks: list[Any]) -> None:
+def test_content_that_is_not_a_list_of_blocks_is_read(content: Any, blocks: list[Any]) -> None:
     assert read(CallToolResult, {"content": content})[0].content == blocks
 
 
 @pytest.mark.parametrize("value", ["true", "True", "yes", 1, "disk full", ["disk full"], {"code": 5}])
-def test_failure_of_a_tool_that_is_no_boolean_counts_as_a_failure(value: Any) -> None:
+def test_truthy_is_error_that_is_not_a_boolean_means_failure(value: Any) -> None:
     assert read(CallToolResult, {"content": [TEXT], "isError": value})[0].is_error is True
 
 
 @pytest.mark.parametrize("value", ["false", "False", "no", "0", "", 0, [], {}])
-def test_success_of_a_tool_that_is_no_boolean_counts_as_a_success(value: Any) -> None:
+def test_falsy_is_error_that_is_not_a_boolean_means_success(value: Any) -> None:
     found, _ = read(CallToolResult, {"content": [TEXT], "isError": value})
     assert (found.is_error, found.content) == (False, [USEFUL])
 
@@ -220,7 +222,7 @@ INFO = {"serverInfo": {"name": "n", "version": "1"}}
         ({"tools": {}, "tasks": True, "extensions": "x"}, ["tools"]),
     ],
 )
-def test_odd_capabilities_declare_what_they_name(capabilities: Any, declared: list[str]) -> None:
+def test_malformed_capabilities_declare_the_names_they_contain(capabilities: Any, declared: list[str]) -> None:
     names = ("tools", "prompts", "resources", "logging", "completions")
     for kind, more in ((InitializeResult, {**VERSION, **INFO}), (DiscoverResult, {"supportedVersions": ["x"]})):
         found, reports = read(kind, {**more, "capabilities": capabilities})
@@ -240,14 +242,14 @@ def test_odd_capabilities_declare_what_they_name(capabilities: Any, declared: li
         ({"name": "n", "version": "1", "icons": [None], "title": {}, "websiteUrl": 5}, "n", "1"),
     ],
 )
-def test_odd_description_of_a_server_is_read(info: Any, name: str, version: str) -> None:
+def test_malformed_server_info_is_read(info: Any, name: str, version: str) -> None:
     found, _ = read(InitializeResult, {**VERSION, "capabilities": {}, "serverInfo": info, "instructions": ["x"]})
     assert found.server_info == Implementation(name, version)
     assert found.instructions is None
 
 
 @pytest.mark.parametrize("nothing", [{}, {"instructions": "x"}, [], "x", None, {**INFO, "protocolVersion": 5}])
-def test_initialize_needs_a_version(nothing: Any) -> None:
+def test_initialize_result_without_a_version_raises_protocol_violation(nothing: Any) -> None:
     with pytest.raises(ProtocolViolation):
         read(InitializeResult, nothing)
 
@@ -264,12 +266,12 @@ def test_initialize_needs_a_version(nothing: Any) -> None:
         ({"role": "assistant", "content": {"type": "video"}}, "assistant", UnknownContent({"type": "video"})),
     ],
 )
-def test_odd_message_of_a_prompt_is_read(message: Any, role: str, content: Any) -> None:
+def test_malformed_prompt_message_is_read(message: Any, role: str, content: Any) -> None:
     found, _ = read(GetPromptResult, {"messages": [message, None], "description": 5})
     assert [(each.role, each.content) for each in found.messages] == [(role, content)]
 
 
-def test_prompt_with_several_blocks_in_a_message_has_several_messages() -> None:
+def test_prompt_message_with_several_blocks_becomes_several_messages() -> None:
     found, _ = read(
         GetPromptResult, {"messages": [{"role": "assistant", "content": ["one", {"type": "text", "text": "two"}]}]}
     )
@@ -286,7 +288,7 @@ def test_prompt_with_several_blocks_in_a_message_has_several_messages() -> None:
         ({"uri": 5, "blob": "aa", "mimeType": 5}, BlobResourceContents("", "aa")),
     ],
 )
-def test_odd_contents_of_a_resource_are_read(contents: Any, read_as: Any) -> None:
+def test_malformed_resource_contents_are_read(contents: Any, read_as: Any) -> None:
     good = {"uri": "v", "text": "good"}
     for whole in ([contents, good], [good, contents, None, {"uri": "u"}, {"uri": "u", "text": None}]):
         found, _ = read(ReadResourceResult, {"contents": whole, "ttlMs": "x"})
@@ -305,24 +307,24 @@ def test_odd_contents_of_a_resource_are_read(contents: Any, read_as: Any) -> Non
         ([], []),
     ],
 )
-def test_odd_completion_keeps_its_texts(completion: Any, values: list[str]) -> None:
+def test_malformed_completion_keeps_its_strings(completion: Any, values: list[str]) -> None:
     found, _ = read(CompleteResult, {"completion": completion})
     assert (found.completion.values, found.completion.has_more) == (values, None)
 
 
-def test_odd_answer_of_a_model_is_read() -> None:
+def test_malformed_sampling_result_is_read() -> None:
     found, _ = read(CreateMessageResult, {"role": "model", "content": [TEXT, {"type": "video"}], "stopReason": 5})
     assert (found.text, found.role, found.model) == ("useful", "assistant", "unknown")
     with pytest.raises(ProtocolViolation):
         read(CreateMessageResult, {"role": "assistant", "content": None, "model": "m"})
 
 
-def test_answer_of_a_user_is_read_strictly() -> None:
+def test_malformed_elicitation_result_raises_protocol_violation() -> None:
     with pytest.raises(ProtocolViolation, match=r"\$\.content"):
         read(ElicitResult, {"action": "accept", "content": "yes"})
 
 
-def test_mended_result_keeps_unknown_members_and_leaves_the_original_alone() -> None:
+def test_repaired_result_keeps_unknown_members_and_the_original_is_unchanged() -> None:
     tool = {**GOOD, "annotations": {"readOnlyHint": "true", "x": 1}, "future": 1}
     data = {"tools": [tool, None], "also": 2}
     mended = repaired_result("tools/list", data, ListToolsResult)
@@ -331,7 +333,7 @@ def test_mended_result_keeps_unknown_members_and_leaves_the_original_alone() -> 
     assert len(data["tools"]) == 2
 
 
-def test_report_names_few_faults_and_counts_the_rest() -> None:
+def test_report_of_faults_lists_five_and_counts_the_rest() -> None:
     tools = [{"name": f"t{number}\n", "inputSchema": ANY, "title": 5} for number in range(20)] + [
         {"title": "\x1b" * 500}
     ]
@@ -345,14 +347,14 @@ def test_report_names_few_faults_and_counts_the_rest() -> None:
     assert len(words) < 500
 
 
-def test_result_with_too_many_faults_is_a_violation() -> None:
+def test_result_with_too_many_faults_raises_protocol_violation() -> None:
     with pytest.raises(ProtocolViolation, match="a/method"):
         read(ListToolsResult, {"tools": [None] * 10_001})
     with pytest.raises(ProtocolViolation, match="a/method"):
         read(CallToolResult, {"content": [5] * 10_001})
 
 
-def test_class_of_an_extension_is_read_strictly() -> None:
+def test_malformed_extension_class_raises_protocol_violation() -> None:
     @attrs.frozen
     class Berth:
         name: str

@@ -9,33 +9,33 @@ from trio_mcp.protocol.types.notifications import DEFAULT_LOG_LEVEL, LogLevel, l
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
-def test_levels_rank_from_debug_to_emergency() -> None:
+def test_log_levels_rank_from_debug_to_emergency() -> None:
     assert [log_level_rank(level) for level in LEVELS] == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
-def test_the_enum_has_these_levels_in_this_order() -> None:
+def test_log_level_enum_has_the_levels_in_order() -> None:
     assert [level.value for level in LogLevel] == LEVELS
 
 
 @pytest.mark.parametrize("level", ["loud", "", "DEBUG", "warn", "Error"])
-def test_an_unknown_level_ranks_below_all(level: str) -> None:
+def test_unknown_log_level_ranks_below_all(level: str) -> None:
     assert log_level_rank(level) == -1
 
 
 @pytest.mark.parametrize("minimum", LEVELS)
-def test_a_level_passes_from_the_minimum_on(minimum: str) -> None:
+def test_log_level_passes_from_the_minimum_on(minimum: str) -> None:
     assert [level for level in LEVELS if should_log(level, minimum)] == LEVELS[LEVELS.index(minimum) :]
 
 
 @pytest.mark.parametrize("minimum", [*LEVELS, "loud"])
-def test_an_unknown_level_always_passes(minimum: str) -> None:
+def test_unknown_log_level_always_passes(minimum: str) -> None:
     assert should_log("custom", minimum)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_an_unknown_minimum_admits_everything(level: str) -> None:
+def test_unknown_minimum_log_level_admits_everything(level: str) -> None:
     assert should_log(level, "loud")
 
 
-def test_the_default_minimum_is_info() -> None:
+def test_default_minimum_log_level_is_info() -> None:
     assert DEFAULT_LOG_LEVEL == "info"

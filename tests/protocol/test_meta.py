@@ -10,19 +10,19 @@ from trio_mcp.protocol.meta import check_meta_keys, progress_token_of
 
 
 @pytest.mark.parametrize("token", [0, -1, 7, "", "0", "7", 9007199254740993, 10**25, "🦑"])
-def test_strings_and_integers_are_tokens_even_when_falsy(token: int | str) -> None:
+def test_strings_and_integers_are_progress_tokens_even_if_falsy(token: int | str) -> None:
     found = progress_token_of({"progressToken": token})
     assert found == token
     assert type(found) is type(token)
 
 
 @pytest.mark.parametrize("token", [None, True, False, 1.5, 1.0, [], {}])
-def test_anything_else_is_no_token(token: Any) -> None:
+def test_other_json_values_are_not_progress_tokens(token: Any) -> None:
     assert progress_token_of({"progressToken": token}) is None
 
 
 @pytest.mark.parametrize("meta", [{}, {"progresstoken": 1}, None, [], "progressToken", 7])
-def test_without_the_member_there_is_no_token(meta: Any) -> None:
+def test_meta_without_progress_token_has_no_token(meta: Any) -> None:
     assert progress_token_of(meta) is None
 
 
@@ -46,7 +46,7 @@ def test_without_the_member_there_is_no_token(meta: Any) -> None:
         "io.modelcontextprotocol/related-task",
     ],
 )
-def test_a_key_is_a_name_with_or_without_a_prefix(key: str) -> None:
+def test_meta_key_is_a_name_with_or_without_a_prefix(key: str) -> None:
     check_meta_keys({key: 1})
 
 
@@ -71,7 +71,7 @@ def test_a_key_is_a_name_with_or_without_a_prefix(key: str) -> None:
         "com.example/_x",
     ],
 )
-def test_a_malformed_key_is_refused(key: str) -> None:
+def test_malformed_meta_key_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="is not a valid key of _meta"):
         check_meta_keys({"fine": 1, key: 1})
 
@@ -80,11 +80,11 @@ def test_a_malformed_key_is_refused(key: str) -> None:
     "key",
     ["io.modelcontextprotocol/mine", "dev.mcp/", "org.modelcontextprotocol.api/x", "com.mcp.tools/x", "com.MCP/x"],
 )
-def test_a_reserved_prefix_is_refused_with_what_to_take_instead(key: str) -> None:
+def test_reserved_meta_prefix_is_refused_with_an_alternative(key: str) -> None:
     with pytest.raises(ValueError, match=r"reserved for MCP.*com\.example/"):
         check_meta_keys({key: 1})
 
 
-def test_no_meta_is_fine() -> None:
+def test_missing_or_empty_meta_is_accepted() -> None:
     check_meta_keys(None)
     check_meta_keys({})

@@ -60,23 +60,23 @@ NOTIFICATIONS: dict[tuple[Role, str], set[str]] = {
 
 
 @pytest.mark.parametrize(("role", "name"), REQUESTS)
-def test_a_role_sends_the_requests_its_revision_gives_it(role: Role, name: str) -> None:
+def test_each_role_may_send_the_requests_of_the_revision(role: Role, name: str) -> None:
     rows = REVISIONS[name]._methods.values()
     assert {row.name for row in rows if row.is_request and row.sent_by(role)} == REQUESTS[role, name]
 
 
 @pytest.mark.parametrize(("role", "name"), NOTIFICATIONS)
-def test_a_role_sends_the_notifications_its_revision_gives_it(role: Role, name: str) -> None:
+def test_each_role_may_send_the_notifications_of_the_revision(role: Role, name: str) -> None:
     rows = REVISIONS[name]._methods.values()
     assert {row.name for row in rows if not row.is_request and row.sent_by(role)} == NOTIFICATIONS[role, name]
 
 
-def test_only_calls_gets_and_reads_may_be_answered_with_a_question() -> None:
+def test_only_tool_calls_prompts_and_reads_may_return_input_required() -> None:
     asking = {row.name for row in ROWS if row.may_ask}
     assert asking == {"tools/call", "prompts/get", "resources/read"}
 
 
-def test_lists_reads_and_discovery_say_how_long_they_are_fresh() -> None:
+def test_only_lists_reads_and_discover_are_cacheable() -> None:
     cacheable = {row.name for row in ROWS if row.cacheable}
     assert cacheable == {
         "server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list",
@@ -90,12 +90,12 @@ def test_every_method_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)
-def test_progress_goes_both_ways_in_legacy_revisions(revision: Revision) -> None:
+def test_progress_is_sent_by_both_roles_in_legacy_revisions(revision: Revision) -> None:
     assert revision._methods["notifications/progress"].sent_by("client")
     assert revision._methods["notifications/progress"].sent_by("server")
 
 
-def test_progress_goes_to_clients_only_in_modern_revisions() -> None:
+def test_progress_is_sent_by_servers_only_in_modern_revisions() -> None:
     assert not LATEST_MODERN._methods["notifications/progress"].sent_by("client")
     assert LATEST_MODERN._methods["notifications/progress"].sent_by("server")
 
@@ -112,7 +112,7 @@ def test_progress_goes_to_clients_only_in_modern_revisions() -> None:
         ([("a", 1), ("b", 2)], 0),
     ],
 )
-def test_tools_are_listed_until_a_cursor_or_a_page_brings_nothing_new(
+def test_pagination_stops_if_a_cursor_or_page_brings_nothing_new(
     pages: list[tuple[str, object]], followed: int
 ) -> None:
     seen = set[int]()

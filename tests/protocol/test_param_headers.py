@@ -33,7 +33,7 @@ def schema(**properties: Any) -> dict[str, Any]:
 # What a schema asks for
 
 
-def test_each_annotated_property_has_a_header_in_the_order_of_the_schema() -> None:
+def test_each_annotated_property_has_a_header_in_schema_order() -> None:
     asked = schema(
         region=REGION, query={"type": "string"}, count={"type": "integer", "x-mcp-header": "count"}, loud=True
     )
@@ -44,7 +44,7 @@ def test_each_annotated_property_has_a_header_in_the_order_of_the_schema() -> No
 
 
 @pytest.mark.parametrize("kind", ["string", "integer", "boolean"])
-def test_properties_alone_may_lead_to_an_annotation_at_any_depth(kind: str) -> None:
+def test_header_annotation_is_found_in_nested_properties(kind: str) -> None:
     inner = {"type": kind, "x-mcp-header": "X"}
     assert param_headers(schema(a=schema(b={"properties": {"c": inner}}))) == (
         ParamHeader(("a", "b", "c"), "Mcp-Param-X"),
@@ -54,13 +54,13 @@ def test_properties_alone_may_lead_to_an_annotation_at_any_depth(kind: str) -> N
 @pytest.mark.parametrize(
     "name", ["", " ", "My Region", "Region:Primary", "Région", "Region\t1", "a\r\nb", "a\n", "x" + "\0"]
 )
-def test_the_name_is_a_token(name: str) -> None:
+def test_header_name_with_invalid_characters_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="can't be part of a header name"):
         param_headers(schema(a={"type": "string", "x-mcp-header": name}))
 
 
 @pytest.mark.parametrize("name", [None, 1, True, ["Region"], {"name": "Region"}])
-def test_the_name_is_a_text(name: Any) -> None:
+def test_header_name_that_is_not_a_string_is_refused(name: Any) -> None:
     with pytest.raises(ValueError, match="a value of type"):
         param_headers(schema(a={"type": "string", "x-mcp-header": name}))
 
@@ -68,18 +68,18 @@ def test_the_name_is_a_text(name: Any) -> None:
 @pytest.mark.parametrize(
     "kind", ["number", "object", "array", "null", "String", "", None, ["string"], ["string", "null"], {}]
 )
-def test_the_type_is_one_of_three(kind: Any) -> None:
+def test_header_annotation_requires_type_string_integer_or_boolean(kind: Any) -> None:
     with pytest.raises(ValueError, match="string, integer or boolean"):
         param_headers(schema(a={"type": kind, "x-mcp-header": "X"}))
 
 
-def test_an_annotation_without_a_type_is_invalid() -> None:
+def test_header_annotation_without_a_type_is_refused() -> None:
     with pytest.raises(ValueError, match="but has none"):
         param_headers(schema(a={"enum": ["x"], "x-mcp-header": "X"}))
 
 
 @pytest.mark.parametrize("other", ["Region", "region", "REGION"])
-def test_names_are_unique_without_regard_to_case(other: str) -> None:
+def test_header_names_must_be_unique_ignoring_case(other: str) -> None:
     with pytest.raises(ValueError, match=r"already mirrors 'a'"):
         param_headers(schema(a=REGION, b=schema(c={"type": "integer", "x-mcp-header": other})))
 
@@ -111,7 +111,7 @@ def test_names_are_unique_without_regard_to_case(other: str) -> None:
         lambda inner: schema(a={"contentSchema": schema(b=inner)}),
     ],
 )
-def test_an_annotation_elsewhere_makes_the_schema_invalid(around: Any) -> None:
+def test_header_annotation_outside_properties_is_refused(around: Any) -> None:
     assert param_headers(around({"type": "string"})) == ()
     with pytest.raises(ValueError, match='only "properties" may lead'):
         param_headers(around(REGION))
@@ -119,11 +119,11 @@ def test_an_annotation_elsewhere_makes_the_schema_invalid(around: Any) -> None:
 
 @pytest.mark.parametrize("keyword", ["default", "const", "examples", "enum", "description", "x-note", "required"])
 @pytest.mark.parametrize("data", [REGION, [REGION], schema(a=REGION), [schema(a={"anyOf": [REGION]})]])
-def test_data_in_a_schema_are_no_schemas(keyword: str, data: Any) -> None:
+def test_header_annotations_inside_data_of_a_schema_are_ignored(keyword: str, data: Any) -> None:
     assert param_headers(schema(a={"type": "string", keyword: data}) | {keyword: data}) == ()
 
 
-def test_a_property_may_be_named_like_a_keyword() -> None:
+def test_property_named_like_a_schema_keyword_can_have_a_header() -> None:
     named = ["x-mcp-header", "default", "items", "anyOf", "properties", "$ref", "const"]
     properties = {name: {"type": "string", "x-mcp-header": f"H{at}"} for at, name in enumerate(named)}
     assert [header.path for header in param_headers({"properties": properties})] == [(name,) for name in named]
@@ -132,18 +132,18 @@ def test_a_property_may_be_named_like_a_keyword() -> None:
 @pytest.mark.parametrize(
     "odd", [{}, {"properties": []}, {"properties": {"a": 1}}, {"anyOf": {"a": REGION}}, {"items": 1}]
 )
-def test_what_is_no_schema_asks_for_nothing(odd: Any) -> None:
+def test_malformed_schema_has_no_headers(odd: Any) -> None:
     assert param_headers(odd) == ()
 
 
-def test_a_deep_schema_is_walked() -> None:
+def test_header_annotation_in_a_very_deep_schema_is_found() -> None:
     deep: dict[str, Any] = dict(REGION)
     for _ in range(10_000):
         deep = schema(a=deep)
     assert param_headers(deep)[0].path == ("a",) * 10_000
 
 
-def test_a_wide_and_deep_schema_takes_little_memory() -> None:
+def test_wide_and_deep_schema_is_searched_in_little_memory() -> None:
     wide: dict[str, Any] = {"properties": {f"a{at}": {"type": "string"} for at in range(20_000)}}
     for _ in range(500):
         wide = schema(a=wide)
@@ -156,7 +156,7 @@ def test_a_wide_and_deep_schema_takes_little_memory() -> None:
     assert most < 20_000 * 500
 
 
-def test_a_tool_has_a_hundred_headers_at_most() -> None:
+def test_tool_with_more_than_a_hundred_headers_is_refused() -> None:
     many = {f"a{at}": {"type": "string", "x-mcp-header": f"A{at}"} for at in range(101)}
     with pytest.raises(ValueError, match="at most 100 arguments"):
         param_headers(schema(**many))
@@ -164,7 +164,7 @@ def test_a_tool_has_a_hundred_headers_at_most() -> None:
     assert len(param_headers(schema(**many))) == 100
 
 
-def test_words_about_a_foreign_schema_are_short() -> None:
+def test_error_about_a_foreign_schema_is_short() -> None:
     with pytest.raises(ValueError, match="can't be part of") as caught:
         param_headers(schema(**{"a" * 10_000: {"x-mcp-header": "é" * 10_000}}))
     assert len(str(caught.value)) < 500
@@ -194,7 +194,7 @@ def test_words_about_a_foreign_schema_are_short() -> None:
         ("file:///a%20b", "file:///a%20b"),
     ],
 )
-def test_a_text_is_sent_as_it_is_or_in_base64(text: str, written: str) -> None:
+def test_header_text_is_sent_unchanged_or_in_base64(text: str, written: str) -> None:
     assert header_value(text) == encoded_name(text) == written
     assert decoded(written) == text
 
@@ -222,12 +222,12 @@ def test_a_text_is_sent_as_it_is_or_in_base64(text: str, written: str) -> None:
         (object(), None),
     ],
 )
-def test_a_value_is_written_as_the_body_has_it(argument: object, written: str | None) -> None:
+def test_header_value_is_written_as_in_the_json_body(argument: object, written: str | None) -> None:
     assert header_value(argument) == written
 
 
 @pytest.mark.parametrize("number", [MOST + 1, -MOST - 1, 10**4000, 1e300])
-def test_a_number_that_some_readers_would_change_is_not_sent(number: float) -> None:
+def test_number_beyond_safe_integer_range_is_not_sent_in_a_header(number: float) -> None:
     with pytest.raises(ValueError, match=f"must be within ±{MOST}"):
         header_value(number)
 
@@ -250,13 +250,13 @@ def test_a_number_that_some_readers_would_change_is_not_sent(number: float) -> N
         "a\nb",
     ],
 )
-def test_what_nobody_may_send_is_refused(text: str) -> None:
+def test_invalid_encoded_header_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"has characters|is not base64"):
         decoded(text)
 
 
 @given(st.text())
-def test_every_text_arrives(text: str) -> None:
+def test_every_text_survives_encoding_in_a_header(text: str) -> None:
     written = encoded_name(text)
     assert written.isascii()
     assert written.isprintable() or not written
@@ -264,7 +264,7 @@ def test_every_text_arrives(text: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=255)), st.text(alphabet=st.characters(max_codepoint=255)))
-def test_no_two_base64_forms_stand_for_one_text(one: str, other: str) -> None:
+def test_two_base64_forms_never_decode_to_the_same_text(one: str, other: str) -> None:
     found = set[str]()
     for text in (f"=?base64?{one}?=", f"=?base64?{other}?="):
         try:
@@ -290,7 +290,7 @@ def lower(headers: list[tuple[str, str]]) -> dict[str, str]:
     return {name.lower(): text for name, text in headers}
 
 
-def test_a_call_has_a_header_for_each_argument_that_is_there() -> None:
+def test_call_has_a_header_for_each_present_argument() -> None:
     arguments = {"region": "é", "count": 0, "loud": False, "inner": {"deep": ""}, "other": "x"}
     assert headers_for(TABLE, arguments) == [
         ("Mcp-Param-Region", "=?base64?w6k=?="),
@@ -303,30 +303,30 @@ def test_a_call_has_a_header_for_each_argument_that_is_there() -> None:
 @pytest.mark.parametrize(
     "arguments", [{}, {"region": None, "count": None}, {"inner": None}, {"inner": "deep"}, {"inner": {"deep": None}}]
 )
-def test_an_argument_that_is_absent_or_null_has_no_header(arguments: dict[str, Any]) -> None:
+def test_absent_or_null_argument_has_no_header(arguments: dict[str, Any]) -> None:
     assert headers_for(TABLE, arguments) == []
     assert check({}, arguments, TABLE) is None
 
 
-def test_an_argument_that_no_header_may_carry_is_named() -> None:
+def test_argument_that_cannot_be_a_header_is_named_in_the_error() -> None:
     with pytest.raises(ValueError, match="argument 'count': a number in a header"):
         headers_for(TABLE, {"count": 2**60})
 
 
 @pytest.mark.parametrize("text", ["42", "42.0", "42.000", "042", "=?base64?NDI=?="])
 @pytest.mark.parametrize("argument", [42, 42.0])
-def test_numbers_are_compared_as_numbers(text: str, argument: float) -> None:
+def test_header_numbers_are_compared_as_numbers(text: str, argument: float) -> None:
     assert check({"mcp-param-count": text}, {"count": argument}, TABLE) is None
 
 
 @pytest.mark.parametrize(
     "text", ["43", "42.5", "4.2e1", "+42", " 42", "0x2a", "4_2", "", "٤٢", "42.", "-42", "=?base64?NDM=?="]
 )
-def test_other_numbers_and_other_forms_disagree(text: str) -> None:
+def test_different_or_malformed_header_number_is_a_mismatch(text: str) -> None:
     assert check({"mcp-param-count": text}, {"count": 42}, TABLE)
 
 
-def test_large_numbers_are_compared_exactly() -> None:
+def test_large_header_numbers_are_compared_exactly() -> None:
     assert check({"mcp-param-count": str(2**60)}, {"count": 2**60}, TABLE) is None
     assert check({"mcp-param-count": str(2**60 + 1)}, {"count": 2**60}, TABLE)
     assert check({"mcp-param-count": "9" * 9000}, {"count": 10**5000}, TABLE)
@@ -352,17 +352,17 @@ def test_large_numbers_are_compared_exactly() -> None:
         ({"mcp-param-region": "é"}, {"region": "é"}, "Mcp-Param-Region has characters"),
     ],
 )
-def test_what_does_not_agree_is_said(headers: dict[str, str], arguments: dict[str, Any], words: str) -> None:
+def test_header_mismatch_is_described(headers: dict[str, str], arguments: dict[str, Any], words: str) -> None:
     assert words in (check(headers, arguments, TABLE) or "they agree")
 
 
-def test_a_header_that_came_twice_agrees_with_nothing() -> None:
+def test_header_that_occurs_twice_is_a_mismatch() -> None:
     arguments = {"region": "eu, eu"}
     assert check({"mcp-param-region": "eu, eu"}, arguments, TABLE) is None
     assert check({"mcp-param-region": "eu, eu"}, arguments, TABLE, {"mcp-param-region"})
 
 
-def test_headers_that_no_schema_names_are_ignored() -> None:
+def test_headers_not_named_in_the_schema_are_ignored() -> None:
     assert check({"mcp-param-other": "x", "mcp-param-regio": "\xff"}, {}, TABLE, {"mcp-param-other"}) is None
 
 
@@ -370,14 +370,14 @@ VALUES = st.none() | st.text() | st.booleans() | st.integers(-MOST, MOST) | st.f
 
 
 @given(VALUES, VALUES, VALUES)
-def test_what_a_client_sends_agrees_with_what_a_server_reads(region: Any, count: Any, deep: Any) -> None:
+def test_headers_written_by_a_client_match_when_read_by_a_server(region: Any, count: Any, deep: Any) -> None:
     arguments = {"region": region, "count": count, "inner": {"deep": deep}}
     headers = lower(headers_for(TABLE, arguments))
     assert check(headers, json.loads(json.dumps(arguments)), TABLE) is None
 
 
 @given(VALUES, VALUES)
-def test_headers_of_another_call_agree_when_its_values_are_equal_and_only_then(mine: Any, other: Any) -> None:
+def test_headers_of_another_call_match_only_if_the_values_are_equal(mine: Any, other: Any) -> None:
     headers = lower(headers_for(TABLE, {"count": other, "region": other}))
     sent = {"count": mine, "region": mine}
     same = header_value(mine) == header_value(other)

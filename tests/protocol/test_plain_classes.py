@@ -48,7 +48,7 @@ class Tree:
     children: list[Tree] = field(default_factory=list)
 
 
-def test_a_float_without_a_fraction_is_an_integer_wherever_the_class_has_one() -> None:
+def test_integral_float_becomes_int_where_the_class_has_int() -> None:
     data = {
         "size": 3.0,
         "share": 1.0,
@@ -96,17 +96,17 @@ def test_a_float_without_a_fraction_is_an_integer_wherever_the_class_has_one() -
         (0.0, Annotated[int, msgspec.Meta(ge=1)]),
     ],
 )
-def test_nothing_else_becomes_one(data: Any, kind: Any) -> None:
+def test_other_values_are_not_converted_to_int(data: Any, kind: Any) -> None:
     with pytest.raises(ValueError, match="Expected"):
         convert(data, kind)
 
 
-def test_plain_classes_are_those_that_attrs_does_not_know() -> None:
+def test_plain_classes_are_those_without_attrs() -> None:
     assert all(map(is_plain_class, (Tree, Pair, Counted, Boxed)))
     assert not any(map(is_plain_class, (attrs.make_class("C", []), tuple, int, UserList, list[int])))
 
 
-def test_optional_fields_are_those_without_a_default_that_may_be_none() -> None:
+def test_optional_fields_are_nullable_fields_without_a_default() -> None:
     @dataclass
     class Form:
         name: str

@@ -41,7 +41,7 @@ def result(structured: Any = None, text: str = "", *, is_error: bool = False) ->
         (result([1, 2], "[1, 2]"), list[int], [1, 2]),
     ],
 )
-def test_data_becomes_what_is_asked_for(given: CallToolResult, kind: Any, value: Any) -> None:
+def test_as_converts_the_result_to_the_requested_class(given: CallToolResult, kind: Any, value: Any) -> None:
     assert given.as_(kind) == value
 
 
@@ -54,18 +54,18 @@ def test_data_becomes_what_is_asked_for(given: CallToolResult, kind: Any, value:
         (result({"x": 1}), str, "Expected `str`"),
     ],
 )
-def test_what_does_not_fit_is_an_error_that_names_the_place(given: CallToolResult, kind: Any, told: str) -> None:
+def test_as_raises_value_error_naming_the_path_of_a_mismatch(given: CallToolResult, kind: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         given.as_(kind)
 
 
-def test_the_result_of_a_tool_that_failed_has_no_data() -> None:
+def test_as_raises_tool_error_for_a_failed_tool() -> None:
     with pytest.raises(ToolError, match="no such file"):
         result(None, "no such file", is_error=True).as_(Point)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_what_a_handler_returns_is_what_a_client_reads(era: Any) -> None:
+async def test_value_returned_by_a_tool_is_read_as_the_same_class_by_a_client(era: Any) -> None:
     server = Server("s")
 
     @server.tool

@@ -42,23 +42,23 @@ FACTS: dict[str, list[Any]] = {
 }
 
 
-def test_five_revisions_are_spoken_oldest_first() -> None:
+def test_five_revisions_are_listed_oldest_first() -> None:
     assert list(REVISIONS) == LEGACY + MODERN
     assert [str(row) for row in REVISIONS.values()] == LEGACY + MODERN
 
 
-def test_eras_are_told_apart_by_the_handshake() -> None:
+def test_legacy_revisions_have_a_handshake_and_modern_ones_do_not() -> None:
     assert [row.name for row in LEGACY_REVISIONS] == LEGACY
     assert [row.name for row in MODERN_REVISIONS] == MODERN
     assert (LATEST_LEGACY.name, LATEST_MODERN.name) == (LEGACY[-1], MODERN[-1])
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_each_revision_states_the_facts_of_the_specification(fact: str) -> None:
+def test_revision_table_matches_the_specification(fact: str) -> None:
     assert [getattr(row, fact) for row in REVISIONS.values()] == FACTS[fact]
 
 
-def test_no_fact_is_left_unchecked() -> None:
+def test_revision_table_test_covers_every_field() -> None:
     assert {field.name for field in attrs.fields(Revision)} == {*FACTS, "name", "_methods"}
 
 
@@ -68,10 +68,10 @@ def test_revisions_are_compared_by_identity() -> None:
 
 
 @pytest.mark.parametrize("requested", LEGACY)
-def test_a_server_answers_with_the_legacy_revision_it_was_asked_for(requested: str) -> None:
+def test_negotiate_returns_the_requested_legacy_revision(requested: str) -> None:
     assert negotiate(requested).name == requested
 
 
 @pytest.mark.parametrize("requested", ["", "1.0", "2024-10-07", "2099-01-01", *MODERN])
-def test_a_server_answers_any_other_request_with_its_latest_legacy_revision(requested: str) -> None:
+def test_negotiate_returns_the_latest_legacy_revision_for_other_requests(requested: str) -> None:
     assert negotiate(requested) is LATEST_LEGACY

@@ -47,14 +47,14 @@ def _name(case: tuple[Revision, str, Any]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES + INSIDE, ids=_name)
-def test_the_least_that_can_be_said_comes_back_equal(case: tuple[Revision, str, Any]) -> None:
+def test_minimal_message_survives_a_round_trip_in_each_revision(case: tuple[Revision, str, Any]) -> None:
     revision, _, kind = case
     said = minimal(kind, revision)
     assert structure(over_the_wire(said, revision), kind) == restricted(said, revision)
 
 
 @pytest.mark.parametrize("case", CASES + INSIDE, ids=_name)
-def test_the_most_that_can_be_said_comes_back_as_far_as_the_revision_has_words(
+def test_full_message_survives_a_round_trip_as_far_as_the_revision_allows(
     case: tuple[Revision, str, Any],
 ) -> None:
     revision, _, kind = case
@@ -63,7 +63,7 @@ def test_the_most_that_can_be_said_comes_back_as_far_as_the_revision_has_words(
 
 
 @pytest.mark.parametrize("case", CASES + INSIDE, ids=_name)
-def test_what_a_newer_peer_adds_does_no_harm(case: tuple[Revision, str, Any]) -> None:
+def test_unknown_members_of_a_newer_peer_are_ignored(case: tuple[Revision, str, Any]) -> None:
     revision, _, kind = case
     wire = over_the_wire(minimal(kind, revision), revision)
     heard = structure({**wire, "notInventedYet": {"at": ["all"]}}, kind)

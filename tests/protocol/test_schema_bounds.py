@@ -26,7 +26,7 @@ def is_checked(schema: Any, value: Any) -> bool:
         {},
     ],
 )
-def test_what_is_cheap_is_checked_whatever_its_size(schema: Any) -> None:
+def test_cheap_schema_keywords_are_checked_for_any_size(schema: Any) -> None:
     assert is_checked(schema, MANY)
     assert is_checked(schema, {"a": [HUGE] * 1000})
 
@@ -45,14 +45,14 @@ def test_what_is_cheap_is_checked_whatever_its_size(schema: Any) -> None:
         {"what comes after 2020-12": 1},
     ],
 )
-def test_all_else_is_checked_in_values_of_bounded_size(dear: Any) -> None:
+def test_expensive_schema_keywords_are_checked_only_for_bounded_values(dear: Any) -> None:
     for schema in (dear, {"items": dear}, {"additionalProperties": dear}, {"items": {"properties": {"a": dear}}}):
         assert is_checked(schema, MANY[1:])
         assert not is_checked(schema, MANY)
         assert not is_checked(schema, {"a": {"b": MANY}})
 
 
-def test_one_member_of_an_object_may_be_large_while_another_is_dear() -> None:
+def test_large_member_is_accepted_beside_an_expensively_checked_one() -> None:
     properties = {
         "path": {"pattern": "^/"},
         "text": {"type": "string"},
@@ -67,7 +67,7 @@ def test_one_member_of_an_object_may_be_large_while_another_is_dear() -> None:
     assert not is_checked(schema | {"not": {"required": ["a"]}}, {"more": MANY})
 
 
-def test_numbers_that_take_long_to_compare_count_as_many() -> None:
+def test_numbers_that_are_slow_to_compare_count_more_towards_the_limit() -> None:
     schema = {"uniqueItems": True}
     assert is_checked(schema, [HUGE])
     assert not is_checked(schema, [HUGE, HUGE + 1])
@@ -77,7 +77,7 @@ def test_numbers_that_take_long_to_compare_count_as_many() -> None:
     assert is_checked(schema, [1.5, 0.0, -(2**63), 2**63] * 2500)
 
 
-def test_the_more_alternatives_there_are_the_less_may_be_tried() -> None:
+def test_size_limit_shrinks_with_the_number_of_alternatives() -> None:
     branches = [{"type": "string"}] * 100
     assert is_checked({"items": {"anyOf": branches}}, MANY[:10_000])
     assert not is_checked({"items": {"anyOf": branches}}, MANY[:10_001])
@@ -85,7 +85,7 @@ def test_the_more_alternatives_there_are_the_less_may_be_tried() -> None:
     assert is_checked({"items": {"pattern": "a"}, "minItems": 1, "contains": {"enum": ["a"] * 1000}}, MANY[:10_001])
 
 
-def test_what_is_too_large_never_reaches_the_one_who_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_too_large_to_check_does_not_reach_the_validator(monkeypatch: pytest.MonkeyPatch) -> None:
     validator = SchemaValidator({"properties": {"a": {"uniqueItems": True}}})
     assert validator.faults({"a": [1, 1]})
     monkeypatch.setattr(validator, "_validator", None)

@@ -43,26 +43,26 @@ def nested(levels: int, last: Any = 1) -> Any:
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
-def test_forty_definitions_that_each_name_the_next_twice_are_refused(keyword: str) -> None:
+def test_forty_doubling_definitions_are_refused(keyword: str) -> None:
     with pytest.raises(ValueError, match="its references multiply"):
         SchemaValidator(twice(keyword))
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
-def test_ten_definitions_that_each_name_the_next_twice_are_checked(keyword: str) -> None:
+def test_ten_doubling_definitions_are_checked(keyword: str) -> None:
     validator = SchemaValidator(twice(keyword, 10))
     assert (validator.faults(1) is None) == (keyword != "oneOf")
     assert validator.faults("x") is not None
 
 
-def test_definitions_that_multiply_with_each_level_of_a_value_are_checked() -> None:
+def test_definitions_that_multiply_with_value_depth_are_checked() -> None:
     validator = SchemaValidator(below_twice(8))
     assert validator.faults(nested(100)) is None
     wide = {**below_twice(8), "$defs": {**below_twice(8)["$defs"], "d3": {"type": "string"}}}
     assert SchemaValidator(wide).faults(nested(43)) is not None
 
 
-def test_where_the_fault_is_in_a_value_with_too_many_ways_is_told_as_far_as_properties_lead() -> None:
+def test_fault_in_a_value_with_multiplying_references_has_a_path_along_properties() -> None:
     defs = below_twice(8)["$defs"]
     schema = {"properties": {"a": {"items": {**ref("d0"), "type": ["object"]}}}, "$defs": defs}
     faults = SchemaValidator(schema).faults({"a": [nested(100), 1]})
@@ -70,7 +70,7 @@ def test_where_the_fault_is_in_a_value_with_too_many_ways_is_told_as_far_as_prop
     assert faults.endswith("at a[1]")
 
 
-def test_alternatives_that_refer_to_each_other_are_checked_however_deep_a_value_is() -> None:
+def test_mutually_referring_alternatives_are_checked_for_deep_values() -> None:
     kinds = {
         f"d{n}": {"properties": {"kind": {"const": n}, "x": {"anyOf": [*(ref(f"d{m}") for m in range(8)), LAST]}}}
         for n in range(8)
@@ -94,12 +94,12 @@ def test_alternatives_that_refer_to_each_other_are_checked_however_deep_a_value_
         },
     ],
 )
-def test_what_cannot_be_reckoned_is_refused(schema: Any) -> None:
+def test_schema_whose_reference_growth_cannot_be_computed_is_refused(schema: Any) -> None:
     with pytest.raises(ValueError, match="its references multiply"):
         SchemaValidator(schema)
 
 
-def test_keywords_that_depend_on_others_are_not_checked_where_ways_multiply() -> None:
+def test_unevaluated_properties_are_not_checked_if_references_multiply() -> None:
     schema = below_twice(8)
     schema["$defs"]["d3"]["unevaluatedProperties"] = {"type": "object"}
     faults = SchemaValidator(schema).faults(nested(100))
@@ -118,13 +118,13 @@ TREE = {"items": ref("tree"), "additionalProperties": ref("tree"), "anyOf": [LAS
         {"properties": {"a": {"$ref": "#"}, "b": {"items": {"$ref": "#"}}}},
     ],
 )
-def test_usual_schemas_are_left_to_the_quick_validator_whatever_the_value(schema: Any) -> None:
+def test_common_schemas_use_the_fast_validator_for_any_value(schema: Any) -> None:
     growth = SchemaGrowth(schema)
     assert not growth.exceeded(None)
     assert growth._is_harmless  # pyright: ignore[reportPrivateUsage]
 
 
-def test_the_memory_of_an_evaluation_is_bounded() -> None:
+def test_memory_of_a_schema_evaluation_is_bounded() -> None:
     schema = {**below_twice(8), "type": ["object", "array"], "items": ref("d0")}
     faults = SchemaValidator(schema).faults([*([n] for n in range(300, 20_000)), nested(100)])
     assert faults is not None
@@ -176,7 +176,7 @@ def _schemas(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=examples(400), deadline=None)
 @given(st.recursive(PLAIN, _schemas, max_leaves=12), st.recursive(PLAIN, _schemas, max_leaves=6), VALUES)
-def test_an_evaluation_with_a_memory_finds_the_same(schema: Any, one: Any, value: Any) -> None:
+def test_memoized_schema_evaluation_agrees_with_the_validator(schema: Any, one: Any, value: Any) -> None:
     whole: dict[str, Any] = {"allOf": [schema], "$defs": {"one": one, "two": {"properties": {"a": schema}}}}
     validator = jsonschema_rs.validator_for(whole)
     try:
@@ -187,7 +187,7 @@ def test_an_evaluation_with_a_memory_finds_the_same(schema: Any, one: Any, value
     assert found == validator.is_valid(value)
 
 
-def test_graph_of_a_large_schema_has_one_part_for_all_that_lead_nowhere() -> None:
+def test_schema_graph_merges_all_parts_without_references() -> None:
     names = {f"p{number}": {"type": "string"} for number in range(1000)}
     references = [{"$ref": "#/$defs/a"}] * 1000
     _, parts = _graph_of({"properties": names, "anyOf": references, "$defs": {"a": {"items": {"type": "integer"}}}})

@@ -11,7 +11,7 @@ import pytest
 from trio_mcp.protocol.schema_validator import SchemaValidator
 
 
-def test_faults_are_named_with_their_place() -> None:
+def test_schema_fault_is_reported_with_its_path() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}}
     faults = SchemaValidator(schema).faults({"a": [1, "x"]})
     assert faults is not None
@@ -21,7 +21,7 @@ def test_faults_are_named_with_their_place() -> None:
 @pytest.mark.parametrize(
     "foreign", [{"$ref": 5}, {"$ref": [5]}, {"properties": None}, {"properties": [1]}, {"allOf": [{"$ref": 5}]}, 7]
 )
-def test_keywords_that_the_dialect_does_not_have_may_hold_anything(foreign: object) -> None:
+def test_keywords_unknown_to_the_dialect_may_have_any_value(foreign: object) -> None:
     choices = {"anyOf": [{"enum": ["a"]}, {"enum": ["b"]}]}
     draft = "http://json-schema.org/draft-07/schema#"
     schema = {"$schema": draft, "not": {"type": "null"}, "items": choices, "prefixItems": [foreign]}
@@ -30,37 +30,37 @@ def test_keywords_that_the_dialect_does_not_have_may_hold_anything(foreign: obje
     assert "[0]" in faults
 
 
-def test_what_fits_has_no_faults() -> None:
+def test_valid_value_has_no_faults() -> None:
     assert SchemaValidator({"type": "string"}).faults("x") is None
 
 
-def test_a_schema_that_is_none_is_refused() -> None:
+def test_invalid_schema_is_refused() -> None:
     with pytest.raises(ValueError, match="not a usable JSON Schema"):
         SchemaValidator({"type": "strong"})
 
 
-def test_another_document_is_never_fetched() -> None:
+def test_remote_schema_reference_is_never_fetched() -> None:
     with pytest.raises(ValueError, match="never fetched"):
         SchemaValidator({"$ref": "http://127.0.0.1:9/schema.json"})
 
 
-def test_an_unknown_dialect_is_refused() -> None:
+def test_unknown_schema_dialect_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON Schema"):
         SchemaValidator({"$schema": "https://example.com/dialect", "type": "string"})
 
 
-def test_draft_7_is_validated_as_draft_7() -> None:
+def test_draft_7_schema_is_validated_as_draft_7() -> None:
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "string"}]}
     assert SchemaValidator(schema).faults([1]) is not None
 
 
-def test_only_the_first_faults_are_told() -> None:
+def test_only_the_first_five_faults_are_reported() -> None:
     faults = SchemaValidator({"items": {"type": "string"}}).faults([1] * 1000)
     assert faults is not None
     assert faults.count(";") == 4
 
 
-def test_local_references_are_followed() -> None:
+def test_local_schema_references_are_followed() -> None:
     schema = {"$defs": {"Name": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/Name"}}}
     assert SchemaValidator(schema).faults({"a": 1}) is not None
 
@@ -129,31 +129,31 @@ print(peak() - before)
         ("converted", "1.0", "'a'"),
     ],
 )
-def test_faults_of_a_large_value_take_no_memory(check: str, item: str, last: str) -> None:
+def test_reporting_faults_of_a_large_value_uses_little_memory(check: str, item: str, last: str) -> None:
     command = [sys.executable, "-c", PEAK, check, item, last]
     megabytes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert int(megabytes) < 50
 
 
-def test_the_first_fault_of_a_large_value_is_told_with_its_place() -> None:
+def test_first_fault_of_a_large_value_is_reported_with_its_path() -> None:
     assert SchemaValidator(WORDS).faults({"words": ["a"] * 5000 + [1]}) == '1 is not of type "string" at words[5000]'
     large = {"words": ["a" * 100_000], "mode": "c"}
     assert SchemaValidator(WORDS).faults(large) == '"c" is not one of "a" or "b" at mode'
     assert SchemaValidator(WORDS).faults({"mode": "a", "x": "a" * 100_000}) == '"words" is a required property'
 
 
-def test_what_is_too_large_to_say_why_does_not_fit_all_the_same() -> None:
+def test_large_invalid_value_is_refused_without_explanation() -> None:
     faults = SchemaValidator(WORDS).faults({"words": ["a"] * 100_000 + [1]})
     assert faults == "a value is invalid for the schema, and too large or too deep to explain why at words"
 
 
-def test_a_fault_is_not_quoted_at_any_length() -> None:
+def test_quoted_value_in_a_fault_is_truncated() -> None:
     faults = SchemaValidator({"items": {"type": "integer"}}).faults(["x" * 10_000])
     assert faults is not None
     assert len(faults) < 400
 
 
-def test_a_small_value_of_a_schema_that_refers_to_itself_is_told_of_without_trying_all_alternatives() -> None:
+def test_fault_of_a_recursive_schema_is_reported_without_trying_all_alternatives() -> None:
     tree: Any = "wrong"
     for _ in range(60):  # 2 to the power of 60 ways
         tree = {"sum": tree}
@@ -162,20 +162,20 @@ def test_a_small_value_of_a_schema_that_refers_to_itself_is_told_of_without_tryi
     assert SchemaValidator(TREE).faults({"tree": {"sum": 1}, "name": 3}) == '3 is not of type "string" at name'
 
 
-def test_names_of_members_may_hold_anything() -> None:
+def test_fault_path_may_contain_any_member_name() -> None:
     schema = {"properties": {"a/b~c d%": {"type": "array", "items": {"type": "string"}}}}
     faults = SchemaValidator(schema).faults({"a/b~c d%": [1] * 5000})
     assert faults == '1 is not of type "string" at a/b~c d%[0]'
 
 
-def test_what_is_nested_without_end_is_a_fault_too() -> None:
+def test_value_nested_too_deeply_is_a_fault() -> None:
     value: Any = []
     for _ in range(100_000):
         value = [value]
     assert "256 levels" in (SchemaValidator({"items": {"type": "array"}}).faults(value) or "")
 
 
-def test_the_reason_is_looked_for_in_a_few_steps_however_deep_it_lies() -> None:
+def test_search_for_the_reason_of_a_deep_fault_is_bounded() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "#"}, "words": {"items": {"type": "string"}}}}
     value: Any = {"words": ["a"] * 50_000 + [1]}
     for _ in range(100):

@@ -13,7 +13,7 @@ SPAN = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
-def test_all_three_are_kept_verbatim() -> None:
+def test_traceparent_tracestate_and_baggage_are_kept_unchanged() -> None:
     said = {
         "traceparent": PARENT,
         "tracestate": "rojo=00f067aa0ba902b7, t@congo=t61rcWkgMzE",
@@ -23,7 +23,7 @@ def test_all_three_are_kept_verbatim() -> None:
     assert trace == TraceContext(said["traceparent"], said["tracestate"], said["baggage"])
 
 
-def test_members_of_the_traceparent_can_be_read() -> None:
+def test_traceparent_exposes_trace_id_parent_id_and_sampled_flag() -> None:
     trace = TraceContext(PARENT)
     assert (trace.trace_id, trace.parent_id, trace.is_sampled) == (TRACE, SPAN, True)
     assert TraceContext(f"00-{TRACE}-{SPAN}-02").is_sampled is False
@@ -33,7 +33,7 @@ def test_members_of_the_traceparent_can_be_read() -> None:
 @pytest.mark.parametrize(
     "value", [PARENT, f"00-{TRACE}-{SPAN}-00", f"cc-{TRACE}-{SPAN}-01", f"01-{TRACE}-{SPAN}-01-what.is"]
 )
-def test_traceparent_is_well_formed(value: str) -> None:
+def test_well_formed_traceparent_is_accepted(value: str) -> None:
     assert TraceContext.of({"traceparent": value}) == TraceContext(value)
 
 
@@ -59,7 +59,7 @@ def test_traceparent_is_well_formed(value: str) -> None:
         {"traceparent": PARENT},
     ],
 )
-def test_malformed_traceparent_is_as_good_as_none(value: Any) -> None:
+def test_malformed_traceparent_is_ignored(value: Any) -> None:
     assert TraceContext.of({"traceparent": value, "tracestate": "rojo=1"}) is None
     assert TraceContext.of({"traceparent": value, "tracestate": "rojo=1", "baggage": "a=1"}) == TraceContext(
         baggage="a=1"
@@ -69,7 +69,7 @@ def test_malformed_traceparent_is_as_good_as_none(value: Any) -> None:
 @pytest.mark.parametrize(
     "value", ["a=1", "a=1,", "a=1 ,\tb=2", "0/x@y=with space inside", ",".join(f"k{n}=v" for n in range(32))]
 )
-def test_tracestate_is_well_formed(value: str) -> None:
+def test_well_formed_tracestate_is_accepted(value: str) -> None:
     assert TraceContext.of({"traceparent": PARENT, "tracestate": value}) == TraceContext(PARENT, value)
 
 
@@ -91,25 +91,25 @@ def test_tracestate_is_well_formed(value: str) -> None:
         {},
     ],
 )
-def test_malformed_tracestate_is_left_out_and_the_traceparent_stays(value: Any) -> None:
+def test_malformed_tracestate_is_dropped_and_traceparent_kept(value: Any) -> None:
     assert TraceContext.of({"traceparent": PARENT, "tracestate": value}) == TraceContext(PARENT)
 
 
 @pytest.mark.parametrize(
     "value", ["a=", "a=1", " a = 1 ; p = q ; r , b=2", "userId=alice,serverNode=DF%2028,isProduction=false"]
 )
-def test_baggage_is_well_formed(value: str) -> None:
+def test_well_formed_baggage_is_accepted(value: str) -> None:
     assert TraceContext.of({"baggage": value}) == TraceContext(baggage=value)
 
 
 @pytest.mark.parametrize(
     "value", ["", "a", "=1", "a=b c", 'a="1"', "a=1,", "a=1;;p", "a=\n", "é=1", "a=" + "x" * 8192, 1, ["a=1"]]
 )
-def test_malformed_or_long_baggage_is_left_out(value: Any) -> None:
+def test_malformed_or_too_long_baggage_is_dropped(value: Any) -> None:
     assert TraceContext.of({"baggage": value}) is None
 
 
-def test_what_a_request_says_itself_stays() -> None:
+def test_trace_members_of_the_request_take_precedence() -> None:
     trace = TraceContext(PARENT, "a=1", "b=2")
     assert trace.inject_into({"x": 1}) == {"x": 1, "traceparent": PARENT, "tracestate": "a=1", "baggage": "b=2"}
     other = PARENT.replace("b7", "c8")

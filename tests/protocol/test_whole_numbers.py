@@ -42,13 +42,13 @@ class Line(msgspec.Struct, tag=6, array_like=True):
     x: int
 
 
-def test_what_needs_no_change_is_given_back_itself() -> None:
+def test_data_without_integral_floats_is_returned_unchanged() -> None:
     data = {"size": 3, "children": [{"size": 4}], "by_name": {"a": {"size": 5}}, "anything": 1.0}
     assert with_whole_numbers(data, Tree, FLOAT) is data
     assert with_whole_numbers([], dict[str, int], FLOAT) == []
 
 
-def test_only_what_changes_is_made_anew() -> None:
+def test_only_the_path_to_a_changed_number_is_copied() -> None:
     data = {"size": 1, "children": [{"size": 2}, {"size": 3.0}], "by_name": {"a": {"size": 4}}}
     whole = with_whole_numbers(data, Tree, FLOAT)
     assert whole["children"][1] == {"size": 3}
@@ -57,7 +57,7 @@ def test_only_what_changes_is_made_anew() -> None:
 
 
 @pytest.mark.parametrize("members", [("children",), ("by_name",), ("children", "by_name")])
-def test_each_value_is_looked_at_once_however_deep_it_is(members: tuple[str, ...]) -> None:
+def test_integral_floats_in_deep_data_are_converted_in_linear_time(members: tuple[str, ...]) -> None:
     tree: Any = {"size": 3.0}
     for level in range(60):  # 2 to the power of 60 ways, where twice
         member = members[level % len(members)]
@@ -68,7 +68,7 @@ def test_each_value_is_looked_at_once_however_deep_it_is(members: tuple[str, ...
     assert repr(found.size) == "3"
 
 
-def test_each_value_is_looked_at_by_the_one_class_that_its_tag_says() -> None:
+def test_tagged_union_is_converted_by_the_class_of_its_tag_only() -> None:
     whole, wrong = {"type": 4, "size": 3.0}, {"type": 4, "size": 0.5}
     for level in range(60):
         tag = 4 if level % 2 else 5.0
@@ -81,14 +81,14 @@ def test_each_value_is_looked_at_by_the_one_class_that_its_tag_says() -> None:
         convert(wrong, Add | Times)  # type: ignore[arg-type]
 
 
-def test_structs_with_tags_may_travel_as_arrays() -> None:
+def test_tagged_array_structs_are_converted() -> None:
     data = [[5, 1.0], [6.0, 2.0, 3.0]]
     assert convert(data, list[Point | Line]) == [Point(1), Line(2.0, 3)]
     for none in ([], [[]], [{"x": 1.0}], [1.0], [["5", 1.0]]):
         assert with_whole_numbers(none, list[Point | Line], FLOAT) is none
 
 
-def test_a_fault_that_is_about_no_float_is_not_looked_into() -> None:
+def test_only_faults_about_floats_lead_to_a_conversion() -> None:
     data = ["x", 1.0]
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(data, list[int])
@@ -96,7 +96,7 @@ def test_a_fault_that_is_about_no_float_is_not_looked_into() -> None:
     assert with_whole_numbers(data, list[int], FLOAT) == ["x", 1]
 
 
-def test_what_is_too_large_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_too_large_for_integral_float_conversion_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     most = [1.0] * plain_classes._MOST_PARTS  # pyright: ignore[reportPrivateUsage] the bound itself
     assert convert(most, list[int])[-1] == 1
     monkeypatch.setattr(plain_classes, "_schema_of", None)  # so that it would not go unseen
@@ -104,7 +104,7 @@ def test_what_is_too_large_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
         convert([*most, 1.0], list[int])
 
 
-def test_what_is_too_deep_to_be_looked_through_is_left_alone() -> None:
+def test_data_too_deep_for_integral_float_conversion_is_unchanged() -> None:
     data: dict[str, Any] = {"size": 3.0}
     for _ in range(100_000):
         data = {"size": 1, "children": [data]}
@@ -115,7 +115,7 @@ def test_what_is_too_deep_to_be_looked_through_is_left_alone() -> None:
 
 @pytest.mark.parametrize("member", ["progress", "total"])
 @pytest.mark.parametrize("number", [10**309, -(10**400)], ids=["309 digits", "below zero"])
-def test_an_integer_that_no_float_can_be_is_refused_where_a_number_is_read(member: str, number: int) -> None:
+def test_integer_too_large_for_a_float_is_refused_as_a_number(member: str, number: int) -> None:
     """A division by it would raise an error in the program of who reads."""
     params = {"progressToken": 1, "progress": 1, "total": 2}
     assert structure(params, ProgressParams).total == 2
