@@ -11,7 +11,7 @@ def taken(backlog: Backlog[str]) -> list[str]:
     return [backlog.pop() for _ in range(len(backlog))]
 
 
-def test_items_are_taken_in_the_order_in_which_they_were_put() -> None:
+def test_backlog_items_are_returned_in_order() -> None:
     backlog = Backlog[str](3, 100)
     assert [backlog.put(item, 10) for item in "abc"] == [0, 0, 0]
     assert len(backlog) == 3
@@ -19,20 +19,20 @@ def test_items_are_taken_in_the_order_in_which_they_were_put() -> None:
     assert len(backlog) == 0
 
 
-def test_the_oldest_makes_room_for_one_item_more_than_there_may_be() -> None:
+def test_backlog_drops_the_oldest_item_beyond_the_item_limit() -> None:
     backlog = Backlog[str](2, 100)
     assert [backlog.put(item, 1) for item in "abc"] == [0, 0, 1]
     assert taken(backlog) == ["b", "c"]
 
 
-def test_items_may_take_exactly_the_bytes_there_may_be_and_not_one_more() -> None:
+def test_backlog_byte_limit_is_exact() -> None:
     backlog = Backlog[str](10, 100)
     assert [backlog.put(item, 50) for item in "ab"] == [0, 0]
     assert backlog.put("c", 1) == 1
     assert taken(backlog) == ["b", "c"]
 
 
-def test_as_many_of_the_oldest_as_needed_make_room_for_a_large_item() -> None:
+def test_backlog_drops_as_many_old_items_as_a_large_one_needs() -> None:
     backlog = Backlog[str](10, 100)
     for item in "abcd":
         backlog.put(item, 25)
@@ -40,7 +40,7 @@ def test_as_many_of_the_oldest_as_needed_make_room_for_a_large_item() -> None:
     assert taken(backlog) == ["d", "large"]
 
 
-def test_the_newest_is_kept_however_large_it_is() -> None:
+def test_backlog_keeps_the_newest_item_of_any_size() -> None:
     backlog = Backlog[str](10, 100)
     backlog.put("a", 1)
     assert backlog.put("huge", 1000) == 1
@@ -48,7 +48,7 @@ def test_the_newest_is_kept_however_large_it_is() -> None:
     assert taken(backlog) == ["b"]
 
 
-def test_what_was_taken_leaves_its_bytes_to_others() -> None:
+def test_item_taken_from_the_backlog_frees_its_bytes() -> None:
     backlog = Backlog[str](10, 100)
     for _ in range(5):
         backlog.put("a", 100)
@@ -56,6 +56,6 @@ def test_what_was_taken_leaves_its_bytes_to_others() -> None:
     assert [backlog.put(item, 50) for item in "bc"] == [0, 0]
 
 
-def test_nothing_is_taken_where_nothing_waits() -> None:
+def test_pop_from_an_empty_backlog_raises_index_error() -> None:
     with pytest.raises(IndexError):
         Backlog[str](1, 1).pop()

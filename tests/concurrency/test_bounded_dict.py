@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trio_mcp.concurrency.bounded import BoundedDict
 
 
-def test_the_oldest_entry_makes_room() -> None:
+def test_bounded_dict_drops_the_oldest_entry() -> None:
     latest = BoundedDict[str, int](2)
     for number, key in enumerate("abc"):
         latest[key] = number
@@ -17,7 +17,7 @@ def test_the_oldest_entry_makes_room() -> None:
     assert list(latest.items()) == [("b", 1), ("c", 2)]
 
 
-def test_an_entry_that_is_set_anew_is_the_newest() -> None:
+def test_bounded_dict_entry_set_again_becomes_the_newest() -> None:
     latest = BoundedDict[str, int](2)
     for number, key in enumerate("abac"):
         latest[key] = number
@@ -25,7 +25,7 @@ def test_an_entry_that_is_set_anew_is_the_newest() -> None:
     assert list(latest.items()) == [("a", 2), ("c", 3)]
 
 
-def test_reading_does_not_make_an_entry_newer() -> None:
+def test_reading_a_bounded_dict_entry_does_not_make_it_newer() -> None:
     latest = BoundedDict[str, int](2)
     latest["a"] = latest["b"] = 1
     assert latest["a"] == latest.get("a") == 1
@@ -34,7 +34,7 @@ def test_reading_does_not_make_an_entry_newer() -> None:
     assert list(latest) == ["b", "c"]
 
 
-def test_room_for_nothing() -> None:
+def test_bounded_dict_of_size_zero_keeps_nothing() -> None:
     latest = BoundedDict[str, int](0)
     latest["a"] = 1
 
@@ -42,7 +42,7 @@ def test_room_for_nothing() -> None:
 
 
 @given(st.integers(0, 5), st.lists(st.tuples(st.integers(0, 8), st.booleans())))
-def test_the_newest_stay(most: int, steps: list[tuple[int, bool]]) -> None:
+def test_bounded_dict_keeps_the_newest_entries_in_random_use(most: int, steps: list[tuple[int, bool]]) -> None:
     latest, model = BoundedDict[int, int](most), list[int]()
     for key, is_set in steps:
         model = [each for each in model if each != key]
@@ -55,7 +55,7 @@ def test_the_newest_stay(most: int, steps: list[tuple[int, bool]]) -> None:
 
 
 @pytest.mark.parametrize("key", ["a", "b"])
-def test_entries_leave_by_their_keys(key: str) -> None:
+def test_bounded_dict_entries_can_be_deleted(key: str) -> None:
     latest = BoundedDict[str, int](2)
     latest["a"] = latest["b"] = 1
     del latest[key]

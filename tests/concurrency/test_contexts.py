@@ -60,7 +60,7 @@ def no_collector() -> Generator[None]:
 
 
 @pytest.mark.parametrize("context", [swallowing, replacing, passing])
-def test_what_the_block_was_left_by_keeps_nothing(context: type) -> None:
+def test_generator_context_keeps_no_reference_to_the_exception(context: type) -> None:
     def leave() -> ref[Held]:
         held = Held()
         try:
@@ -75,7 +75,7 @@ def test_what_the_block_was_left_by_keeps_nothing(context: type) -> None:
 
 
 @pytest.mark.parametrize("context", [swallowing_async, replacing_async])
-async def test_what_an_async_block_was_left_by_keeps_nothing(context: type) -> None:
+async def test_async_generator_context_keeps_no_reference_to_the_exception(context: type) -> None:
     async def leave() -> ref[Held]:
         held = Held()
         try:
@@ -89,13 +89,13 @@ async def test_what_an_async_block_was_left_by_keeps_nothing(context: type) -> N
     assert (await leave())() is None
 
 
-def test_an_exception_that_passes_is_the_same_and_its_traceback_begins_where_it_is_caught() -> None:
+def test_exception_passing_a_generator_context_keeps_identity_and_short_traceback() -> None:
     error = KeyError()
     with pytest.raises(KeyError) as caught, passing():
         raise error
     assert caught.value is error
     assert [entry.name for entry in caught.traceback] == [
-        "test_an_exception_that_passes_is_the_same_and_its_traceback_begins_where_it_is_caught"
+        "test_exception_passing_a_generator_context_keeps_identity_and_short_traceback"
     ]
 
 
@@ -104,29 +104,29 @@ def names_in(error: BaseException) -> list[str]:
 
 
 @pytest.mark.parametrize("context", [swallowing, replacing, passing])
-def test_the_traceback_of_what_the_block_was_left_by_is_what_it_was_before(context: type) -> None:
+def test_traceback_of_a_suppressed_exception_is_restored(context: type) -> None:
     error = KeyError()
     with suppress(LookupError), context():
         raise error
-    assert names_in(error) == ["test_the_traceback_of_what_the_block_was_left_by_is_what_it_was_before"]
+    assert names_in(error) == ["test_traceback_of_a_suppressed_exception_is_restored"]
 
 
 @pytest.mark.parametrize("context", [swallowing_async, replacing_async])
-async def test_the_traceback_of_what_an_async_block_was_left_by_is_what_it_was_before(context: type) -> None:
+async def test_traceback_of_an_exception_suppressed_by_an_async_context_is_restored(context: type) -> None:
     error = KeyError()
     with suppress(LookupError):
         async with context():
             raise error
-    assert names_in(error) == ["test_the_traceback_of_what_an_async_block_was_left_by_is_what_it_was_before"]
+    assert names_in(error) == ["test_traceback_of_an_exception_suppressed_by_an_async_context_is_restored"]
 
 
 @pytest.mark.parametrize("error", [StopIteration(), RuntimeError(), GeneratorExit()])
-def test_what_generators_raise_themselves_passes_too(error: BaseException) -> None:
+def test_exceptions_raised_by_generators_pass_a_generator_context(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught, ExitStack() as stack:
         stack.enter_context(passing())
         raise error
     assert caught.value is error
 
 
-def test_a_function_keeps_its_name() -> None:
+def test_decorated_context_function_keeps_its_name() -> None:
     assert (passing.__name__, swallowing_async.__name__) == ("passing", "swallowing_async")

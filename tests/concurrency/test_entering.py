@@ -39,14 +39,14 @@ def nothing_left() -> None:
     left_by.clear()
 
 
-async def test_the_block_gets_what_the_function_gives_and_the_function_learns_of_its_end() -> None:
+async def test_opening_function_gives_its_value_and_sees_the_end_of_the_block() -> None:
     async with open_thing("a", size=2) as thing:
         assert thing == ("a", 2)
         assert left_by == []
     assert left_by == [None]
 
 
-async def test_an_exception_of_the_block_reaches_the_function_and_leaves_as_it_is() -> None:
+async def test_exception_of_the_block_reaches_the_opening_function_and_propagates() -> None:
     error = ValueError("block")
     with pytest.raises(ValueError, match="block") as caught:
         async with open_thing("a"):
@@ -55,7 +55,7 @@ async def test_an_exception_of_the_block_reaches_the_function_and_leaves_as_it_i
     assert left_by == [error]
 
 
-async def test_an_exception_that_the_function_keeps_does_not_leave() -> None:
+async def test_exception_suppressed_by_the_opening_function_does_not_propagate() -> None:
     async with open_thing("a"):
         raise LookupError
     assert left_by == [None]
@@ -70,12 +70,12 @@ async def test_an_exception_that_the_function_keeps_does_not_leave() -> None:
          "async with open_nothing(...):"),
     ],
 )  # fmt: skip
-async def test_who_awaits_it_is_told_what_to_write(opening: Any, advice: str) -> None:
+async def test_awaiting_an_opening_raises_type_error_with_advice(opening: Any, advice: str) -> None:
     with pytest.raises(TypeError) as caught:
         await opening
     assert str(caught.value) == advice
 
 
-def test_the_function_keeps_its_name_and_its_docstring_and_what_it_returns_is_a_context_manager() -> None:
+def test_opening_function_keeps_name_and_docstring_and_returns_a_context_manager() -> None:
     assert (open_thing.__name__, open_thing.__doc__) == ("open_thing", "Open a thing.")
     assert isinstance(open_thing("a"), AbstractAsyncContextManager)

@@ -11,17 +11,17 @@ from trio_mcp.concurrency.fair_share import Caller, SharedBytes, leaves_enough
     ("held", "free", "more", "enough"),
     [(0, 1, 1, True), (0, 0, 1, False), (3, 4, 1, True), (4, 4, 1, False), (2, 10, 8, True), (2, 10, 9, False)],
 )
-def test_a_connection_takes_no_more_than_it_leaves_for_others(held: int, free: int, more: int, enough: bool) -> None:
+def test_connection_takes_no_more_than_it_leaves_for_others(held: int, free: int, more: int, enough: bool) -> None:
     assert leaves_enough(held, free, more) is enough
 
 
-def test_one_more_is_asked_for_unless_told() -> None:
+def test_leaves_enough_assumes_one_more_by_default() -> None:
     assert leaves_enough(1, 2)
     assert not leaves_enough(2, 2)
 
 
 @pytest.mark.parametrize(("connections", "each"), [(1, 60), (2, 40), (3, 30)])
-def test_connections_that_want_all_they_can_get_leave_as_much_as_each_of_them_has(connections: int, each: int) -> None:
+def test_competing_connections_leave_as_much_free_as_each_holds(connections: int, each: int) -> None:
     held, free = [0] * connections, 120
     for _ in range(free):
         for number, mine in enumerate(held):
@@ -50,7 +50,7 @@ def taken(callers: list[Caller], free: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("parts", "each"), [(1, 70), (2, 42), (3, 30)])
-def test_parts_of_a_caller_share_what_the_caller_gets_and_leave_half_for_others(parts: int, each: int) -> None:
+def test_connections_of_a_caller_share_its_limit_and_leave_half_for_others(parts: int, each: int) -> None:
     caller, other = Caller("one"), Caller("other")
     mine = [caller.connection() for _ in range(parts)]
     assert taken(mine, 210) == [each] * parts
@@ -61,19 +61,19 @@ def test_parts_of_a_caller_share_what_the_caller_gets_and_leave_half_for_others(
     assert other.connection().may_take(requests_of, free), "and so is another caller"
 
 
-def test_parts_of_the_only_caller_share_all() -> None:
+def test_only_caller_may_use_everything() -> None:
     only = Caller(alone=True)
     assert taken([only.part("one")], 60) == [30]
     assert taken([Caller(alone=True)], 60) == [60]
 
 
-def test_a_caller_that_is_a_single_connection_has_only_one_part() -> None:
+def test_unnamed_caller_has_a_single_connection() -> None:
     caller = Caller()
     assert caller.connection() is caller
     assert taken([caller.connection()], 60) == [30]
 
 
-def test_a_name_means_the_same_part_while_anything_refers_to_it() -> None:
+def test_named_part_of_a_caller_exists_while_it_is_referenced() -> None:
     caller = Caller("one")
     part = caller.part("a")
     part.requests = 1
@@ -85,7 +85,7 @@ def test_a_name_means_the_same_part_while_anything_refers_to_it() -> None:
     assert caller.part("a").requests == 0
 
 
-def test_bytes_of_a_part_count_for_its_caller() -> None:
+def test_bytes_of_a_connection_count_for_its_caller() -> None:
     shared, caller = SharedBytes(300), Caller("one")
     first, second = shared.held_for(caller.connection()), shared.held_for(caller.connection())
     first.add(100)

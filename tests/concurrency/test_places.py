@@ -63,7 +63,7 @@ class Line:
         await wait_all_tasks_blocked()
 
 
-async def test_connections_take_turns_however_many_of_each_wait() -> None:
+async def test_connections_take_turns_for_worker_threads() -> None:
     workers = Workers(running=1, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         one, two, three = (Line(workers.share(Caller()), nursery) for _ in range(3))
@@ -80,7 +80,7 @@ async def test_connections_take_turns_however_many_of_each_wait() -> None:
     assert one.order == [0, 1, 2, 3]
 
 
-async def test_no_connection_gets_more_than_it_leaves_for_others() -> None:
+async def test_connection_gets_no_more_worker_threads_than_it_leaves_for_others() -> None:
     workers = Workers(running=12, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         one, two, three = (Line(workers.share(Caller()), nursery) for _ in range(3))
@@ -100,7 +100,7 @@ async def test_no_connection_gets_more_than_it_leaves_for_others() -> None:
     assert (one.count, len(one.order), len(two.order)) == (12, 12, 12)
 
 
-async def test_connections_of_one_caller_take_turns_inside_its_own() -> None:
+async def test_connections_of_one_caller_take_turns_within_its_share() -> None:
     workers, many = Workers(running=1, asking=200, abandoned=100), Caller("many")
     async with trio.open_nursery() as nursery:
         shares = [workers.share(caller) for caller in (many.connection(), many.connection(), Caller("other"))]
@@ -116,7 +116,7 @@ async def test_connections_of_one_caller_take_turns_inside_its_own() -> None:
     assert not workers.queue
 
 
-async def test_a_caller_with_many_connections_leaves_places_for_its_next_one() -> None:
+async def test_caller_with_many_connections_leaves_worker_threads_for_its_next_one() -> None:
     workers, caller = Workers(running=40, asking=200, abandoned=100), Caller("one")
     async with trio.open_nursery() as nursery:
         lines = [Line(workers.share(caller.connection()), nursery) for _ in range(3)]
@@ -134,7 +134,7 @@ async def test_a_caller_with_many_connections_leaves_places_for_its_next_one() -
     assert not workers.queue
 
 
-async def test_one_that_is_alone_gets_all() -> None:
+async def test_only_caller_gets_all_worker_threads() -> None:
     workers = Workers(running=3, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         line = Line(workers.share(Caller(alone=True)), nursery)
@@ -143,7 +143,7 @@ async def test_one_that_is_alone_gets_all() -> None:
     assert len(line.running) == 3
 
 
-async def test_whose_threads_hang_is_refused_and_others_are_not() -> None:
+async def test_connection_with_hanging_threads_is_refused_and_others_are_not() -> None:
     workers = Workers(running=4, asking=200, abandoned=2)
     async with trio.open_nursery() as nursery:
         one, two = Line(workers.share(Caller()), nursery), Line(workers.share(Caller()), nursery)
@@ -158,7 +158,7 @@ async def test_whose_threads_hang_is_refused_and_others_are_not() -> None:
         assert len(one.running) == 1
 
 
-async def test_a_thread_that_asked_before_too_many_were_abandoned_goes_on_after_its_answer() -> None:
+async def test_thread_that_waited_for_its_client_continues_despite_abandoned_threads() -> None:
     workers = Workers(running=1, asking=200, abandoned=1)
     async with trio.open_nursery() as nursery:
         line = Line(workers.share(Caller(alone=True)), nursery)
@@ -172,7 +172,7 @@ async def test_a_thread_that_asked_before_too_many_were_abandoned_goes_on_after_
     assert workers.free(SlotState.RUNNING) == 0
 
 
-async def test_one_question_more_than_may_be_waited_for_is_refused() -> None:
+async def test_worker_thread_request_to_the_client_beyond_the_limit_is_refused() -> None:
     workers = Workers(running=40, asking=1, abandoned=100)
     async with trio.open_nursery() as nursery:
         line = Line(workers.share(Caller(alone=True)), nursery)
@@ -183,7 +183,7 @@ async def test_one_question_more_than_may_be_waited_for_is_refused() -> None:
             line.running[1].ask()
 
 
-async def test_where_abandoned_threads_hang_is_told_once_the_most_frequent_first_and_up_to_a_bound(
+async def test_abandoned_threads_are_logged_once_by_frequency_up_to_a_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     workers = Workers(running=40, asking=200, abandoned=13)
@@ -230,7 +230,7 @@ def callers_of_a_kind(kind: str) -> list[Caller]:
 
 
 @given(st.lists(steps, max_size=40), st.integers(1, 5), st.sampled_from(["one caller", "callers", "parts"]))
-def test_whatever_comes_and_goes_nobody_waits_for_what_is_free_and_each_comes_in_its_order(
+def test_random_use_of_worker_slots_leaves_no_waiter_while_a_slot_is_free(
     steps: list[tuple[str, int]], threads: int, kind: str
 ) -> None:
     async def scenario() -> None:

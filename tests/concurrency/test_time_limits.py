@@ -23,7 +23,7 @@ def only_limit() -> TimeLimit:
     return limit
 
 
-async def test_a_limit_ends_its_block_after_its_seconds(autojump_clock: MockClock) -> None:
+async def test_time_limit_raises_too_slow_error_after_its_seconds(autojump_clock: MockClock) -> None:
     for limited in (fail_after_work(5), fail_after_silence(5, maximum=9)):
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), limited:
@@ -31,7 +31,7 @@ async def test_a_limit_ends_its_block_after_its_seconds(autojump_clock: MockCloc
         assert trio.current_time() == begun + 5
 
 
-async def test_a_block_that_is_left_in_time_leaves_as_it_does_without_a_limit(autojump_clock: MockClock) -> None:
+async def test_block_finished_within_its_time_limit_is_unaffected(autojump_clock: MockClock) -> None:
     with fail_after_work(5) as scope:
         await trio.sleep(4)
     assert not scope.cancelled_caught
@@ -42,13 +42,13 @@ async def test_a_block_that_is_left_in_time_leaves_as_it_does_without_a_limit(au
     assert not scope.cancelled_caught
 
 
-async def test_what_ends_a_block_from_outside_is_not_told_as_a_limit(autojump_clock: MockClock) -> None:
+async def test_outer_cancel_is_not_reported_as_an_inner_time_limit(autojump_clock: MockClock) -> None:
     with trio.move_on_after(1) as outside, fail_after_work(5), fail_after_silence(5, maximum=9):
         await trio.sleep_forever()
     assert outside.cancelled_caught
 
 
-async def test_progress_starts_a_limit_of_silence_anew_and_no_other(autojump_clock: MockClock) -> None:
+async def test_progress_restarts_silence_limits_and_not_work_limits(autojump_clock: MockClock) -> None:
     with fail_after_silence(5, maximum=100), fail_after_work(50):
         silence, work = call_limits()
         assert (silence.restarts_on_progress, work.restarts_on_progress) == (True, False)
@@ -58,7 +58,7 @@ async def test_progress_starts_a_limit_of_silence_anew_and_no_other(autojump_clo
         assert (silence.deadline, work.deadline) == (9, 50)
 
 
-async def test_neither_progress_nor_a_pause_moves_a_limit_beyond_its_maximum(autojump_clock: MockClock) -> None:
+async def test_progress_and_pauses_do_not_extend_a_limit_beyond_its_maximum(autojump_clock: MockClock) -> None:
     with fail_after_silence(5, maximum=7):
         limit = only_limit()
         await trio.sleep(4)
@@ -70,7 +70,7 @@ async def test_neither_progress_nor_a_pause_moves_a_limit_beyond_its_maximum(aut
         assert limit.deadline == 7
 
 
-async def test_a_limit_stands_still_until_it_was_resumed_as_often_as_paused(autojump_clock: MockClock) -> None:
+async def test_time_limit_is_paused_until_resumed_as_often_as_paused(autojump_clock: MockClock) -> None:
     with fail_after_work(5):
         limit = only_limit()
         await trio.sleep(2)
@@ -103,7 +103,7 @@ async def test_progress_during_a_pause_counts_from_its_end(autojump_clock: MockC
         assert limit.deadline == 18
 
 
-async def test_a_pause_after_the_time_is_over_leaves_none(autojump_clock: MockClock) -> None:
+async def test_pause_after_an_expired_time_limit_does_not_extend_it(autojump_clock: MockClock) -> None:
     with fail_after_work(5) as scope:
         limit = only_limit()
         with trio.CancelScope(shield=True):
@@ -114,7 +114,7 @@ async def test_a_pause_after_the_time_is_over_leaves_none(autojump_clock: MockCl
         scope.deadline = math.inf
 
 
-async def test_the_limits_of_a_call_are_those_around_it(autojump_clock: MockClock) -> None:
+async def test_call_limits_are_the_time_limits_around_the_call(autojump_clock: MockClock) -> None:
     assert call_limits() == ()
     with fail_after_silence(5, maximum=10):
         outer = only_limit()
@@ -125,7 +125,7 @@ async def test_the_limits_of_a_call_are_those_around_it(autojump_clock: MockCloc
     assert call_limits() == ()
 
 
-async def test_a_limit_whose_block_was_left_holds_for_no_task_that_lives_on(autojump_clock: MockClock) -> None:
+async def test_time_limit_of_a_left_block_does_not_apply_to_surviving_tasks(autojump_clock: MockClock) -> None:
     seen: list[tuple[TimeLimit, ...]] = []
 
     async def live_on() -> None:
@@ -141,7 +141,7 @@ async def test_a_limit_whose_block_was_left_holds_for_no_task_that_lives_on(auto
     assert seen == [(limit,), ()]
 
 
-async def test_the_last_deadline_is_what_can_not_move(autojump_clock: MockClock) -> None:
+async def test_latest_deadline_is_the_earliest_deadline_that_cannot_move(autojump_clock: MockClock) -> None:
     assert latest_deadline() == math.inf
     with trio.fail_after(50):
         await trio.lowlevel.checkpoint()
@@ -166,7 +166,7 @@ async def test_the_last_deadline_is_what_can_not_move(autojump_clock: MockClock)
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan])
-async def test_what_is_no_time_is_no_limit(seconds: float) -> None:
+async def test_negative_or_nan_time_limit_raises_value_error(seconds: float) -> None:
     with pytest.raises(ValueError, match="a time limit must not be negative"), fail_after_work(seconds):
         pytest.fail("entered")
     with pytest.raises(ValueError, match="a time limit must not be negative"), fail_after_silence(seconds, maximum=1):
@@ -175,14 +175,16 @@ async def test_what_is_no_time_is_no_limit(seconds: float) -> None:
         pytest.fail("entered")
 
 
-async def test_no_time_at_all_is_a_limit_that_is_over(autojump_clock: MockClock) -> None:
+async def test_time_limit_of_zero_is_over_at_once(autojump_clock: MockClock) -> None:
     for limited in (fail_after_work(0), fail_after_silence(0, maximum=5), fail_after_silence(5, maximum=0)):
         with pytest.raises(trio.TooSlowError), limited:
             await trio.sleep_forever()
     assert trio.current_time() == 0
 
 
-async def test_limit_of_a_handler_stands_still_with_the_limit_inside_it_alone(autojump_clock: MockClock) -> None:
+async def test_pausing_an_inner_handler_limit_pauses_the_outer_one_and_not_vice_versa(
+    autojump_clock: MockClock,
+) -> None:
     begun = trio.current_time()
     outer = HandlerLimit(5)
     inner = HandlerLimit(5, outer)

@@ -31,17 +31,19 @@ def fails(error: BaseException, seconds: float = 0) -> Callable[[], Awaitable[An
     return fail
 
 
-async def test_results_come_in_the_order_of_the_calls(autojump_clock: object) -> None:
+async def test_run_together_returns_results_in_the_order_of_the_calls(autojump_clock: object) -> None:
     assert await run_together([gives("a", 3), gives("b", 1), gives("c", 2)]) == ["a", "b", "c"]
     assert trio.current_time() == 3
 
 
-async def test_nothing_to_do_gives_nothing() -> None:
+async def test_run_together_of_no_calls_returns_an_empty_list() -> None:
     assert await run_together([]) == []
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
-async def test_a_failure_leaves_as_it_is_and_cancels_the_others(autojump_clock: object, kind: Any) -> None:
+async def test_run_together_raises_a_failure_unchanged_and_cancels_the_others(
+    autojump_clock: object, kind: Any
+) -> None:
     error = kind("why")
     with pytest.raises(kind) as caught:
         await run_together([gives(1, 10), fails(error, 1), gives(2, 10)])
@@ -49,7 +51,7 @@ async def test_a_failure_leaves_as_it_is_and_cancels_the_others(autojump_clock: 
     assert trio.current_time() == 1
 
 
-async def test_a_group_of_one_leaves_as_its_member() -> None:
+async def test_run_together_unwraps_an_exception_group_of_one() -> None:
     async def nested() -> None:
         async with trio.open_nursery():
             raise ValueError("why")
@@ -58,14 +60,14 @@ async def test_a_group_of_one_leaves_as_its_member() -> None:
         await run_together([nested, gives(1, 10)])
 
 
-async def test_a_group_of_several_leaves_with_all_its_members() -> None:
+async def test_run_together_raises_a_group_of_several_with_all_members() -> None:
     group = ExceptionGroup("both", [ValueError(), KeyError()])
     with pytest.raises(ExceptionGroup) as caught:
         await run_together([fails(group)])
     assert caught.value.exceptions == group.exceptions
 
 
-async def test_what_fails_after_the_first_failure_is_logged(
+async def test_run_together_logs_failures_after_the_first(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     late = RuntimeError("cleanup")
@@ -84,7 +86,7 @@ async def test_what_fails_after_the_first_failure_is_logged(
     assert record.exc_info[1] is late
 
 
-async def test_an_interrupt_of_the_program_is_no_later_failure(autojump_clock: object) -> None:
+async def test_run_together_raises_keyboard_interrupt_over_an_earlier_failure(autojump_clock: object) -> None:
     async def interrupted() -> Any:
         try:
             await trio.sleep_forever()
@@ -95,7 +97,7 @@ async def test_an_interrupt_of_the_program_is_no_later_failure(autojump_clock: o
         await run_together([fails(LookupError(), 1), interrupted])
 
 
-async def test_of_two_errors_that_are_answers_the_first_is_given_and_none_is_logged(
+async def test_run_together_raises_the_first_of_two_coded_errors_without_logging(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(CodedError):
@@ -103,7 +105,7 @@ async def test_of_two_errors_that_are_answers_the_first_is_given_and_none_is_log
     assert caplog.records == []
 
 
-async def test_a_cancel_from_outside_leaves_as_one_cancelled_with_its_reason(autojump_clock: object) -> None:
+async def test_run_together_raises_one_cancelled_with_the_outer_reason(autojump_clock: object) -> None:
     turns = Sequencer()
 
     async def wait(turn: int) -> None:
@@ -133,7 +135,9 @@ async def slow_to_leave() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("why"), ExceptionGroup("", [ValueError("why")])], ids=["plain", "group"])
-async def test_a_failure_is_told_before_the_others_have_cleaned_up(autojump_clock: object, error: Exception) -> None:
+async def test_run_together_reports_a_failure_before_the_others_have_cleaned_up(
+    autojump_clock: object, error: Exception
+) -> None:
     told: list[tuple[float, str]] = []
     with pytest.raises(ValueError, match="why"):
         await run_together([slow_to_leave, fails(error, 1)], lambda e: told.append((trio.current_time(), repr(e))))
@@ -141,7 +145,7 @@ async def test_a_failure_is_told_before_the_others_have_cleaned_up(autojump_cloc
     assert trio.current_time() == 61
 
 
-async def test_a_cancel_is_told_before_the_calls_have_cleaned_up(autojump_clock: object) -> None:
+async def test_run_together_reports_a_cancel_before_the_calls_have_cleaned_up(autojump_clock: object) -> None:
     told: list[tuple[float, str | None]] = []
 
     def tell(error: BaseException) -> None:
@@ -154,11 +158,11 @@ async def test_a_cancel_is_told_before_the_calls_have_cleaned_up(autojump_clock:
     assert trio.current_time() == 61
 
 
-async def test_nothing_is_told_when_all_goes_well(autojump_clock: object) -> None:
+async def test_run_together_reports_nothing_on_success(autojump_clock: object) -> None:
     assert await run_together([gives(1), gives(2)], lambda _: pytest.fail("told")) == [1, 2]
 
 
-async def test_a_failure_during_a_cancel_from_outside_is_not_lost(autojump_clock: object) -> None:
+async def test_run_together_raises_a_failure_during_an_outer_cancel(autojump_clock: object) -> None:
     async def stubborn() -> None:
         try:
             await trio.sleep_forever()
@@ -169,7 +173,7 @@ async def test_a_failure_during_a_cancel_from_outside_is_not_lost(autojump_clock
         await run_together([stubborn, gives(1, 10)])
 
 
-async def test_neither_a_failure_nor_a_cancel_leaves_work_for_the_garbage_collector() -> None:
+async def test_run_together_leaves_no_reference_cycles_after_failure_or_cancel() -> None:
     async def fail() -> None:
         await trio.lowlevel.checkpoint()
         raise LookupError
@@ -192,11 +196,11 @@ async def test_neither_a_failure_nor_a_cancel_leaves_work_for_the_garbage_collec
         gc.enable()
 
 
-async def test_a_single_call_returns_its_result() -> None:
+async def test_run_together_of_a_single_call_returns_its_result() -> None:
     assert await run_together([gives(1)]) == [1]
 
 
-async def test_a_cancel_is_told_while_one_call_is_still_open_though_another_has_returned(
+async def test_run_together_reports_a_cancel_while_one_of_several_calls_is_open(
     autojump_clock: object,
 ) -> None:
     told: list[float] = []

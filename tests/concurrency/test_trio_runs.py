@@ -34,7 +34,7 @@ def run_of_another_thread() -> tuple[TrioRun, Callable[[], None]]:
     return made[0], stop
 
 
-async def test_the_present_run_is_one_object_and_calls_at_once() -> None:
+async def test_current_run_is_one_object_and_calls_directly_in_its_thread() -> None:
     run, thread = current_run(), threading.get_ident()
     assert run is current_run()
     assert run.is_here
@@ -42,24 +42,24 @@ async def test_the_present_run_is_one_object_and_calls_at_once() -> None:
     assert run.call(threading.get_ident) == thread
 
 
-def test_present_run_raises_runtime_error_outside_of_trio() -> None:
+def test_current_run_raises_runtime_error_outside_of_trio() -> None:
     with pytest.raises(RuntimeError):
         current_run()
 
 
-async def test_a_call_from_a_thread_runs_in_trio_and_returns_there() -> None:
+async def test_call_from_a_thread_runs_in_trio_and_returns_there() -> None:
     run, thread = current_run(), threading.get_ident()
     assert await trio.to_thread.run_sync(run.call, threading.get_ident) == thread
     assert await trio.to_thread.run_sync(run.call, trio.lowlevel.in_trio_run)
 
 
-async def test_a_call_from_a_thread_raises_there() -> None:
+async def test_call_from_a_thread_raises_there() -> None:
     run = current_run()
     with pytest.raises(ZeroDivisionError):
         await trio.to_thread.run_sync(run.call, lambda: 1 / 0)
 
 
-def test_a_call_from_another_run_of_trio_runs_in_its_own() -> None:
+def test_call_from_another_trio_run_runs_in_its_own_run() -> None:
     run, stop = run_of_another_thread()
 
     async def main() -> None:
@@ -73,7 +73,7 @@ def test_a_call_from_another_run_of_trio_runs_in_its_own() -> None:
         stop()
 
 
-def test_a_call_after_the_end_of_the_run_raises_run_finished_error() -> None:
+def test_call_after_the_end_of_the_run_raises_run_finished_error() -> None:
     run, stop = run_of_another_thread()
     stop()
     with pytest.raises(trio.RunFinishedError):
@@ -81,7 +81,7 @@ def test_a_call_after_the_end_of_the_run_raises_run_finished_error() -> None:
     assert not run.call_soon(list)
 
 
-async def test_a_call_that_a_blocked_trio_thread_does_not_begin_raises_runtime_error_and_never_runs(
+async def test_call_to_a_blocked_trio_thread_raises_runtime_error_and_never_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threads, "CALL_TIMEOUT", 0.01)
@@ -101,7 +101,7 @@ async def test_a_call_that_a_blocked_trio_thread_does_not_begin_raises_runtime_e
     assert ran == []
 
 
-async def test_equal_calls_that_wait_run_once_if_idempotent() -> None:
+async def test_equal_idempotent_calls_run_once() -> None:
     run, ran = current_run(), list[int]()
     thread = threading.Thread(target=lambda: [run.call_soon(ran.append, 1, idempotent=True) for _ in range(5)])
     thread.start()
@@ -111,7 +111,7 @@ async def test_equal_calls_that_wait_run_once_if_idempotent() -> None:
     assert ran == [1]
 
 
-def test_check_raises_in_another_thread_alone() -> None:
+def test_check_raises_only_in_another_thread() -> None:
     run, stop = run_of_another_thread()
     try:
         run.call(partial(run.check, "a client"))
@@ -121,12 +121,12 @@ def test_check_raises_in_another_thread_alone() -> None:
         stop()
 
 
-def test_a_home_without_a_run_is_changed_right_here() -> None:
+def test_call_in_run_without_active_runs_runs_in_the_calling_thread() -> None:
     home = ActiveRuns()
     assert home.call_in_run(threading.get_ident) == threading.get_ident()
 
 
-async def test_a_home_is_changed_in_its_run_and_after_that_anywhere() -> None:
+async def test_call_in_run_runs_in_the_active_run_and_afterwards_in_the_calling_thread() -> None:
     home, here = ActiveRuns(), threading.get_ident()
     with home.register(), home.register():
         assert await trio.to_thread.run_sync(home.call_in_run, threading.get_ident) == here
@@ -134,7 +134,7 @@ async def test_a_home_is_changed_in_its_run_and_after_that_anywhere() -> None:
     assert await trio.to_thread.run_sync(home.call_in_run, threading.get_ident) != here
 
 
-def test_a_home_whose_run_has_crashed_is_changed_right_here() -> None:
+def test_call_in_run_of_a_crashed_run_runs_in_the_calling_thread() -> None:
     home = ActiveRuns()
     run, stop = run_of_another_thread()
     entered = home.register()
@@ -143,7 +143,7 @@ def test_a_home_whose_run_has_crashed_is_changed_right_here() -> None:
     assert home.call_in_run(threading.get_ident) == threading.get_ident()
 
 
-async def test_a_home_of_two_threads_refuses_changes_with_nothing_changed() -> None:
+async def test_call_in_run_with_runs_in_two_threads_raises_without_calling() -> None:
     home, changed = ActiveRuns(), list[int]()
     run, stop = run_of_another_thread()
     entered = home.register()

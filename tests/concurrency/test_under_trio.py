@@ -56,7 +56,7 @@ OPENING: list[tuple[str, Callable[[], AbstractAsyncContextManager[Any]]]] = [
 
 
 @pytest.mark.parametrize(("serve", "args"), SERVING)
-def test_serving_with_asyncio_says_what_to_write(
+def test_serve_function_under_asyncio_raises_runtime_error_with_advice(
     serve: Callable[..., Any], args: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,7 +68,7 @@ def test_serving_with_asyncio_says_what_to_write(
 
 
 @pytest.mark.parametrize(("name", "opening"), OPENING)
-def test_opening_with_asyncio_says_what_to_write(
+def test_open_function_under_asyncio_raises_runtime_error_with_advice(
     name: str, opening: Callable[[], AbstractAsyncContextManager[Any]]
 ) -> None:
     async def main() -> None:
@@ -80,7 +80,7 @@ def test_opening_with_asyncio_says_what_to_write(
     assert "right:  trio.run(main)" in str(raised.value)
 
 
-def test_all_that_serves_and_opens_is_tried_here() -> None:
+def test_asyncio_advice_tests_cover_all_serve_and_open_functions() -> None:
     names = {serve.__name__ for serve, _ in SERVING} | {name for name, _ in OPENING}
     public = {*trio_mcp.__all__, *trio_mcp.hosting.__all__}
     assert names == {name for name in public if name.startswith(("serve_", "open_"))}

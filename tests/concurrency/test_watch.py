@@ -6,7 +6,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp.concurrency.wakeups import ChangeSignal
 
 
-async def test_a_reader_looks_again_when_a_change_is_noticed(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+async def test_change_signal_wakes_a_waiting_reader(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
     watch, looks = ChangeSignal(1000), list[float]()
 
     async def read() -> None:
@@ -20,7 +20,7 @@ async def test_a_reader_looks_again_when_a_change_is_noticed(autojump_clock: Moc
     assert looks == [3]
 
 
-async def test_a_change_during_the_last_reading_counts(autojump_clock: MockClock) -> None:
+async def test_change_during_the_last_poll_triggers_another_poll(autojump_clock: MockClock) -> None:
     watch = ChangeSignal(1000)
     watch.notify()
     watch.notify()
@@ -28,7 +28,7 @@ async def test_a_change_during_the_last_reading_counts(autojump_clock: MockClock
     assert trio.current_time() == 0
 
 
-async def test_a_change_counts_once_and_a_reader_looks_after_a_while_all_the_same(autojump_clock: MockClock) -> None:
+async def test_change_triggers_one_poll_and_the_next_follows_after_the_interval(autojump_clock: MockClock) -> None:
     watch = ChangeSignal(5)
     watch.notify()
     await watch.next_poll()

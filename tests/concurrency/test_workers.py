@@ -87,13 +87,13 @@ async def until_cancelled(desk: Desk, call: Callable[[], Any]) -> AsyncGenerator
         assert scope.cancelled_caught
 
 
-async def test_a_call_returns_what_the_function_returns_from_another_thread(desk: Desk) -> None:
+async def test_worker_call_returns_the_result_of_another_thread(desk: Desk) -> None:
     assert await desk.run(lambda: 5) == 5
     assert await desk.run(threading.get_ident) != threading.get_ident()
     assert desk.counts() == (0, 0, 0)
 
 
-async def test_a_call_raises_what_the_function_raises_outside_of_any_group(desk: Desk) -> None:
+async def test_worker_call_raises_the_exception_of_its_function_without_a_group(desk: Desk) -> None:
     error = LookupError("why")
 
     def fail() -> None:
@@ -105,7 +105,7 @@ async def test_a_call_raises_what_the_function_raises_outside_of_any_group(desk:
     assert desk.counts() == (0, 0, 0)
 
 
-async def test_a_call_counts_as_a_thread_that_runs_until_it_has_ended(desk: Desk) -> None:
+async def test_worker_call_counts_as_running_until_it_ends(desk: Desk) -> None:
     gate = desk.gate()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.run, gate.wait)
@@ -115,7 +115,7 @@ async def test_a_call_counts_as_a_thread_that_runs_until_it_has_ended(desk: Desk
     assert desk.counts() == (0, 0, 0)
 
 
-async def test_a_thread_that_looks_ends_with_its_cancel_and_is_not_told_of(
+async def test_worker_thread_that_checks_for_cancel_ends_without_a_log_entry(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate, seen = desk.gate(), list[str]()
@@ -139,7 +139,7 @@ async def test_a_thread_that_looks_ends_with_its_cancel_and_is_not_told_of(
     assert caplog.records == []
 
 
-async def test_what_a_thread_returns_after_its_cancel_is_ignored(desk: Desk) -> None:
+async def test_result_of_a_worker_thread_after_its_cancel_is_ignored(desk: Desk) -> None:
     gate = desk.gate()
     async with until_cancelled(desk, gate.wait) as scope:
         await gate.until_waiting()
@@ -148,7 +148,7 @@ async def test_what_a_thread_returns_after_its_cancel_is_ignored(desk: Desk) -> 
         gate.open()
 
 
-async def test_a_thread_that_does_not_end_within_its_grace_is_abandoned_and_told_of(
+async def test_worker_thread_beyond_its_grace_is_abandoned_and_logged_with_its_stack(
     desk: Desk, clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = desk.gate()
@@ -180,7 +180,7 @@ async def test_a_thread_that_does_not_end_within_its_grace_is_abandoned_and_told
         await trio.lowlevel.checkpoint()
 
 
-async def test_a_call_that_waits_for_a_thread_when_it_is_cancelled_never_starts(desk: Desk) -> None:
+async def test_queued_worker_call_that_is_cancelled_never_starts(desk: Desk) -> None:
     gates = [desk.gate(), desk.gate()]
     async with trio.open_nursery() as nursery:
         for gate in gates:
@@ -193,7 +193,7 @@ async def test_a_call_that_waits_for_a_thread_when_it_is_cancelled_never_starts(
     assert desk.counts() == (0, 0, 0)
 
 
-async def test_a_call_whose_thread_comes_to_it_after_the_cancel_never_starts(
+async def test_worker_call_cancelled_before_its_thread_starts_never_runs(
     desk: Desk, clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bodies = list[Callable[[], None]]()
@@ -211,7 +211,7 @@ async def test_a_call_whose_thread_comes_to_it_after_the_cancel_never_starts(
     assert len(bodies) == 1
 
 
-async def test_a_call_is_refused_while_too_many_threads_are_abandoned(desk: Desk, clock: MockClock) -> None:
+async def test_worker_call_is_refused_while_too_many_threads_are_abandoned(desk: Desk, clock: MockClock) -> None:
     desk.graces.shorten(0)
     gates = [desk.gate(), desk.gate()]
     for gate in gates:
@@ -222,7 +222,7 @@ async def test_a_call_is_refused_while_too_many_threads_are_abandoned(desk: Desk
         await desk.run(lambda: pytest.fail("it started"))
 
 
-async def test_calls_start_in_the_order_in_which_they_came(desk: Desk) -> None:
+async def test_worker_calls_start_in_order(desk: Desk) -> None:
     started, gate = list[int](), desk.gate()
 
     def note(number: int) -> None:
@@ -247,7 +247,7 @@ async def test_calls_start_in_the_order_in_which_they_came(desk: Desk) -> None:
 # Waiting for trio in a thread
 
 
-async def test_a_thread_gets_what_it_awaits(desk: Desk) -> None:
+async def test_await_in_worker_returns_the_result(desk: Desk) -> None:
     async def give(value: int) -> int:
         await trio.lowlevel.checkpoint()
         return value
@@ -255,7 +255,7 @@ async def test_a_thread_gets_what_it_awaits(desk: Desk) -> None:
     assert await desk.run(lambda: await_in_worker(partial(give, 3)) + await_in_worker(partial(give, 4))) == 7
 
 
-async def test_a_thread_is_raised_what_it_awaits_raises(desk: Desk) -> None:
+async def test_await_in_worker_raises_the_exception(desk: Desk) -> None:
     async def fail() -> None:
         await trio.lowlevel.checkpoint()
         raise LookupError("why")
@@ -269,7 +269,7 @@ async def test_a_thread_is_raised_what_it_awaits_raises(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("asks", [True, False])
-async def test_another_thread_runs_meanwhile_only_where_the_thread_waits_for_the_peer(desk: Desk, asks: bool) -> None:
+async def test_await_in_worker_frees_its_slot_only_while_it_waits_for_the_peer(desk: Desk, asks: bool) -> None:
     counted = list[tuple[int, int, int]]()
 
     async def count() -> None:
@@ -284,7 +284,7 @@ async def test_another_thread_runs_meanwhile_only_where_the_thread_waits_for_the
     assert counted == [(0, 1, 0) if asks else (1, 0, 0), (1, 0, 0)]
 
 
-async def test_a_question_that_fails_leaves_the_thread_running_as_before(desk: Desk) -> None:
+async def test_failed_request_to_the_peer_leaves_the_worker_thread_running(desk: Desk) -> None:
     async def fail() -> None:
         raise LookupError
 
@@ -296,7 +296,7 @@ async def test_a_question_that_fails_leaves_the_thread_running_as_before(desk: D
     assert await desk.run(call) == (1, 0, 0)
 
 
-async def test_one_question_too_many_is_refused_to_the_thread(desk: Desk) -> None:
+async def test_too_many_worker_threads_waiting_for_the_peer_are_refused(desk: Desk) -> None:
     async def sleep() -> None:
         await trio.sleep_forever()
 
@@ -312,7 +312,7 @@ async def test_one_question_too_many_is_refused_to_the_thread(desk: Desk) -> Non
 
 
 @pytest.mark.parametrize("asks", [True, False])
-async def test_what_a_thread_awaits_is_cancelled_with_its_call_and_so_is_the_thread(desk: Desk, asks: bool) -> None:
+async def test_cancelled_call_cancels_what_its_worker_thread_awaits(desk: Desk, asks: bool) -> None:
     waiting, ended = trio.Event(), list[str]()
 
     async def wait() -> None:
@@ -335,7 +335,7 @@ async def test_what_a_thread_awaits_is_cancelled_with_its_call_and_so_is_the_thr
     assert desk.counts() == (0, 0, 0)
 
 
-async def test_a_thread_whose_call_was_cancelled_awaits_nothing_more(desk: Desk) -> None:
+async def test_worker_thread_of_a_cancelled_call_cannot_await(desk: Desk) -> None:
     gate, ended = desk.gate(), list[str]()
 
     async def never() -> None:
@@ -357,7 +357,7 @@ async def test_a_thread_whose_call_was_cancelled_awaits_nothing_more(desk: Desk)
     assert ended == ["cancelled"]
 
 
-async def test_a_cancel_of_its_own_does_not_reach_the_thread_that_awaits_it(desk: Desk) -> None:
+async def test_inner_cancel_of_an_awaited_function_does_not_reach_the_worker_thread(desk: Desk) -> None:
     async def give_up() -> bool:
         with trio.move_on_after(0) as scope:
             await trio.sleep_forever()
@@ -366,7 +366,7 @@ async def test_a_cancel_of_its_own_does_not_reach_the_thread_that_awaits_it(desk
     assert await desk.run(lambda: await_in_worker(give_up)) is True
 
 
-async def test_any_other_thread_of_trio_may_await_too(desk: Desk) -> None:
+async def test_await_in_worker_works_in_other_trio_threads(desk: Desk) -> None:
     async def give() -> str:
         await trio.lowlevel.checkpoint()
         return "given"
@@ -374,7 +374,7 @@ async def test_any_other_thread_of_trio_may_await_too(desk: Desk) -> None:
     assert await trio.to_thread.run_sync(await_in_worker, give) == "given"
 
 
-async def test_a_task_after_its_call_is_no_task_with_a_thread_any_more(desk: Desk) -> None:
+async def test_frames_of_a_task_after_its_worker_call_are_its_own(desk: Desk) -> None:
     await desk.run(lambda: None)
     task = trio.lowlevel.current_task()
     assert list(frames_of(task)) == list(task.iter_await_frames())
@@ -383,7 +383,7 @@ async def test_a_task_after_its_call_is_no_task_with_a_thread_any_more(desk: Des
 # Where a call is
 
 
-async def test_the_frames_of_a_task_are_those_of_its_thread_outermost_first(desk: Desk) -> None:
+async def test_frames_of_a_task_in_a_worker_call_are_those_of_its_thread(desk: Desk) -> None:
     gate, tasks = desk.gate(), list[trio.lowlevel.Task]()
 
     def outer() -> None:
@@ -401,7 +401,7 @@ async def test_the_frames_of_a_task_are_those_of_its_thread_outermost_first(desk
         gate.open()
 
 
-async def test_a_thread_that_has_ended_while_it_was_looked_for_is_not_where_the_task_is(
+async def test_frames_of_a_task_whose_thread_has_just_ended_are_its_own(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, tasks = desk.gate(), list[trio.lowlevel.Task]()
@@ -425,7 +425,7 @@ async def test_a_thread_that_has_ended_while_it_was_looked_for_is_not_where_the_
         gate.open()
 
 
-async def test_the_frames_of_a_task_without_a_thread_are_its_own(desk: Desk) -> None:
+async def test_frames_of_a_task_without_a_thread_are_its_own(desk: Desk) -> None:
     tasks = list[trio.lowlevel.Task]()
 
     async def wait() -> None:
@@ -439,7 +439,7 @@ async def test_the_frames_of_a_task_without_a_thread_are_its_own(desk: Desk) -> 
         nursery.cancel_scope.cancel()
 
 
-async def test_the_frames_of_a_task_that_still_waits_for_a_thread_are_its_own(desk: Desk) -> None:
+async def test_frames_of_a_task_waiting_for_a_thread_are_its_own(desk: Desk) -> None:
     gates, tasks = [desk.gate(), desk.gate()], list[trio.lowlevel.Task]()
 
     async def run() -> None:
@@ -469,7 +469,7 @@ def no_collector() -> Generator[None]:
 
 
 @pytest.mark.usefixtures("no_collector")
-async def test_neither_a_result_nor_an_exception_is_left_to_the_garbage_collector(desk: Desk) -> None:
+async def test_worker_results_and_exceptions_are_freed_without_garbage_collection(desk: Desk) -> None:
     kept: list[ref[Held]] = []
 
     async def raise_it() -> None:
@@ -498,7 +498,7 @@ async def test_neither_a_result_nor_an_exception_is_left_to_the_garbage_collecto
 
 
 @pytest.mark.usefixtures("no_collector")
-async def test_what_a_thread_raises_at_the_moment_of_its_cancel_is_not_left_to_the_garbage_collector(
+async def test_worker_exception_at_the_moment_of_its_cancel_is_freed_without_gc(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[ref[Held]] = []
@@ -521,7 +521,7 @@ async def test_what_a_thread_raises_at_the_moment_of_its_cancel_is_not_left_to_t
 
 
 @pytest.mark.usefixtures("no_collector")
-async def test_what_an_abandoned_thread_raises_or_returns_is_not_left_to_the_garbage_collector(desk: Desk) -> None:
+async def test_result_or_exception_of_an_abandoned_thread_is_freed_without_gc(desk: Desk) -> None:
     kept: list[ref[Held]] = []
 
     def end_late(gate: Gate, error: type[Exception] | None) -> Held:

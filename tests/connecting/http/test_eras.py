@@ -140,7 +140,7 @@ async def test_modern_server_without_a_common_revision_raises_protocol_violation
 
 
 @pytest.mark.parametrize(("era", "names"), [("modern", ["server/discover"]), ("legacy", ["initialize", "GET"])])
-async def test_stated_protocol_generation_is_the_only_one_tried(era: Any, names: list[str]) -> None:
+async def test_explicit_legacy_or_modern_option_is_the_only_one_tried(era: Any, names: list[str]) -> None:
     async with serving(refused(404)) as server:
         with pytest.raises(HTTPError) as caught:
             async with open_http(server.url, era=era):

@@ -79,7 +79,7 @@ async def test_calls_wait_for_the_answer_to_initialized() -> None:
 
 
 @pytest.mark.parametrize("slow", ["notifications/initialized", "GET", "DELETE"])
-async def test_slow_delete_or_event_stream_does_not_delay_calls(slow: str) -> None:
+async def test_unanswered_initialized_get_or_delete_does_not_delay_calls(slow: str) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name == slow:
             await answer.gone()
