@@ -24,7 +24,7 @@ from trio_mcp.testing.scripted_peer import differences, shown
         (..., None),
     ],
 )
-def test_it_fits(pattern: Any, message: Any) -> None:
+def test_matching_message_has_no_differences(pattern: Any, message: Any) -> None:
     assert differences(pattern, message) == []
 
 
@@ -41,7 +41,7 @@ def test_it_fits(pattern: Any, message: Any) -> None:
         (pytest.approx(1), 2, "$: expected 1 ± 1.0e-06, got 2"),
     ],
 )
-def test_the_place_of_a_difference_is_told(pattern: Any, message: Any, told: str) -> None:
+def test_difference_is_reported_with_its_path(pattern: Any, message: Any, told: str) -> None:
     assert differences(pattern, message) == [told.replace("[1,2]", "[1, 2]")]
 
 
@@ -50,19 +50,19 @@ JSON_TYPES = [1, 1.0, "1", True, None, [1], {"1": 1}]
 
 @pytest.mark.parametrize("got", JSON_TYPES)
 @pytest.mark.parametrize("expected", JSON_TYPES)
-def test_values_of_different_json_types_never_fit(expected: Any, got: Any) -> None:
+def test_values_of_different_json_types_never_match(expected: Any, got: Any) -> None:
     assert (differences(expected, got) == []) == (expected is got)
 
 
-def test_every_difference_is_told() -> None:
+def test_every_difference_is_reported() -> None:
     assert len(differences({"a": 1, "b": 2, "c": 3}, {"a": 9, "b": 9, "d": 9})) == 4
 
 
-def test_a_pattern_is_shown_as_json_with_its_gaps() -> None:
+def test_pattern_is_shown_as_json_with_ellipses() -> None:
     assert shown({"id": ..., "a": [None, True, "x"], ...: ...}) == '{"id": ..., "a": [null, true, "x"], ...}'
 
 
-def test_long_values_are_told_in_short() -> None:
+def test_long_values_are_truncated_in_differences() -> None:
     (told,) = differences({"a": "x"}, {"a": "y" * 5000})
     assert len(told) < 500
     assert "(5002 characters)" in told

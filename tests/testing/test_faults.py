@@ -13,25 +13,25 @@ def drawn(plan: RandomFaults, count: int = 1000) -> list[Fault | None]:
     return [plan(MessageInTransit("sent", number, b"{}")) for number in range(count)]
 
 
-def test_the_same_seed_gives_the_same_faults() -> None:
+def test_random_faults_with_the_same_seed_are_the_same() -> None:
     chances = {"delay": 0.2, "drop": 0.2, "duplicate": 0.2, "garble": 0.1, "cut": 0.1, "disconnect": 0.1}
     assert drawn(RandomFaults(7, **chances)) == drawn(RandomFaults(7, **chances))
     assert drawn(RandomFaults(7, **chances)) != drawn(RandomFaults(8, **chances))
 
 
-def test_the_two_directions_are_drawn_apart() -> None:
+def test_random_faults_differ_per_direction() -> None:
     plan = RandomFaults(7, drop=0.5)
     received = [plan(MessageInTransit("received", number, b"{}")) for number in range(1000)]
     assert received != drawn(plan)
 
 
-def test_a_fault_does_not_depend_on_what_was_asked_before() -> None:
+def test_random_fault_of_a_message_does_not_depend_on_query_order() -> None:
     plan = RandomFaults(7, drop=0.5)
     forwards = drawn(plan)
     assert [plan(MessageInTransit("sent", number, b"{}")) for number in reversed(range(1000))] == forwards[::-1]
 
 
-def test_each_fault_comes_about_as_often_as_was_said() -> None:
+def test_random_faults_occur_with_the_given_probabilities() -> None:
     chances = {"delay": 0.1, "drop": 0.1, "duplicate": 0.2, "garble": 0.2, "cut": 0.1, "disconnect": 0.1}
     counts = Counter(type(fault).__name__.lower() for fault in drawn(RandomFaults(1, **chances), 10_000))
     for name, chance in chances.items():
@@ -39,24 +39,24 @@ def test_each_fault_comes_about_as_often_as_was_said() -> None:
     assert counts["nonetype"] == pytest.approx(2000, rel=0.15)
 
 
-def test_delays_stay_below_their_maximum() -> None:
+def test_random_delays_stay_below_their_maximum() -> None:
     seconds = [fault.seconds for fault in drawn(RandomFaults(1, delay=1, max_delay=3)) if isinstance(fault, Delay)]
     assert len(seconds) == 1000
     assert 0 <= min(seconds) < 0.3
     assert 2.7 < max(seconds) <= 3
 
 
-def test_the_first_messages_pass_where_that_is_wanted() -> None:
+def test_after_option_of_random_faults_lets_the_first_messages_pass() -> None:
     assert drawn(RandomFaults(1, drop=1, after=2), 4) == [None, None, Drop(), Drop()]
 
 
 @pytest.mark.parametrize("wrong", [{"drop": 1.5}, {"drop": -0.1}, {"drop": 0.6, "cut": 0.6}, {"max_delay": -1}])
-def test_what_is_no_probability_or_time_is_refused(wrong: dict[str, float]) -> None:
+def test_invalid_probability_or_time_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"from 0 to 1|at most 1|>= 0"):
         RandomFaults(1, **wrong)  # type: ignore[arg-type]
 
 
-def test_a_garbled_message_is_a_part() -> None:
+def test_garble_fraction_above_one_is_refused() -> None:
     with pytest.raises(ValueError, match="from 0 to 1"):
         Garble(2)
 
@@ -70,5 +70,5 @@ def test_a_garbled_message_is_a_part() -> None:
         (b"nonsense", None),
     ],
 )
-def test_a_plan_can_look_at_the_method(message: bytes, method: str | None) -> None:
+def test_message_in_transit_exposes_its_method(message: bytes, method: str | None) -> None:
     assert MessageInTransit("sent", 0, message).method == method

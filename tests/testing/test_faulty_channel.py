@@ -73,20 +73,20 @@ async def through(direction: Direction, fault: Fault, *messages: bytes) -> list[
         (Disconnect(), [b"one", b"END"]),
     ],
 )
-async def test_a_fault_befalls_its_message_and_no_other(
+async def test_fault_applies_only_to_its_message(
     autojump_clock: MockClock, direction: Direction, fault: Fault, arrives: list[bytes]
 ) -> None:
     assert await through(direction, fault, b"one", b"second", b"three") == arrives
 
 
-async def test_messages_sent_together_are_judged_one_by_one() -> None:
+async def test_messages_sent_together_are_faulted_individually() -> None:
     ours, theirs = memory_transport_pair()
     await FaultyChannel(ours, at(1, Drop())).send(b"a\nb\nc\n")
     assert [await theirs.receive(), await theirs.receive()] == [b"a", b"c"]
 
 
 @pytest.mark.parametrize("direction", ["sent", "received"])
-async def test_a_delay_takes_the_time_it_says(autojump_clock: MockClock, direction: Direction) -> None:
+async def test_delay_fault_takes_its_seconds(autojump_clock: MockClock, direction: Direction) -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(0, Delay(5), direction))
     sender, receiver = (faulty, theirs) if direction == "sent" else (theirs, faulty)
@@ -97,7 +97,7 @@ async def test_a_delay_takes_the_time_it_says(autojump_clock: MockClock, directi
     assert trio.current_time() - started == pytest.approx(5)
 
 
-async def test_a_cancelled_receive_loses_no_message_that_is_held(autojump_clock: MockClock) -> None:
+async def test_cancelled_receive_loses_no_delayed_message(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(0, Delay(5), "received"))
     await theirs.send(b"held\nnext\n")
@@ -109,7 +109,7 @@ async def test_a_cancelled_receive_loses_no_message_that_is_held(autojump_clock:
     assert trio.current_time() == pytest.approx(5)
 
 
-async def test_a_cancelled_receive_loses_no_second_copy() -> None:
+async def test_cancelled_receive_loses_no_duplicate() -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(0, Duplicate(), "received"))
     await theirs.send(b"twice\n")
@@ -120,7 +120,7 @@ async def test_a_cancelled_receive_loses_no_second_copy() -> None:
 
 
 @pytest.mark.parametrize("fault", [Cut(0.5), Disconnect()])
-async def test_a_loss_ends_both_directions_for_good(fault: Fault) -> None:
+async def test_disconnect_fault_ends_both_directions_permanently(fault: Fault) -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(1, fault))
     await theirs.send(b"waiting\n")
@@ -144,7 +144,7 @@ def over_a_stream() -> tuple[Transport, Transport]:
 
 
 @pytest.mark.parametrize("pair", [over_memory, over_a_stream])
-async def test_a_loss_in_sending_wakes_who_receives(
+async def test_disconnect_while_sending_wakes_the_receiver(
     autojump_clock: MockClock, pair: Callable[[], tuple[Transport, Transport]]
 ) -> None:
     ours, _ = pair()
@@ -161,7 +161,7 @@ async def test_a_loss_in_sending_wakes_who_receives(
             await faulty.send(b"last words\n")
 
 
-async def test_a_loss_in_receiving_wakes_who_sends(autojump_clock: MockClock) -> None:
+async def test_disconnect_while_receiving_wakes_the_sender(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair(capacity=1)
     faulty = FaultyChannel(ours, at(0, Disconnect(), "received"))
     await faulty.send(b"fills the wire\n")
@@ -178,7 +178,7 @@ async def test_a_loss_in_receiving_wakes_who_sends(autojump_clock: MockClock) ->
             await faulty.receive()
 
 
-async def test_the_ends_of_the_channel_inside_stay_what_they_are() -> None:
+async def test_end_of_the_wrapped_channel_is_passed_on() -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, lambda _: None)
     await theirs.aclose()
@@ -188,7 +188,7 @@ async def test_the_ends_of_the_channel_inside_stay_what_they_are() -> None:
         await faulty.send(b"late\n")
 
 
-async def test_closing_it_closes_the_channel_inside_and_may_be_done_twice() -> None:
+async def test_closing_a_faulty_channel_closes_the_wrapped_channel_and_is_idempotent() -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, lambda _: None)
     await faulty.aclose()
@@ -197,7 +197,7 @@ async def test_closing_it_closes_the_channel_inside_and_may_be_done_twice() -> N
         await theirs.receive()
 
 
-async def test_it_tells_what_it_has_done() -> None:
+async def test_faulty_channel_records_its_injected_faults() -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, lambda passage: Drop() if passage.message == b"b" else None)
     await faulty.send(b"a\nb\n")

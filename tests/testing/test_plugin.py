@@ -50,19 +50,19 @@ def run_pytest(
     )
 
 
-def test_pytest_finds_the_plugin_where_the_package_is_installed() -> None:
+def test_pytest_plugin_is_an_entry_point_of_the_package() -> None:
     entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
     assert entries == {"pytest_trio_mcp": "pytest_trio_mcp"}  # one name for both, so that it is loaded once
     assert import_module(entries["pytest_trio_mcp"]).pytest_addoption
 
 
-def test_it_imports_nothing_of_the_package_until_a_fixture_is_used() -> None:
+def test_pytest_plugin_imports_nothing_heavy_until_a_fixture_is_used() -> None:
     code = "import sys, pytest_trio_mcp; print({'trio', 'trio_mcp', 'attrs', 'msgspec'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ran.stdout == "set()\n", ran.stderr
 
 
-def test_a_client_is_there_in_both_eras(tmp_path: Path) -> None:
+def test_mcp_client_fixture_runs_with_legacy_and_modern_revisions(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         SERVER
         + """
@@ -77,7 +77,7 @@ async def test_it(mcp_client, mcp_era, autojump_clock):
     assert ran.returncode == 0
 
 
-def test_a_scripted_client_is_there_in_both_eras(tmp_path: Path) -> None:
+def test_mcp_scripted_client_fixture_runs_with_legacy_and_modern_revisions(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         SERVER
         + """
@@ -88,7 +88,7 @@ async def test_it(mcp_scripted_client, autojump_clock):
     assert "2 passed" in run_pytest(tmp_path).stdout
 
 
-def test_era_and_options_can_be_settled(tmp_path: Path) -> None:
+def test_fixtures_override_revision_and_client_options(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         SERVER
         + """
@@ -110,14 +110,14 @@ async def test_it(mcp_client):
     assert "1 passed" in run_pytest(tmp_path).stdout
 
 
-def test_who_forgets_the_server_is_told(tmp_path: Path) -> None:
+def test_missing_mcp_server_fixture_is_explained(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("async def test_it(mcp_client): pass")
     ran = run_pytest(tmp_path)
     assert "2 errors" in ran.stdout
     assert "def mcp_server():" in ran.stdout
 
 
-def test_a_context_is_new_for_each_test(tmp_path: Path) -> None:
+def test_mcp_context_fixture_is_new_for_each_test(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         """
 import pytest
@@ -131,7 +131,7 @@ def test_it(mcp_context, time):
     assert "2 passed" in run_pytest(tmp_path).stdout
 
 
-def test_the_seed_is_told_when_a_test_fails_and_can_be_given(tmp_path: Path) -> None:
+def test_mcp_seed_is_printed_on_failure_and_can_be_set(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "def test_fails(mcp_seed):\n    assert mcp_seed == 7, f'seed {mcp_seed}'\ndef test_passes(mcp_seed): pass"
     )
@@ -150,7 +150,7 @@ def page(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_examples_of_the_pages_pass(page: Path) -> None:
+def test_examples_of_the_testing_pages_pass(page: Path) -> None:
     ran = run_pytest(page)
     tests = sum(code.count("async def test_") for code in BLOCKS.values())
     tests += sum(name.startswith("test_") for suite in (TaskStoreSuite, SharedStorageSuite) for name in dir(suite))
@@ -158,14 +158,14 @@ def test_examples_of_the_pages_pass(page: Path) -> None:
     assert ran.returncode == 0
 
 
-def test_examples_of_the_pages_fail_for_a_server_without_cleanup(page: Path) -> None:
+def test_examples_of_the_testing_pages_fail_for_a_server_without_cleanup(page: Path) -> None:
     server = page / "report_server.py"
     server.write_text(server.read_text().replace("locked.discard(name)", "pass"))
     ran = run_pytest(page, "test_cancellation.py", "test_faults.py")
     assert "4 failed" in ran.stdout, ran.stdout
 
 
-def test_commands_of_the_first_page_pass(page: Path) -> None:
+def test_commands_of_the_first_testing_page_pass(page: Path) -> None:
     pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
     (block,) = re.findall(r"```sh\n(.*?)```", Page("testing/in-memory.md").text, flags=re.DOTALL)
     _, test, check = block.splitlines()
@@ -182,7 +182,7 @@ def test_commands_of_the_first_page_pass(page: Path) -> None:
         assert words in ran.stdout, ran.stdout + ran.stderr
 
 
-def test_table_of_fixtures_names_each_fixture_of_the_plugin() -> None:
+def test_fixture_table_lists_each_fixture_of_the_plugin() -> None:
     named = re.findall(r"^\| `(mcp_\w+)` \|", Page("testing/in-memory.md").text, flags=re.MULTILINE)
     plugin = (ROOT / "src/pytest_trio_mcp.py").read_text()
     fixtures = re.findall(r"^@pytest\.fixture.*\n(?:async )?def (\w+)", plugin, flags=re.MULTILINE)
@@ -238,7 +238,9 @@ NO_TRIO, NO_ASYNCIO = ("-p", "no:trio"), ("-p", "no:asyncio")
         ((*NO_TRIO, *NO_ASYNCIO), f"{ANYIO_MARK}{ON_ASYNCIO}{ANYIO_BACKEND.format('asyncio')}", "2 passed"),
     ],
 )
-def test_client_is_there_beside_other_plugins(tmp_path: Path, modes: tuple[str, ...], code: str, outcome: str) -> None:
+def test_mcp_client_fixture_works_beside_other_async_plugins(
+    tmp_path: Path, modes: tuple[str, ...], code: str, outcome: str
+) -> None:
     (tmp_path / "test_it.py").write_text(f"{SERVER}\n{code}")
     ran = run_pytest(tmp_path, modes=modes)
     assert outcome in ran.stdout, ran.stdout
@@ -254,7 +256,7 @@ def test_client_is_there_beside_other_plugins(tmp_path: Path, modes: tuple[str, 
         (AUTO, f"{TRIO_MARK}{ON_TRIO}", "Set asyncio_mode = strict"),
     ],
 )
-def test_error_says_what_to_write_where_nobody_runs_the_fixture(
+def test_fixture_that_no_async_plugin_runs_raises_error_with_advice(
     tmp_path: Path, modes: tuple[str, ...], code: str, told: str
 ) -> None:
     (tmp_path / "test_it.py").write_text(f"{SERVER}\n{code}")

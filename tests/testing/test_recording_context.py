@@ -54,7 +54,7 @@ async def greet(ctx: RequestContext) -> str:
     return "Hello" if name is None else f"Hello, {name.name}"
 
 
-async def test_a_handler_is_called_as_the_function_it_is() -> None:
+async def test_handler_can_be_called_directly_with_a_recording_context() -> None:
     async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
         assert await greet(ctx) == "Hello, Ann"
     assert ctx.progress_reports == [Progress(1, 2, "asking"), Progress(2, 2)]
@@ -67,7 +67,7 @@ async def test_a_handler_is_called_as_the_function_it_is() -> None:
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", "2026-07-28"])
-async def test_it_gives_what_the_same_handler_gets_from_a_client_with_the_same_answers(revision: str) -> None:
+async def test_recording_context_gives_the_same_answers_as_a_client(revision: str) -> None:
     async def everything(ctx: RequestContext) -> list[Any]:
         model = await ctx.sample("hi", max_tokens=5, system_prompt="short")
         answer = await ctx.elicit("name?", Name)
@@ -88,7 +88,7 @@ async def test_it_gives_what_the_same_handler_gets_from_a_client_with_the_same_a
     assert [recorded] == live
 
 
-async def test_it_says_who_asks() -> None:
+async def test_recording_context_has_the_given_request_attributes() -> None:
     ctx = RecordingContext(
         request_id="7", revision="2025-06-18", session_id="s", meta={"a": 1}, headers={"host": "x"}, lifespan=[1]
     )
@@ -98,7 +98,7 @@ async def test_it_says_who_asks() -> None:
     assert RecordingContext().stateless
 
 
-async def test_the_trace_is_what_meta_says() -> None:
+async def test_recording_context_reads_the_trace_from_meta() -> None:
     trace = f"00-{'a' * 32}-{'b' * 16}-01"
     ctx = RecordingContext(meta={"traceparent": trace})
     assert ctx.trace is not None
@@ -106,7 +106,7 @@ async def test_the_trace_is_what_meta_says() -> None:
     assert RecordingContext().trace is None
 
 
-async def test_the_client_supports_what_there_are_answers_for() -> None:
+async def test_recording_context_supports_only_capabilities_with_answers() -> None:
     ctx = RecordingContext(sampling=in_turn(HELLO), sampling_tools=True)
     assert ctx.client_supports("sampling.tools")
     assert not ctx.client_supports("elicitation")
@@ -115,7 +115,7 @@ async def test_the_client_supports_what_there_are_answers_for() -> None:
     assert ctx.questions == []
 
 
-async def test_answers_come_in_turn_and_errors_are_raised() -> None:
+async def test_in_turn_answers_are_used_in_order_and_errors_are_raised() -> None:
     ctx = RecordingContext(sampling=in_turn(HELLO, CodedError(-1, "the user said no")))
     assert await ctx.sample("one", max_tokens=1) == HELLO
     with pytest.raises(PeerError, match="the user said no"):
@@ -129,7 +129,7 @@ async def test_answers_come_in_turn_and_errors_are_raised() -> None:
     ]
 
 
-async def test_answers_may_depend_on_the_question_and_take_their_time(autojump_clock: MockClock) -> None:
+async def test_answer_function_can_depend_on_the_request_and_be_async(autojump_clock: MockClock) -> None:
     async def sampling(params: CreateMessageParams) -> CreateMessageResult:
         await trio.sleep(5)
         return CreateMessageResult("assistant", TextContent(f"{params.max_tokens}"), "model")
@@ -139,32 +139,32 @@ async def test_answers_may_depend_on_the_question_and_take_their_time(autojump_c
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_the_user_may_say_no(action: Any) -> None:
+async def test_recording_context_can_decline_or_cancel_an_elicitation(action: Any) -> None:
     async with RecordingContext(elicitation=in_turn(ElicitResult(action))) as ctx:
         assert await greet(ctx) == "Hello"
 
 
-async def test_urls_are_asked_of_their_own_handler() -> None:
+async def test_url_elicitations_use_their_own_answer_function() -> None:
     ctx = RecordingContext(elicitation_url=lambda params: ElicitResult("accept" if "pay" in params.url else "decline"))
     assert (await ctx.elicit_url("pay", "https://example.com/pay", "e")).action == "accept"
     with pytest.raises(CapabilityMissing):
         await ctx.elicit("?", Name)
 
 
-async def test_an_answer_that_does_not_fit_is_a_violation() -> None:
+async def test_invalid_recorded_answer_raises_protocol_violation() -> None:
     ctx = RecordingContext(elicitation=in_turn({"nome": "Ann"}))
     with pytest.raises(ProtocolViolation, match="does not fit"):
         await ctx.elicit("?", Name)
 
 
-async def test_a_question_that_could_not_be_asked_fails_as_it_would() -> None:
+async def test_invalid_elicitation_form_raises_in_recording_context() -> None:
     ctx = RecordingContext(elicitation=in_turn({}))
     with pytest.raises(CodedError, match="deep"):
         await ctx.elicit("?", {"type": "object", "properties": {"deep": {"type": "object"}}})
     assert ctx.questions == []
 
 
-async def test_raw_questions_get_raw_answers() -> None:
+async def test_raw_requests_get_raw_answers_in_recording_context() -> None:
     seen = list[Any]()
 
     def elicitation(params: ElicitFormParams) -> ElicitResult:
@@ -180,7 +180,7 @@ async def test_raw_questions_get_raw_answers() -> None:
         await ctx.sample_raw({"messages": [], "maxTokens": 1})
 
 
-async def test_what_cannot_be_sent_fails_and_is_not_noted() -> None:
+async def test_log_or_notification_that_is_not_json_raises_and_is_not_recorded() -> None:
     ctx = RecordingContext()
     with pytest.raises(NotSerializable):
         await ctx.log.info(math.nan)
@@ -189,7 +189,7 @@ async def test_what_cannot_be_sent_fails_and_is_not_noted() -> None:
     assert (ctx.logs, ctx.notifications) == ([], [])
 
 
-async def test_logs_below_the_level_are_not_noted() -> None:
+async def test_logs_below_the_level_are_not_recorded() -> None:
     ctx = RecordingContext(log_level="warning")
     await ctx.log.info("quiet")
     await ctx.log.error("loud")
@@ -198,14 +198,14 @@ async def test_logs_below_the_level_are_not_noted() -> None:
     assert [(log.level, log.data) for log in ctx.logs] == [("error", "loud"), ("alert", "loud")]
 
 
-async def test_progress_that_does_not_grow_is_no_progress() -> None:
+async def test_progress_that_does_not_increase_is_not_recorded() -> None:
     ctx = RecordingContext()
     told = [ctx.progress(value) for value in (1, 1, 0, 2.5, math.nan, math.inf, "three")]  # type: ignore[arg-type]
     assert told == [True, False, False, True, False, False, False]
     assert ctx.progress_reports == [Progress(1), Progress(2.5)]
 
 
-async def test_progress_that_could_not_be_sent_is_not_noted() -> None:
+async def test_invalid_progress_is_not_recorded() -> None:
     ctx = RecordingContext()
     bad: list[Any] = [(1, math.nan), (1, "10"), (1, None, 5), (1, None, "\ud800"), (10**5000,), (True,)]
     assert not any(ctx.progress(*report) for report in bad)
@@ -216,7 +216,7 @@ async def test_progress_that_could_not_be_sent_is_not_noted() -> None:
     assert first.progress_reports == [Progress(1, 10)], "its revision has no messages"
 
 
-async def test_a_later_round_brings_its_answers_and_its_state() -> None:
+async def test_recording_context_of_a_retry_has_input_responses_and_state() -> None:
     ctx = RecordingContext(
         input_responses={"who": {"action": "accept", "content": {"name": "Ann"}}}, request_state="[7]"
     )
@@ -226,7 +226,7 @@ async def test_a_later_round_brings_its_answers_and_its_state() -> None:
     assert not RecordingContext().is_resubmit
 
 
-async def test_what_a_modern_server_cannot_ask_is_not_asked() -> None:
+async def test_unsupported_request_of_a_modern_server_raises_in_recording_context() -> None:
     ctx = RecordingContext(revision="2026-07-28")
     with pytest.raises(MethodUnavailable):
         await ctx.send_request("ping", None, dict)
@@ -236,7 +236,7 @@ async def test_what_a_modern_server_cannot_ask_is_not_asked() -> None:
 # Cancellation
 
 
-async def test_a_cancel_stops_the_handler_and_says_why(autojump_clock: MockClock) -> None:
+async def test_cancel_of_a_recording_context_stops_the_handler_with_its_reason(autojump_clock: MockClock) -> None:
     cleaned_up = list[str | None]()
 
     async def work(ctx: RequestContext) -> None:
@@ -260,7 +260,7 @@ async def test_a_cancel_stops_the_handler_and_says_why(autojump_clock: MockClock
     assert ctx.progress_reports == []
 
 
-async def test_nothing_is_noted_after_the_cancel() -> None:
+async def test_nothing_is_recorded_after_the_cancel() -> None:
     ctx = RecordingContext()
     ctx.cancel()
     await ctx.log.error("late")
@@ -269,7 +269,7 @@ async def test_nothing_is_noted_after_the_cancel() -> None:
     assert (ctx.logs, ctx.notifications, ctx.progress_reports) == ([], [], [])
 
 
-async def test_a_context_cancelled_beforehand_stops_at_the_first_checkpoint() -> None:
+async def test_recording_context_cancelled_beforehand_stops_at_the_first_checkpoint() -> None:
     reached = list[str]()
     ctx = RecordingContext()
     ctx.cancel("too late")
@@ -280,7 +280,7 @@ async def test_a_context_cancelled_beforehand_stops_at_the_first_checkpoint() ->
     assert reached == ["start"]
 
 
-async def test_leaving_the_block_waits_for_the_tasks_of_the_handler(autojump_clock: MockClock) -> None:
+async def test_recording_context_block_waits_for_tasks_of_the_handler(autojump_clock: MockClock) -> None:
     done = list[float]()
 
     async def later() -> None:
@@ -292,14 +292,16 @@ async def test_leaving_the_block_waits_for_the_tasks_of_the_handler(autojump_clo
     assert done == [5]
 
 
-async def test_what_the_block_raises_leaves_it_as_it_is(autojump_clock: MockClock) -> None:
+async def test_exception_of_a_recording_context_block_propagates_unchanged(autojump_clock: MockClock) -> None:
     with pytest.raises(LookupError, match="mine"):
         async with RecordingContext() as ctx:
             ctx.nursery.start_soon(trio.sleep_forever)
             raise LookupError("mine")
 
 
-async def test_what_the_block_raises_while_all_is_cancelled_from_outside_is_not_lost(autojump_clock: MockClock) -> None:
+async def test_exception_of_a_recording_context_block_during_an_outer_cancel_is_raised(
+    autojump_clock: MockClock,
+) -> None:
     with pytest.raises(LookupError, match="mine"), trio.move_on_after(1):
         async with RecordingContext() as ctx:
             ctx.nursery.start_soon(trio.sleep_forever)
@@ -309,7 +311,7 @@ async def test_what_the_block_raises_while_all_is_cancelled_from_outside_is_not_
                 raise LookupError("mine")
 
 
-async def test_a_task_that_fails_does_not_hide_what_the_block_raises(autojump_clock: MockClock) -> None:
+async def test_failing_task_does_not_hide_the_exception_of_the_block(autojump_clock: MockClock) -> None:
     async def fail() -> None:
         raise OSError("its own")
 
@@ -323,7 +325,7 @@ async def test_a_task_that_fails_does_not_hide_what_the_block_raises(autojump_cl
     assert isinstance(caught.value.__cause__, ExceptionGroup)
 
 
-async def test_outside_of_a_block_there_is_no_nursery() -> None:
+async def test_nursery_of_a_recording_context_outside_a_block_raises_runtime_error() -> None:
     ctx = RecordingContext()
     with pytest.raises(RuntimeError, match="async with"):
         ctx.nursery  # noqa: B018
@@ -333,7 +335,7 @@ async def test_outside_of_a_block_there_is_no_nursery() -> None:
     assert scope.cancelled_caught
 
 
-async def test_a_plain_handler_runs_in_a_thread_with_its_own_view() -> None:
+async def test_plain_def_handler_runs_with_a_worker_context() -> None:
     def work(ctx: WorkerContext) -> str:
         ctx.progress(1)
         ctx.log.info("from a thread")
@@ -345,7 +347,7 @@ async def test_a_plain_handler_runs_in_a_thread_with_its_own_view() -> None:
     assert [log.data for log in ctx.logs] == ["from a thread"]
 
 
-async def test_the_passive_context_needs_one_member_to_be_a_fake() -> None:
+async def test_request_context_with_one_overridden_method_can_be_a_fake() -> None:
     class OnlyRoots(RequestContext):
         async def list_roots(self) -> list[Root]:
             return MANY_ROOTS
@@ -359,7 +361,7 @@ async def test_the_passive_context_needs_one_member_to_be_a_fake() -> None:
         await ctx.sample("hi", max_tokens=1)
 
 
-async def test_completed_elicitations_are_noted_as_they_would_be_sent(autojump_clock: MockClock) -> None:
+async def test_elicitation_complete_is_recorded_if_it_would_be_sent(autojump_clock: MockClock) -> None:
     async def visit(_: Any) -> ElicitResult:
         return ElicitResult("accept")
 
@@ -372,7 +374,7 @@ async def test_completed_elicitations_are_noted_as_they_would_be_sent(autojump_c
         assert other.notifications == []
 
 
-async def test_the_task_of_a_request_is_recorded() -> None:
+async def test_recording_context_records_task_messages_and_checkpoints() -> None:
     async def work(ctx: RequestContext) -> int:
         assert ctx.task is not None
         row = ctx.task.restored or 0
@@ -387,7 +389,7 @@ async def test_the_task_of_a_request_is_recorded() -> None:
     assert (task.messages, task.checkpoints, task.has_started) == (["from 5"], [6], True)
 
 
-def test_a_recorded_task_is_as_said() -> None:
+def test_recorded_task_has_the_given_attributes() -> None:
     task = RecordedTask(id="t", ttl=5, requested_ttl=6)
     assert (task.id, task.ttl, task.requested_ttl, task.attempt, task.restored) == ("t", 5, 6, 1, None)
     assert not task.has_started
@@ -398,24 +400,24 @@ class Position:
     row: int
 
 
-def test_a_restored_value_is_read_as_a_class() -> None:
+def test_restored_value_of_a_recorded_task_is_read_as_a_class() -> None:
     assert RecordedTask(restored={"row": 5}).restored_as(Position) == Position(5)
     with pytest.raises(ValueError, match="row"):
         RecordedTask(restored={}).restored_as(Position)
 
 
-async def test_a_checkpoint_that_could_not_be_kept_fails_here_too() -> None:
+async def test_recorded_task_checkpoint_that_is_not_json_raises() -> None:
     with pytest.raises(NotSerializable):
         await RecordedTask().checkpoint(float("nan"))
 
 
-async def test_without_a_task_there_is_none() -> None:
+async def test_recording_context_without_a_task_has_none() -> None:
     async with RecordingContext() as ctx:
         assert ctx.task is None
         assert ctx.caller_tasks is None
 
 
-async def test_a_notification_that_the_revision_lacks_cannot_be_sent_here_either() -> None:
+async def test_notification_unknown_to_the_revision_raises_in_recording_context() -> None:
     async with RecordingContext() as ctx:
         with pytest.raises(MethodUnavailable, match="notifications/tasks/status cannot be sent in revision 2026-07-28"):
             await ctx.send_notification("notifications/tasks/status", {})

@@ -49,21 +49,21 @@ def a_server() -> Server:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_scripted_client_talks_to_a_server_of_every_revision(autojump_clock: MockClock, revision: str) -> None:
+async def test_scripted_client_talks_to_a_server_in_every_revision(autojump_clock: MockClock, revision: str) -> None:
     async with open_scripted_client(a_server(), revision) as client:
         call = await client.call_tool("shout", {"text": "hi"}, meta={"progressToken": "p"})
         await client.expect({"method": "notifications/progress", "params": {"progressToken": "p", "progress": 1}})
         await client.expect_text(call, "HI")
 
 
-async def test_a_legacy_handshake_gives_its_result(autojump_clock: MockClock) -> None:
+async def test_scripted_client_open_returns_the_initialize_result(autojump_clock: MockClock) -> None:
     async with open_scripted_client(a_server(), revision=None) as client:
         result = await client.open(LEGACY)
     assert result is not None
     assert result["serverInfo"]["name"] == "s"
 
 
-async def test_a_cancelled_call_is_never_answered(autojump_clock: MockClock) -> None:
+async def test_cancelled_call_of_a_scripted_client_is_not_answered(autojump_clock: MockClock) -> None:
     async with open_scripted_client(a_server(), MODERN) as client:
         call = await client.call_tool("wait")
         await client.expect_silence(60)
@@ -71,7 +71,7 @@ async def test_a_cancelled_call_is_never_answered(autojump_clock: MockClock) -> 
         await client.expect_silence(60)
 
 
-async def test_a_script_answers_what_the_server_asks(autojump_clock: MockClock) -> None:
+async def test_scripted_client_answers_a_server_request(autojump_clock: MockClock) -> None:
     async with open_scripted_client(a_server(), LEGACY, {"roots": {}}) as client:
         call = await client.call_tool("ask")
         question = await client.expect({"id": ..., "method": "roots/list"})
@@ -79,7 +79,7 @@ async def test_a_script_answers_what_the_server_asks(autojump_clock: MockClock) 
         await client.expect_text(call, "file:///x")
 
 
-async def test_errors_are_expected_by_code_and_message(autojump_clock: MockClock) -> None:
+async def test_expect_error_matches_code_and_message(autojump_clock: MockClock) -> None:
     async with open_scripted_client(a_server(), MODERN) as client:
         call = await client.request("tools/call", {"name": "nobody"})
         error = await client.expect_error(call, -32602)
@@ -88,7 +88,7 @@ async def test_errors_are_expected_by_code_and_message(autojump_clock: MockClock
         await client.expect_error(None, -32700, "Parse error: the message is not JSON in UTF-8")
 
 
-async def test_a_failed_tool_is_no_text(autojump_clock: MockClock) -> None:
+async def test_expect_text_fails_for_a_failed_tool(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     client, server = ScriptedClient(ours), ScriptedServer(theirs)
     await server.send({"id": 1, "result": {"content": [{"type": "text", "text": "no"}], "isError": True}})
@@ -96,7 +96,7 @@ async def test_a_failed_tool_is_no_text(autojump_clock: MockClock) -> None:
         await client.expect_text(1, "no")
 
 
-async def test_leaving_the_block_ends_what_runs_in_the_server(autojump_clock: MockClock) -> None:
+async def test_leaving_a_scripted_client_cancels_running_calls(autojump_clock: MockClock) -> None:
     server = a_server()
     async with open_scripted_client(server) as client:
         await client.call_tool("wait")
@@ -109,9 +109,7 @@ async def test_leaving_the_block_ends_what_runs_in_the_server(autojump_clock: Mo
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_scripted_server_is_opened_by_clients_of_every_revision(
-    autojump_clock: MockClock, revision: str
-) -> None:
+async def test_scripted_server_accepts_clients_of_every_revision(autojump_clock: MockClock, revision: str) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(revision)
         await server.answer_text(await server.expect_call("shout", {"text": "hi"}), "HI")
@@ -121,7 +119,7 @@ async def test_a_scripted_server_is_opened_by_clients_of_every_revision(
         assert (await client.call_tool("shout", {"text": "hi"})).text == "HI"
 
 
-async def test_a_script_sees_the_cancel_of_a_call(autojump_clock: MockClock) -> None:
+async def test_scripted_server_sees_the_cancel_of_a_call(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         call = await server.expect_call("wait")
@@ -133,7 +131,7 @@ async def test_a_script_sees_the_cancel_of_a_call(autojump_clock: MockClock) -> 
             await client.call_tool("wait")
 
 
-async def test_a_script_reports_logs_and_refuses(autojump_clock: MockClock) -> None:
+async def test_scripted_server_sends_logs_progress_and_an_error(autojump_clock: MockClock) -> None:
     progress, logs = list[float](), list[str]()
 
     async def script(server: ScriptedServer) -> None:
@@ -149,7 +147,7 @@ async def test_a_script_reports_logs_and_refuses(autojump_clock: MockClock) -> N
     assert (progress, logs) == ([1], ["working"])
 
 
-async def test_a_script_asks_the_client(autojump_clock: MockClock) -> None:
+async def test_scripted_server_sends_a_request_to_the_client(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY)
         await server.request("q", "roots/list")
@@ -159,7 +157,7 @@ async def test_a_script_asks_the_client(autojump_clock: MockClock) -> None:
         await trio.sleep(1)
 
 
-async def test_a_script_that_fails_leaves_the_block_as_it_is(autojump_clock: MockClock) -> None:
+async def test_failure_of_a_server_script_is_raised_from_the_block(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         await server.expect_call("other")
@@ -172,7 +170,7 @@ async def test_a_script_that_fails_leaves_the_block_as_it_is(autojump_clock: Moc
             pass
 
 
-async def test_a_script_that_fails_in_the_opening_fails_the_opening(autojump_clock: MockClock) -> None:
+async def test_failure_of_a_server_script_during_opening_is_raised(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.expect_request("ping")
 
@@ -181,7 +179,7 @@ async def test_a_script_that_fails_in_the_opening_fails_the_opening(autojump_clo
             pytest.fail("nobody answered")
 
 
-async def test_what_fails_in_the_block_because_the_script_failed_is_the_lesser_news(autojump_clock: MockClock) -> None:
+async def test_script_failure_is_raised_before_a_later_exception_of_the_block(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         await server.expect_call("other")
@@ -195,7 +193,7 @@ async def test_what_fails_in_the_block_because_the_script_failed_is_the_lesser_n
     assert isinstance(caught.value.__cause__, LookupError)
 
 
-async def test_a_block_that_fails_is_blamed_and_not_the_script_that_waits_for_it(autojump_clock: MockClock) -> None:
+async def test_exception_of_the_block_is_raised_instead_of_the_waiting_script(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         await server.expect_call("this")
@@ -205,7 +203,7 @@ async def test_a_block_that_fails_is_blamed_and_not_the_script_that_waits_for_it
             raise LookupError("mine")
 
 
-async def test_a_script_that_never_ends_is_not_waited_for(autojump_clock: MockClock) -> None:
+async def test_server_script_that_never_ends_raises_too_slow_error(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         await trio.sleep_forever()
@@ -215,7 +213,7 @@ async def test_a_script_that_never_ends_is_not_waited_for(autojump_clock: MockCl
             pass
 
 
-async def test_a_server_is_opened_by_nothing_else(autojump_clock: MockClock) -> None:
+async def test_accept_fails_if_the_first_message_is_not_an_opening(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     await ScriptedClient(ours).notify("notifications/initialized")
     with pytest.raises(UnexpectedMessage, match="server/discover"):
@@ -225,7 +223,7 @@ async def test_a_server_is_opened_by_nothing_else(autojump_clock: MockClock) -> 
 # What is told
 
 
-async def test_the_error_shows_what_was_expected_what_came_and_the_conversation(autojump_clock: MockClock) -> None:
+async def test_unexpected_message_error_shows_expectation_message_and_transcript(autojump_clock: MockClock) -> None:
     async with open_scripted_client(a_server(), LEGACY) as client:
         call = await client.call_tool("shout", {"text": "hi"})
         with pytest.raises(UnexpectedMessage) as caught:
@@ -239,14 +237,14 @@ async def test_the_error_shows_what_was_expected_what_came_and_the_conversation(
     assert caught.value.got["id"] == call
 
 
-async def test_patience_is_of_trios_clock(autojump_clock: MockClock) -> None:
+async def test_patience_uses_the_trio_clock(autojump_clock: MockClock) -> None:
     ours, _ = memory_transport_pair()
     with pytest.raises(MissingMessage, match="nothing within 7 seconds"):
         await ScriptedPeer(ours, patience=7).expect({"id": 1})
     assert trio.current_time() == pytest.approx(7)
 
 
-async def test_silence_is_broken_by_a_message_and_by_the_end(autojump_clock: MockClock) -> None:
+async def test_expect_silence_fails_on_a_message_or_a_closed_connection(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     await other.notify("notifications/message")
@@ -257,7 +255,7 @@ async def test_silence_is_broken_by_a_message_and_by_the_end(autojump_clock: Moc
         await peer.expect_silence(1)
 
 
-async def test_an_end_that_does_not_come_is_missed(autojump_clock: MockClock) -> None:
+async def test_expect_end_fails_on_a_timeout_or_a_message(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     with pytest.raises(MissingMessage, match="nothing within"):
@@ -269,7 +267,7 @@ async def test_an_end_that_does_not_come_is_missed(autojump_clock: MockClock) ->
     await peer.expect_end()
 
 
-async def test_messages_may_be_passed_over_and_are_kept(autojump_clock: MockClock) -> None:
+async def test_until_skips_messages_and_keeps_them_in_the_transcript(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     await other.notify("one")
@@ -283,7 +281,7 @@ async def test_messages_may_be_passed_over_and_are_kept(autojump_clock: MockCloc
     ]
 
 
-async def test_what_is_sent_is_exact(autojump_clock: MockClock) -> None:
+async def test_scripted_peer_sends_messages_exactly(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     peer = ScriptedPeer(ours)
     for message in ({"id": 1}, {"jsonrpc": "1.0"}, b'{ "x" :1}', "text", [1]):
@@ -292,14 +290,14 @@ async def test_what_is_sent_is_exact(autojump_clock: MockClock) -> None:
     assert lines == [b'{"jsonrpc":"2.0","id":1}', b'{"jsonrpc":"1.0"}', b'{ "x" :1}', b"text", b"[1]"]
 
 
-async def test_what_is_no_json_is_unexpected(autojump_clock: MockClock) -> None:
+async def test_message_that_is_not_json_is_unexpected(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     await theirs.send(b"Hello!\n")
     with pytest.raises(UnexpectedMessage, match=r"(?s)Hello!.*not JSON"):
         await ScriptedPeer(ours).receive()
 
 
-async def test_nobody_reads_what_is_sent_after_the_end() -> None:
+async def test_sending_after_the_end_raises_connection_lost() -> None:
     ours, theirs = memory_transport_pair()
     await theirs.aclose()
     with pytest.raises(ConnectionLost):
@@ -334,27 +332,27 @@ trio.run(serve_scripted_stdio, script)
 """
 
 
-async def test_a_scripted_client_talks_to_a_process(tmp_path: Path) -> None:
+async def test_scripted_client_talks_to_a_process(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     async with open_scripted_process([sys.executable, tmp_path / "server.py"], LEGACY) as client:
         result = await client.expect_result(await client.call_tool("add", {"a": 1, "b": 2}))
     assert result["content"] == [{"type": "text", "text": "3"}]
 
 
-async def test_the_connection_to_a_process_can_be_left_to_the_script(tmp_path: Path) -> None:
+async def test_scripted_process_with_revision_none_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     async with open_scripted_process([sys.executable, tmp_path / "server.py"], revision=None) as client:
         await client.expect_result(await client.request("ping"), {})
 
 
-async def test_the_end_of_the_process_is_told_with_its_last_words() -> None:
+async def test_exit_of_a_scripted_process_is_reported_with_its_stderr() -> None:
     command = [sys.executable, "-c", "input(); raise SystemExit('out of cheese')"]
     with pytest.raises(MissingMessage, match=r"(?s)exit status 1.*out of cheese"):
         async with open_scripted_process(command, LEGACY):
             pass
 
 
-async def test_a_scripted_server_is_a_process_of_its_own(tmp_path: Path) -> None:
+async def test_scripted_server_can_run_as_a_process(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     async with open_stdio([sys.executable, tmp_path / "script.py"]) as client:
         assert client.revision.name == "2025-06-18"

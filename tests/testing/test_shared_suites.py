@@ -298,14 +298,12 @@ def run(test: str, part: str, make: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.parametrize(("part", "make", "test"), DEFECTS, ids=lambda each: getattr(each, "__name__", None))
-def test_a_defect_of_what_is_shared_fails_the_test_of_that_sentence(
-    part: str, make: Callable[[Any], Defective], test: str
-):
+def test_defective_shared_storage_fails_the_matching_suite_test(part: str, make: Callable[[Any], Defective], test: str):
     run(test, part, Defective)
     with pytest.raises((AssertionError, trio.TooSlowError, BaseExceptionGroup)):
         run(test, part, make)
 
 
-async def test_who_forgets_to_open_a_replica_is_told():
+async def test_shared_storage_suite_without_open_replica_raises_not_implemented():
     with pytest.raises(NotImplementedError, match=r"must define open_replica\(\)"):
         await SharedStorageSuite().test_note_of_nothing_changes_nothing()

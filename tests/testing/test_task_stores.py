@@ -214,13 +214,13 @@ def suite_of(make: Callable[[], TaskStore]) -> TaskStoreSuite:
 
 
 @pytest.mark.parametrize(("make", "test"), DEFECTS.items(), ids=[make.__name__ for make in DEFECTS])
-def test_a_defect_of_a_store_fails_the_test_of_that_sentence(make: Callable[[], TaskStore], test: str):
+def test_defective_task_store_fails_the_matching_suite_test(make: Callable[[], TaskStore], test: str):
     trio.run(getattr(suite_of(MemoryTaskStore), test))
     clock = MockClock(autojump_threshold=0) if make in (SaysNothing, HidesGaps) else None  # waited for in vain
     with pytest.raises((AssertionError, trio.TooSlowError, BaseExceptionGroup)):
         trio.run(getattr(suite_of(make), test), clock=clock)
 
 
-async def test_who_forgets_to_open_a_store_is_told():
+async def test_task_store_suite_without_open_store_raises_not_implemented():
     with pytest.raises(NotImplementedError, match=r"must define open_store\(\)"):
         await TaskStoreSuite().test_unknown_id_is_no_record()
