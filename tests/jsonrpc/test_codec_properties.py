@@ -84,20 +84,20 @@ def check_member(outcome: Message | Unreadable) -> None:
 @example(b"")
 @example(b"[]")
 @example(b"\xef\xbb\xbf{}")
-def test_any_bytes_are_one_message_or_one_error(data: bytes) -> None:
+def test_any_bytes_decode_to_one_message_or_one_error(data: bytes) -> None:
     check(data)
 
 
 @quick
 @given(values | members | st.lists(members, max_size=4))
-def test_any_json_is_one_message_or_one_error(data: Any) -> None:
+def test_any_json_decodes_to_one_message_or_one_error(data: Any) -> None:
     check(json.dumps(data).encode())
     check(json.dumps(data, ensure_ascii=False).encode())
 
 
 @quick
 @given(messages, st.integers(0, 400), st.integers(0, 3), st.binary(max_size=3))
-def test_a_mutilated_message_is_one_message_or_one_error(
+def test_mutilated_message_decodes_to_one_message_or_one_error(
     message: Message, place: int, length: int, instead: bytes
 ) -> None:
     data = encode(message)
@@ -106,7 +106,7 @@ def test_a_mutilated_message_is_one_message_or_one_error(
 
 @quick
 @given(messages)
-def test_what_is_encoded_decodes_to_the_same_on_one_line(message: Message) -> None:
+def test_encoded_message_is_one_line_and_decodes_to_the_same_message(message: Message) -> None:
     data = encode(message)
     assert b"\n" not in data
     assert decode(data) == message
@@ -114,7 +114,7 @@ def test_what_is_encoded_decodes_to_the_same_on_one_line(message: Message) -> No
 
 @quick
 @given(st.lists(messages, min_size=1, max_size=4))
-def test_a_batch_decodes_to_its_members(several: list[Message]) -> None:
+def test_batch_decodes_to_its_members(several: list[Message]) -> None:
     assert decode(b"[" + b",".join(map(encode, several)) + b"]") == Batch(tuple(several))
 
 
@@ -122,13 +122,13 @@ def test_a_batch_decodes_to_its_members(several: list[Message]) -> None:
 @given(members)
 @example({"jsonrpc": "2.0", "id": None, "method": "x", "params": None})
 @example({"jsonrpc": "2.0", "id": 1, "method": "x", "error": None})
-def test_a_member_that_json_rpc_does_not_have_changes_nothing(message: dict[str, Any]) -> None:
+def test_unknown_member_does_not_change_the_decoded_message(message: dict[str, Any]) -> None:
     assert decode(json.dumps({**message, "another": 1}).encode()) == decode(json.dumps(message).encode())
 
 
 @quick
 @given(members, st.sampled_from(["jsonrpc", "method", "id"]), values)
-def test_of_a_member_that_is_there_twice_the_last_one_counts(message: dict[str, Any], name: str, first: Any) -> None:
+def test_last_of_duplicate_members_is_used(message: dict[str, Any], name: str, first: Any) -> None:
     data = json.dumps({**message, name: message.get(name, "2.0")})
     twice = json.dumps({name: first})[:-1] + ", " + data[1:]
     assert decode(twice.encode()) == decode(data.encode())

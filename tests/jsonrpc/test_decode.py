@@ -41,7 +41,7 @@ def reported(data: bytes) -> str:
 
 
 @pytest.mark.parametrize("request_id", IDS)
-def test_a_request_keeps_type_and_value_of_its_id(request_id: int | str) -> None:
+def test_request_keeps_type_and_value_of_its_id(request_id: int | str) -> None:
     message = decode(line(id=request_id, method="ping"))
     assert message == Request(request_id, "ping")
     assert isinstance(message, Request)
@@ -49,51 +49,51 @@ def test_a_request_keeps_type_and_value_of_its_id(request_id: int | str) -> None
 
 
 @pytest.mark.parametrize("request_id", IDS)
-def test_a_result_keeps_type_and_value_of_its_id(request_id: int | str) -> None:
+def test_result_keeps_type_and_value_of_its_id(request_id: int | str) -> None:
     message = decode(line(id=request_id, result={}))
     assert message == Response(request_id, {})
 
 
-def test_a_message_with_a_method_and_no_id_is_a_notification() -> None:
+def test_message_with_a_method_and_no_id_is_a_notification() -> None:
     assert decode(line(method="notifications/initialized")) == Notification("notifications/initialized")
 
 
 @pytest.mark.parametrize("params", [{}, {"a": [1, None]}, [], [1], None, 3, "x", False])
-def test_parameters_are_handed_on_whatever_they_are(params: Any) -> None:
+def test_params_of_any_type_are_kept(params: Any) -> None:
     assert decode(line(id=1, method="x", params=params)) == Request(1, "x", params)
 
 
 @pytest.mark.parametrize("result", [{}, None, False, 0, "", [1]])
-def test_any_result_is_a_result(result: Any) -> None:
+def test_result_of_any_type_is_kept(result: Any) -> None:
     assert decode(line(id=1, result=result)) == Response(1, result)
 
 
-def test_an_error_keeps_code_message_and_data() -> None:
+def test_error_keeps_code_message_and_data() -> None:
     message = decode(line(id="a", error={"code": -1, "message": "no", "data": [1], "more": 2}))
     assert message == ErrorResponse("a", -1, "no", [1])
 
 
 @pytest.mark.parametrize("members", [{"id": None}, {}])
-def test_an_error_may_name_no_request(members: dict[str, Any]) -> None:
+def test_error_without_id_or_with_null_id_is_accepted(members: dict[str, Any]) -> None:
     assert decode(line(error={"code": -32700, "message": "?"}, **members)) == ErrorResponse(None, -32700, "?")
 
 
-def test_members_nobody_knows_are_ignored() -> None:
+def test_unknown_members_are_ignored() -> None:
     assert decode(line(id=1, method="ping", extra=True)) == Request(1, "ping")
 
 
-def test_a_request_knows_its_size_in_bytes() -> None:
+def test_request_has_its_size_in_bytes() -> None:
     data = line(id=1, method="ping", params={"text": "ü"})
     message = decode(data)
     assert isinstance(message, Request)
     assert message.size == len(data)
 
 
-def test_a_bytearray_is_read_like_bytes() -> None:
+def test_bytearray_is_decoded_like_bytes() -> None:
     assert decode(bytearray(line(id=1, method="ping"))) == Request(1, "ping")
 
 
-def test_line_separators_of_unicode_do_not_end_a_message() -> None:
+def test_unicode_line_separators_do_not_end_a_message() -> None:
     text = "a\u2028b\u2029c\u0085d"
     assert decode(line(method="x", params={"text": text})) == Notification("x", {"text": text})
 
@@ -107,24 +107,24 @@ def nested(levels: int) -> bytes:
     return b'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":' + inner + b"}}"
 
 
-def test_a_message_may_be_nested_as_deep_as_the_limit() -> None:
+def test_message_may_be_nested_up_to_the_limit() -> None:
     assert isinstance(decode(nested(MOST_LEVELS)), Request)
 
 
 @pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 900, 5000, 100_000])
-def test_a_request_that_is_nested_deeper_is_refused_under_its_id(levels: int) -> None:
+def test_request_nested_too_deeply_is_refused_under_its_id(levels: int) -> None:
     reply = owed(nested(levels))
     assert (reply.code, reply.id) == (PARSE_ERROR, 7)
     assert reply.message == "Parse error: the message has more than 256 levels of nesting"
 
 
-def test_a_result_that_is_nested_deeper_settles_its_call() -> None:
+def test_result_nested_too_deeply_fails_its_call() -> None:
     unreadable = decode(b'{"jsonrpc":"2.0","id":7,"result":{"a":' + b"[" * 300 + b"]" * 300 + b"}}")
     assert isinstance(unreadable, Unreadable)
     assert (unreadable.reply, unreadable.settles) == (None, 7)
 
 
-def test_brackets_in_strings_are_no_levels() -> None:
+def test_brackets_in_strings_are_not_nesting_levels() -> None:
     assert isinstance(decode(line(method="x", params={"text": "[{" * 1000})), Notification)
 
 
@@ -143,7 +143,7 @@ def test_brackets_in_strings_are_no_levels() -> None:
         {},
     ],
 )
-def test_members_that_json_rpc_does_not_have_change_nothing(known: dict[str, Any]) -> None:
+def test_unknown_members_do_not_change_messages_and_batches(known: dict[str, Any]) -> None:
     more = {"other": [{"method": "y", "id": 2}], "Method": "z"}
     assert decode(line(**known, **more)) == decode(line(**known))
     assert decode(b"[" + line(**known, **more) + b"]") == decode(b"[" + line(**known) + b"]")
@@ -152,7 +152,7 @@ def test_members_that_json_rpc_does_not_have_change_nothing(known: dict[str, Any
 # The collector
 
 
-def test_the_collector_does_not_look_through_a_large_message_again_and_again() -> None:
+def test_decoding_a_large_message_rarely_runs_the_garbage_collector() -> None:
     data = line(method="x", params={"a": [[number] for number in range(50_000)]})
     begun = 0
 
@@ -171,7 +171,7 @@ def test_the_collector_does_not_look_through_a_large_message_again_and_again() -
     assert gc.isenabled()
 
 
-def test_a_collector_that_is_off_stays_off() -> None:
+def test_decoding_does_not_enable_a_disabled_garbage_collector() -> None:
     gc.disable()
     try:
         decode(line(method="x", params={"a": "x" * 100_000}))
@@ -197,7 +197,7 @@ def test_a_collector_that_is_off_stays_off() -> None:
     ],
     ids=lambda data: repr(data[:40]),
 )
-def test_what_is_not_json_in_utf8_is_one_parse_error_under_null(data: bytes) -> None:
+def test_invalid_json_or_utf8_is_a_parse_error_with_null_id(data: bytes) -> None:
     reply = owed(data)
     assert (reply.code, reply.id) == (PARSE_ERROR, None)
 
@@ -213,12 +213,12 @@ def test_what_is_not_json_in_utf8_is_one_parse_error_under_null(data: bytes) -> 
         b'{"jsonrpc":"2.0","id":1,"method":"\\ud800"}',
     ],
 )
-def test_a_request_that_is_not_json_is_refused_under_its_id_where_that_can_be_read(data: bytes) -> None:
+def test_request_with_invalid_json_is_refused_under_its_readable_id(data: bytes) -> None:
     reply = owed(data)
     assert (reply.code, reply.id) == (PARSE_ERROR, 1)
 
 
-def test_a_byte_order_mark_is_not_the_codecs_business() -> None:
+def test_byte_order_mark_is_a_parse_error_in_decode() -> None:
     assert owed(b"\xef\xbb\xbf" + line(id=1, method="ping")).code == PARSE_ERROR
 
 
@@ -226,39 +226,39 @@ def test_a_byte_order_mark_is_not_the_codecs_business() -> None:
 
 
 @pytest.mark.parametrize("data", [b"42", b'"x"', b"null", b"true", b"1.5", b"[]", b"{}"])
-def test_json_that_is_no_message_is_one_invalid_request_under_null(data: bytes) -> None:
+def test_json_that_is_not_a_message_is_an_invalid_request_with_null_id(data: bytes) -> None:
     reply = owed(data)
     assert (reply.code, reply.id) == (INVALID_REQUEST, None)
 
 
 @pytest.mark.parametrize("request_id", NO_IDS)
-def test_a_request_whose_id_is_no_id_is_refused_under_null(request_id: Any) -> None:
+def test_request_with_an_invalid_id_is_refused_with_null_id(request_id: Any) -> None:
     reply = owed(line(id=request_id, method="tools/call"))
     assert (reply.code, reply.id) == (INVALID_REQUEST, None)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2", 2.0, 2, None, ""])
-def test_a_request_of_another_json_rpc_is_refused_under_its_id(version: Any) -> None:
+def test_request_with_a_wrong_json_rpc_version_is_refused_under_its_id(version: Any) -> None:
     reply = owed(json.dumps({"jsonrpc": version, "id": 7, "method": "ping"}).encode())
     assert (reply.code, reply.id) == (INVALID_REQUEST, 7)
 
 
-def test_a_request_without_the_jsonrpc_member_is_refused_under_its_id() -> None:
+def test_request_without_the_jsonrpc_member_is_refused_under_its_id() -> None:
     assert owed(b'{"id":"a","method":"ping"}').id == "a"
 
 
 @pytest.mark.parametrize("method", [None, 3, {}, []])
-def test_a_method_that_is_no_string_is_refused_under_its_id(method: Any) -> None:
+def test_request_with_a_method_that_is_not_a_string_is_refused_under_its_id(method: Any) -> None:
     reply = owed(line(id=7, method=method))
     assert (reply.code, reply.id) == (INVALID_REQUEST, 7)
 
 
 @pytest.mark.parametrize("member", ["result", "error"])
-def test_a_request_that_is_also_a_reply_is_refused(member: str) -> None:
+def test_request_that_is_also_a_reply_is_refused(member: str) -> None:
     assert owed(line(id=7, method="ping", **{member: {}})).code == INVALID_REQUEST
 
 
-def test_a_message_without_method_result_and_error_is_refused_under_null() -> None:
+def test_message_without_method_result_and_error_is_refused_with_null_id() -> None:
     # Under its id the refusal could settle one of the peer's own calls.
     assert owed(line(id=7)).id is None
 
@@ -285,7 +285,7 @@ def test_a_message_without_method_result_and_error_is_refused_under_null() -> No
         {"id": 1, "error": {"code": 1.5, "message": ""}},
     ],
 )
-def test_a_senseless_reply_is_reported_and_not_answered(members: dict[str, Any]) -> None:
+def test_malformed_reply_is_reported_and_not_answered(members: dict[str, Any]) -> None:
     assert reported(line(**members))
 
 
@@ -310,38 +310,38 @@ def test_a_senseless_reply_is_reported_and_not_answered(members: dict[str, Any])
         ("x" * 501, -32603, "x" * 499 + "…"),
     ],
 )
-def test_error_in_another_shape_has_its_words_as_message(error: object, code: int, message: str) -> None:
+def test_nonstandard_error_object_keeps_its_text_as_message(error: object, code: int, message: str) -> None:
     data = error.get("data") if isinstance(error, dict) else None
     assert decode(line(id=1, error=error)) == ErrorResponse(1, code, message, data)
 
 
-def test_words_of_an_error_are_in_the_reason_why_its_reply_is_refused() -> None:
+def test_text_of_an_error_is_in_the_reason_for_refusing_its_reply() -> None:
     assert reported(b'{"id":1,"error":{"code":1,"message":"no luck"}}').endswith(": no luck")
     assert reported(line(id=1, result={}, error="no luck")).endswith(": no luck")
 
 
 @pytest.mark.parametrize("member", [{"result": {}}, {"error": {"code": 1, "message": ""}}])
-def test_a_reply_of_another_json_rpc_is_not_answered(member: dict[str, Any]) -> None:
+def test_reply_with_a_wrong_json_rpc_version_is_not_answered(member: dict[str, Any]) -> None:
     assert "jsonrpc" in reported(json.dumps({"jsonrpc": "1.0", "id": 1, **member}).encode())
 
 
 @pytest.mark.parametrize("result", [{}, {"content": []}, None])
-def test_a_result_beside_an_error_of_null_is_a_result(result: Any) -> None:
+def test_result_beside_a_null_error_is_a_result(result: Any) -> None:
     assert decode(line(id=1, result=result, error=None)) == Response(1, result)
 
 
-def test_an_error_beside_a_result_of_null_is_an_error() -> None:
+def test_error_beside_a_null_result_is_an_error() -> None:
     assert decode(line(id=1, result=None, error={"code": -1, "message": "no"})) == ErrorResponse(1, -1, "no")
 
 
-def test_null_members_are_read_so_in_batches_too() -> None:
+def test_null_members_of_replies_are_accepted_in_batches() -> None:
     batch = decode(b"[" + line(id=1, result={}, error=None) + b"," + line(id=2, result={}, error={}) + b"]")
     both = "a reply with both a result and an error"
     assert batch == Batch((Response(1, {}), Unreadable(both, None, 2, is_answer=True)))
 
 
 @pytest.mark.parametrize("member", ["result", "error"])
-def test_a_request_with_a_null_member_of_replies_is_refused_all_the_same(member: str) -> None:
+def test_request_with_a_null_result_or_error_member_is_refused(member: str) -> None:
     assert owed(line(id=7, method="ping", **{member: None})).code == INVALID_REQUEST
 
 
@@ -358,7 +358,7 @@ def test_a_request_with_a_null_member_of_replies_is_refused_all_the_same(member:
     ],
 )
 @pytest.mark.parametrize("request_id", [1, "a"])
-def test_a_senseless_reply_settles_whom_it_names(request_id: int | str, members: dict[str, Any]) -> None:
+def test_malformed_reply_fails_the_call_with_its_id(request_id: int | str, members: dict[str, Any]) -> None:
     unreadable = decode(line(**{"id": request_id, **members}))
     assert isinstance(unreadable, Unreadable)
     assert (unreadable.settles, unreadable.is_answer, unreadable.reply) == (request_id, True, None)
@@ -375,7 +375,7 @@ def test_a_senseless_reply_settles_whom_it_names(request_id: int | str, members:
         (b'{"result":{}}', None, False),
     ],
 )
-def test_a_senseless_reply_settles_the_call_that_it_names(data: bytes, settles: object, is_answer: bool) -> None:
+def test_unreadable_reply_fails_the_call_with_its_id(data: bytes, settles: object, is_answer: bool) -> None:
     unreadable = decode(data)
     assert isinstance(unreadable, Unreadable)
     assert (unreadable.settles, unreadable.is_answer) == (settles, is_answer)
@@ -384,18 +384,18 @@ def test_a_senseless_reply_settles_the_call_that_it_names(data: bytes, settles: 
 # Batches
 
 
-def test_a_batch_keeps_its_members_in_order() -> None:
+def test_batch_keeps_its_members_in_order() -> None:
     batch = decode(b"[" + line(id=1, method="ping") + b"," + line(method="x") + b"," + line(id=2, result=0) + b"]")
     assert batch == Batch((Request(1, "ping"), Notification("x"), Response(2, 0)))
 
 
-def test_a_bad_member_of_a_batch_is_its_own_error() -> None:
+def test_invalid_batch_member_is_its_own_error() -> None:
     batch = decode(b"[1," + line(id=1, method="ping") + b",[],{}]")
     assert isinstance(batch, Batch)
     assert [type(member) for member in batch.members] == [Unreadable, Request, Unreadable, Unreadable]
 
 
-def test_a_batch_longer_than_the_bound_is_refused_whole() -> None:
+def test_batch_longer_than_the_limit_is_refused() -> None:
     two = b"[" + line(method="x") + b"," + line(method="x") + b"]"
     assert isinstance(decode(two, max_batch=2), Batch)
     unreadable = decode(two, max_batch=1)
@@ -404,7 +404,7 @@ def test_a_batch_longer_than_the_bound_is_refused_whole() -> None:
     assert (unreadable.reply.code, unreadable.reply.id) == (INVALID_REQUEST, None)
 
 
-def test_the_members_of_a_batch_share_its_size() -> None:
+def test_members_of_a_small_batch_share_its_size() -> None:
     data = b"[" + line(id=1, method="a") + b"," + line(id=2, method="b") + b"]"
     batch = decode(data)
     assert isinstance(batch, Batch)
@@ -412,7 +412,7 @@ def test_the_members_of_a_batch_share_its_size() -> None:
     assert sizes == [len(data) // 2, len(data) // 2]
 
 
-def test_each_member_of_a_long_batch_counts_for_itself() -> None:
+def test_each_member_of_a_long_batch_has_its_own_size() -> None:
     """Its small members may be done long before the large one."""
     large = line(id=1, method="a", params={"items": [[0]] * 10_000})
     alone = decode(large)
@@ -425,7 +425,7 @@ def test_each_member_of_a_long_batch_counts_for_itself() -> None:
 
 
 @pytest.mark.parametrize("wrapped", [b"[%s]", b'{"a": %s}'])
-def test_check_levels_raises_recursion_error_beyond_the_bound_of_messages_alone(wrapped: bytes) -> None:
+def test_check_levels_raises_recursion_error_beyond_the_nesting_limit(wrapped: bytes) -> None:
     def nested(levels: int) -> bytes:
         text = b"[]"
         for _ in range(levels - 1):

@@ -29,20 +29,20 @@ from trio_mcp.jsonrpc.sizes import MOST_LEVELS
 IDS = [0, -1, 1, "1", "", 2**53 + 1, 10**25, "x" * 4096, "🦑", "\u2028"]
 
 
-def test_absent_parameters_are_left_out() -> None:
+def test_absent_params_are_omitted() -> None:
     assert json.loads(encode(Request(1, "ping"))) == {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     assert json.loads(encode(Notification("x"))) == {"jsonrpc": "2.0", "method": "x"}
 
 
-def test_empty_parameters_are_written() -> None:
+def test_empty_params_are_written() -> None:
     assert json.loads(encode(Request(1, "ping", {})))["params"] == {}
 
 
-def test_a_null_result_is_written() -> None:
+def test_null_result_is_written() -> None:
     assert json.loads(encode(Response(1, None))) == {"jsonrpc": "2.0", "id": 1, "result": None}
 
 
-def test_absent_error_data_is_left_out_and_an_unknown_id_is_null() -> None:
+def test_absent_error_data_is_omitted_and_an_unknown_id_is_null() -> None:
     assert json.loads(encode(ErrorResponse(None, -32700, "Parse error"))) == {
         "jsonrpc": "2.0",
         "id": None,
@@ -50,7 +50,7 @@ def test_absent_error_data_is_left_out_and_an_unknown_id_is_null() -> None:
     }
 
 
-def test_error_data_is_written_even_when_it_is_falsy() -> None:
+def test_falsy_error_data_is_written() -> None:
     assert json.loads(encode(ErrorResponse(1, -1, "no", 0)))["error"]["data"] == 0
 
 
@@ -66,7 +66,7 @@ def test_every_frame_keeps_type_and_value_of_the_id(request_id: int | str) -> No
 
 
 @pytest.mark.parametrize("length", [0, 400, 10_000])
-def test_frames_with_a_newline_are_the_same_frames(length: int) -> None:
+def test_frame_with_newline_option_ends_with_a_newline(length: int) -> None:
     value = {"text": "x" * length + "\udce9", "none": None}
     assert frame_result("1", value, newline=True) == frame_result("1", value) + b"\n"
     value["text"] = "x" * length
@@ -75,7 +75,7 @@ def test_frames_with_a_newline_are_the_same_frames(length: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "\u2028\u2029\u0085", "\x00\x1f", '"\\', "🦑", "\x7f", "e\u0301"])
-def test_any_text_fits_on_one_line_and_comes_back(text: str) -> None:
+def test_any_text_is_encoded_on_one_line_and_decodes_to_the_same(text: str) -> None:
     line = frame_notification("x", {"text": text})
     assert b"\n" not in line
     assert b"\r" not in line
@@ -166,30 +166,30 @@ class Measured:
         ({"a": [Registered(), None, Measured(0.5)]}, b'{"a":[7,null,0.5]}'),
     ],
 )
-def test_numbers_and_text_of_other_classes_are_plain_ones(value: Any, text: bytes) -> None:
+def test_subclasses_of_numbers_and_str_are_encoded_as_plain_values(value: Any, text: bytes) -> None:
     assert encode_value(value) == canonical_value(value) == text
 
 
 @pytest.mark.parametrize("value", [OwnFloat("nan"), Measured(math.inf), [Measured(math.nan)], OwnText("\ud800")])
-def test_those_that_json_cannot_carry_are_refused_too(value: Any) -> None:
+def test_nan_and_invalid_strings_of_subclasses_are_refused(value: Any) -> None:
     with pytest.raises(NotSerializable):
         encode_value(value)
 
 
 @pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
-def test_what_json_cannot_carry_is_refused(value: Any) -> None:
+def test_value_that_is_not_json_is_refused(value: Any) -> None:
     with pytest.raises(NotSerializable, match="not serializable as JSON"):
         encode_value(value)
 
 
 @pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
-def test_what_json_cannot_carry_is_refused_beside_a_long_text(value: Any) -> None:
+def test_value_that_is_not_json_is_refused_beside_a_long_text(value: Any) -> None:
     with pytest.raises(NotSerializable, match="not serializable as JSON"):
         encode_value({"long": "x" * 10_000, "value": value})
 
 
 @pytest.mark.parametrize("levels", [150, MOST_LEVELS, MOST_LEVELS + 1])
-def test_nesting_is_bounded_beside_a_long_text(levels: int) -> None:
+def test_nesting_is_limited_beside_a_long_text(levels: int) -> None:
     value = [_deep(1, levels - 1), "x" * 10_000]
     if levels > MOST_LEVELS:
         with pytest.raises(NotSerializable, match="more than 256 levels"):
@@ -209,22 +209,22 @@ FRAMES: dict[str, Callable[[Any], bytes]] = {
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
-def test_every_frame_refuses_what_json_cannot_carry(frame: Callable[[Any], bytes]) -> None:
+def test_every_frame_refuses_values_that_are_not_json(frame: Callable[[Any], bytes]) -> None:
     with pytest.raises(NotSerializable):
         frame({"n": math.nan})
 
 
 @pytest.mark.parametrize("value", [None, [None], {"a": None}, "null", {"null": 1.5}, (None, 2.5)])
-def test_an_honest_null_passes(value: Any) -> None:
+def test_null_values_are_encoded(value: Any) -> None:
     assert json.loads(encode_value(value)) == (list(value) if isinstance(value, tuple) else value)
 
 
-def test_an_honest_null_passes_as_deep_as_values_may_be() -> None:
+def test_null_is_encoded_at_the_maximum_nesting() -> None:
     assert encode_value(_deep(None, MOST_LEVELS)) == b"[" * MOST_LEVELS + b"null" + b"]" * MOST_LEVELS
 
 
 @pytest.mark.parametrize("innermost", [None, 1], ids=["null", "number"])
-def test_a_value_that_is_nested_one_level_deeper_is_refused(innermost: Any) -> None:
+def test_value_nested_one_level_too_deep_is_refused(innermost: Any) -> None:
     with pytest.raises(NotSerializable, match="more than 256 levels"):
         encode_value(_deep(innermost, MOST_LEVELS + 1))
 
@@ -240,7 +240,7 @@ def test_a_value_that_is_nested_one_level_deeper_is_refused(innermost: Any) -> N
         (lambda value: frame_error(1, -1, "x", value), 2),
     ],
 )
-def test_what_is_written_is_no_deeper_than_what_is_read(frame: Callable[[Any], bytes], around: int) -> None:
+def test_encoded_message_is_never_nested_too_deep_to_decode(frame: Callable[[Any], bytes], around: int) -> None:
     value: Any = {}
     for _ in range(MOST_LEVELS - around - 1):
         value = {"": value}
@@ -250,14 +250,14 @@ def test_what_is_written_is_no_deeper_than_what_is_read(frame: Callable[[Any], b
 
 
 @pytest.mark.parametrize("value", [{}, {"a": None, "b": [1.5, {"c": "null"}]}, {"long": ["x" * 200, None]}])
-def test_text_that_was_written_before_goes_out_as_it_is(value: dict[str, Any]) -> None:
+def test_pre_encoded_members_are_written_unchanged(value: dict[str, Any]) -> None:
     members = decode_members(encode_value(value))
     assert json.loads(encode_value({"value": members, "none": None})) == {"value": value, "none": None}
     with pytest.raises(NotSerializable):
         encode_value({"value": members, "none": None, "number": math.nan})
 
 
-def test_strings_that_are_null_cost_no_search_for_nan() -> None:
+def test_strings_that_contain_null_do_not_trigger_a_search_for_nan() -> None:
     schemas: list[Any] = [{"type": ["string", "null"]}] * 1000
     searched = instructions_of(lambda: encode_value([*schemas, None]))
     assert instructions_of(lambda: encode_value(schemas)) < searched / 2

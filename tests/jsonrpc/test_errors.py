@@ -10,14 +10,14 @@ from trio_mcp.jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerE
 
 
 @pytest.mark.parametrize("kind", [CodedError, PeerError])
-def test_an_error_with_a_code_shows_code_and_message(kind: type[CodedError] | type[PeerError]) -> None:
+def test_coded_error_shows_code_and_message(kind: type[CodedError] | type[PeerError]) -> None:
     error = kind(-32602, "Invalid params", {"field": "x"})
     assert (error.code, error.message, error.data) == (-32602, "Invalid params", {"field": "x"})
     assert "Invalid params (-32602)" in str(error)
 
 
 @pytest.mark.parametrize("kind", [CodedError, PeerError])
-def test_an_error_with_a_code_can_be_copied(kind: type[CodedError] | type[PeerError]) -> None:
+def test_coded_error_can_be_copied(kind: type[CodedError] | type[PeerError]) -> None:
     error = copy.copy(kind(-1, "refused"))
     assert (error.code, error.message, error.data) == (-1, "refused", None)
 
@@ -27,5 +27,5 @@ def test_every_error_is_an_mcp_error(kind: type[Exception]) -> None:
     assert issubclass(kind, MCPError)
 
 
-def test_what_cannot_be_serialized_is_a_value_error_too() -> None:
+def test_not_serializable_is_a_value_error() -> None:
     assert issubclass(NotSerializable, ValueError)

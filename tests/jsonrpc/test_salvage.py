@@ -31,9 +31,7 @@ UNREADABLE = [
 @pytest.mark.parametrize("value", UNREADABLE, ids=lambda value: repr(value[:30]))
 @pytest.mark.parametrize("request_id", [0, -7, 10**25, "", "a b", 'q"\\', "é"])
 @pytest.mark.parametrize("order", ["first", "last"])
-def test_the_id_of_a_reply_is_found_before_and_after_what_cannot_be_read(
-    value: bytes, request_id: Any, order: str
-) -> None:
+def test_id_of_an_unreadable_reply_is_found_at_either_end(value: bytes, request_id: Any, order: str) -> None:
     named = b'"id": ' + json.dumps(request_id).encode()
     body = b'"result" : {"x":' + value + b"}"
     parts = [b'"jsonrpc":"2.0"', named, body] if order == "first" else [body, b'"jsonrpc":"2.0"', named]
@@ -45,7 +43,7 @@ def test_the_id_of_a_reply_is_found_before_and_after_what_cannot_be_read(
 
 
 @pytest.mark.parametrize("value", UNREADABLE, ids=lambda value: repr(value[:30]))
-def test_a_request_that_is_not_json_is_a_parse_error_under_its_id(value: bytes) -> None:
+def test_request_with_invalid_json_is_a_parse_error_under_its_id(value: bytes) -> None:
     unreadable = decode(b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"x":' + value + b"}}")
     assert isinstance(unreadable, Unreadable)
     assert unreadable.reply is not None
@@ -75,7 +73,7 @@ def test_a_request_that_is_not_json_is_a_parse_error_under_its_id(value: bytes) 
         ),
     ],
 )
-def test_members_count_up_to_where_the_line_makes_no_sense(line: bytes, remains: Salvage) -> None:
+def test_salvage_reads_members_up_to_the_invalid_part(line: bytes, remains: Salvage) -> None:
     assert salvage(line) == remains
 
 
@@ -102,14 +100,14 @@ LONG = b'{"id":9,"method":"x","text":",\\"id\\":8,"},' * 10_000
         (b"no JSON [", b'],"id":7,"result":1}', EMPTY_SALVAGE),
     ],
 )
-def test_of_a_long_line_both_ends_count(head: bytes, tail: bytes, remains: Salvage) -> None:
+def test_salvage_reads_both_ends_of_a_long_line(head: bytes, tail: bytes, remains: Salvage) -> None:
     inside = LONG.replace(b'"', b'\\"') if head.endswith(b'"') else LONG
     line = head + inside + tail
     assert salvage(line[:65536], line[-65536:]) == remains
 
 
 @given(st.binary(max_size=60))
-def test_any_end_can_be_looked_at(tail: bytes) -> None:
+def test_salvage_accepts_any_end_of_a_line(tail: bytes) -> None:
     salvage(b'{"result":[', tail)
     salvage(b'{"result":[', tail + b',"id":7}')
 
@@ -126,7 +124,7 @@ def test_any_end_can_be_looked_at(tail: bytes) -> None:
     ],
     ids=lambda flood: repr(flood[:6]),
 )
-def test_a_flood_costs_no_more_than_a_look_at_it(flood: bytes) -> None:
+def test_salvage_of_a_flood_takes_bounded_time(flood: bytes) -> None:
     for begin in (b"{", b'{"result":[', b'{"result":"'):
         used = time.process_time()
         salvage(begin + flood)
@@ -136,12 +134,12 @@ def test_a_flood_costs_no_more_than_a_look_at_it(flood: bytes) -> None:
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
-def test_any_bytes_can_be_looked_at(begin: bytes, end: bytes) -> None:
+def test_salvage_accepts_random_bytes(begin: bytes, end: bytes) -> None:
     salvage(begin + b'{"id":1,' + end)
     salvage(b'{"id":1,"result":[' + begin + b'],"x":{"' + end)
 
 
-def test_a_batch_that_is_not_json_names_nobody() -> None:
+def test_batch_with_invalid_json_fails_no_call() -> None:
     unreadable = decode(b'[{"jsonrpc":"2.0","id":1,"result":1e400}]')
     assert isinstance(unreadable, Unreadable)
     assert unreadable.settles is None
@@ -161,7 +159,7 @@ def test_a_batch_that_is_not_json_names_nobody() -> None:
         (b"xxxx", b"xxxx", False, None),
     ],
 )
-def test_an_object_too_long_to_be_read_may_be_an_answer_unless_its_ends_tell_its_kind(
+def test_too_long_object_may_be_an_answer_unless_its_ends_show_its_kind(
     head: bytes, tail: bytes, may_be: bool, request_id: Any
 ) -> None:
     unreadable = skipped(head, tail, "too long")
@@ -169,7 +167,7 @@ def test_an_object_too_long_to_be_read_may_be_an_answer_unless_its_ends_tell_its
 
 
 @pytest.mark.parametrize("body", [b"[" * 600 + b"]" * 600, b"[%b]" % b",".join([b"1e-300"] * 2 * MOST_FAR)])
-def test_so_may_an_object_that_is_too_deep_or_too_slow(body: bytes) -> None:
+def test_too_deep_or_slow_object_may_be_an_answer(body: bytes) -> None:
     unknown = b"[%b]" % b",".join([b"[]"] * 100_000)
     unreadable = decode(b'{"x":%b,"y":%b,"result":{},"id":7}' % (unknown, body))
     assert isinstance(unreadable, Unreadable)

@@ -25,7 +25,7 @@ FORBIDDEN = frozenset("\x1b\r\n\x00\x85\x9b\u2028\u2029\u202e\ud800")
 
 
 @given(st.text())
-def test_clean_words_are_as_long_and_can_be_printed(text: str) -> None:
+def test_cleaned_text_has_the_same_length_and_is_printable(text: str) -> None:
     words = clean(text)
     assert words.isprintable()
     assert len(words) == len(text)
@@ -33,7 +33,7 @@ def test_clean_words_are_as_long_and_can_be_printed(text: str) -> None:
     assert clean(words) == words
 
 
-def test_clean_words_show_where_something_was() -> None:
+def test_cleaned_text_marks_removed_characters() -> None:
     assert clean("a\tb\r\nc\u2028d\x1b[31m\x9b") == "a b  c d\ufffd[31m\ufffd"
 
 
@@ -52,17 +52,17 @@ def test_clean_words_show_where_something_was() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_the_text_of_an_error_has_no_control_characters(error: MCPError) -> None:
+def test_error_text_has_no_control_characters(error: MCPError) -> None:
     for one in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert not FORBIDDEN & set(str(one))
         assert "häh" in str(one)
 
 
-def test_the_message_of_a_peer_is_kept_as_received() -> None:
+def test_peer_error_keeps_the_received_message_unchanged() -> None:
     assert PeerError(-32000, NASTY).message == NASTY
 
 
-def test_the_last_words_of_a_child_are_clean_and_their_copy_is_as_written() -> None:
+def test_last_stderr_lines_are_cleaned_and_the_sink_gets_them_unchanged() -> None:
     class Sink:
         text = ""
 
@@ -77,13 +77,13 @@ def test_the_last_words_of_a_child_are_clean_and_their_copy_is_as_written() -> N
 
 
 @pytest.mark.parametrize("params", [None, []])
-def test_the_name_of_an_unknown_notification_is_clean_in_the_log(params: object) -> None:
+def test_unknown_notification_name_is_cleaned_in_the_log(params: object) -> None:
     event = client_of(LATEST_LEGACY).receive(Notification(f"x{NASTY}", params))
     assert isinstance(event, Ignored)
     assert not FORBIDDEN & set(event.reason)
 
 
-def test_so_are_the_faults_of_parameters() -> None:
+def test_faults_of_params_are_cleaned_in_the_error() -> None:
     with pytest.raises(ValueError, match="expected") as caught:
         structure({"type": "text", "text": 5, "annotations": {"audience": [NASTY]}}, TextContent)
     assert not FORBIDDEN & set(str(caught.value))
