@@ -39,14 +39,14 @@ packed = msgspec.msgpack.decode
         (decoded, None),
     ],
 )
-def test_every_failure_of_decoding_is_one_error(decode: Callable[[Any], object], data: object) -> None:
+def test_every_decoding_failure_is_an_unreadable_record(decode: Callable[[Any], object], data: object) -> None:
     with pytest.raises(UnreadableRecord) as caught:
         decode_stored("a thing", decode, data)
     assert len(str(caught.value)) < 300
     assert str(caught.value).isprintable()
 
 
-def test_decoding_returns_what_was_decoded_and_keeps_its_own_error() -> None:
+def test_decode_stored_returns_the_value_and_passes_store_errors() -> None:
     assert decode_stored("a number", int, "7") == 7
 
     def fail(_: object) -> None:
@@ -57,13 +57,13 @@ def test_decoding_returns_what_was_decoded_and_keeps_its_own_error() -> None:
 
 
 @pytest.mark.parametrize("row", [(), (b"x",), (b"x", None), (b"x", "y"), (b"x", 1.5), None, b"xy"])
-def test_columns_of_other_kinds_are_refused(row: Any) -> None:
+def test_columns_of_wrong_types_are_refused(row: Any) -> None:
     assert decode_columns("a row", (b"x", 1), tuple[bytes, int]) == (b"x", 1)
     with pytest.raises(UnreadableRecord, match="a row cannot be read"):
         decode_columns("a row", row, tuple[bytes, int])
 
 
-def test_record_with_a_column_of_another_kind_is_refused() -> None:
+def test_record_with_a_column_of_a_wrong_type_is_refused() -> None:
     codec = RecordCodec()
     row = codec.encode(record("task"))
     assert codec.decode(row).id == "task"

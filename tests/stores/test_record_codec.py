@@ -82,7 +82,7 @@ SEALED = attrs.evolve(
 """As the first version has sealed it."""
 
 
-def test_a_row_of_the_first_version_is_read_for_ever():
+def test_row_of_the_first_version_can_be_read():
     assert RecordCodec().decode(FIRST_VERSION) == WHOLE
 
 
@@ -90,7 +90,7 @@ NEW_FIELDS = bytes.fromhex("80c0")
 """What came later than the first version: fields at the end, without a value. The number of fields has grown by two."""
 
 
-def test_a_row_is_written_as_the_first_version_did_but_for_fields_at_the_end():
+def test_row_is_written_as_in_the_first_version_plus_new_fields():
     """Where this fails, a new version is due, and the rows of this one stay readable."""
     row = RecordCodec().encode(WHOLE)
     assert row.body[2] == FIRST_VERSION.body[2] + 2
@@ -98,14 +98,14 @@ def test_a_row_is_written_as_the_first_version_did_but_for_fields_at_the_end():
     assert attrs.evolve(row, body=FIRST_VERSION.body) == FIRST_VERSION
 
 
-def test_the_questions_that_a_further_run_may_come_to_keep_their_order():
+def test_follow_up_requests_of_a_record_keep_their_order():
     record = attrs.evolve(WHOLE, asked={"b": (), "a": ("b",)}, continuation=b'[{},"state"]')
     kept = RecordCodec().decode(RecordCodec().encode(record))
     assert kept == record
     assert list(kept.asked) == ["b", "a"]
 
 
-def test_a_sealed_row_of_the_first_version_is_read_for_ever():
+def test_encrypted_row_of_the_first_version_can_be_read():
     codec = RecordCodec([OTHER, SECRET])
     assert codec.decode(SEALED) == WHOLE
     assert SEALED.form in codec.forms
@@ -114,17 +114,17 @@ def test_a_sealed_row_of_the_first_version_is_read_for_ever():
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET,), (SECRET, OTHER)], ids=["plain", "sealed", "two secrets"])
-def test_a_record_comes_back_whole(secrets: tuple[bytes, ...]):
+def test_record_survives_encoding_and_decoding(secrets: tuple[bytes, ...]):
     codec = RecordCodec(secrets)
     assert codec.decode(codec.encode(WHOLE)) == WHOLE
 
 
-def test_lease_of_a_record_without_an_owner_is_over():
+def test_record_without_an_owner_has_an_expired_lease():
     record = attrs.evolve(WHOLE, holder=None)
     assert RecordCodec().encode(record).leased_until == 0
 
 
-def test_only_tasks_that_somebody_may_run_are_open():
+def test_only_tasks_a_process_may_run_are_open():
     def is_open(**changes: object) -> bool:
         return RecordCodec().encode(attrs.evolve(WHOLE, **changes)).is_open
 
@@ -137,7 +137,7 @@ def test_only_tasks_that_somebody_may_run_are_open():
     assert not is_open(phase=TaskPhase.WORKING, is_external=True)
 
 
-def test_sealed_row_shows_neither_the_scope_nor_any_content():
+def test_encrypted_row_reveals_neither_scope_nor_content():
     row = RecordCodec([SECRET]).encode(attrs.evolve(WHOLE, scope="a rare name"))
     shown = repr(attrs.asdict(row)).encode()
     for secret in (b"a rare name", WHOLE.name.encode(), WHOLE.params, b"done", b"why"):
@@ -145,7 +145,7 @@ def test_sealed_row_shows_neither_the_scope_nor_any_content():
         assert secret not in shown
 
 
-def test_first_secret_seals_and_each_opens():
+def test_first_secret_encrypts_and_every_secret_decrypts():
     before, after = RecordCodec([OTHER]), RecordCodec([SECRET, OTHER])
     assert after.decode(before.encode(WHOLE)) == WHOLE
     assert before.encode(WHOLE).scope in after.scope_keys("ann")
@@ -154,28 +154,28 @@ def test_first_secret_seals_and_each_opens():
         before.decode(after.encode(WHOLE))
 
 
-def test_codec_without_the_secret_says_that_it_needs_one():
+def test_codec_without_the_secret_raises_that_it_needs_one():
     with pytest.raises(UnreadableRecord, match="needs its secret"):
         RecordCodec().decode(RecordCodec([SECRET]).encode(WHOLE))
 
 
-def test_codec_with_secrets_refuses_what_is_not_sealed():
+def test_codec_with_secrets_refuses_an_unencrypted_row():
     with pytest.raises(UnreadableRecord, match="is not encrypted"):
         RecordCodec([SECRET]).decode(RecordCodec().encode(WHOLE))
 
 
-def test_row_of_a_later_version_says_so():
+def test_row_of_a_later_version_is_refused_naming_the_version():
     with pytest.raises(UnreadableRecord, match="version 02"):
         RecordCodec().decode(attrs.evolve(FIRST_VERSION, form=b"\x02"))
 
 
-def test_forms_are_those_that_can_be_read():
+def test_codec_forms_are_those_it_can_read():
     assert RecordCodec().forms == [FIRST_VERSION.form]
     forms = RecordCodec([SECRET, OTHER]).forms
     assert forms == [RecordCodec([secret]).encode(WHOLE).form for secret in (SECRET, OTHER)]
 
 
-def test_sealed_body_in_the_row_of_another_task_or_scope_is_refused():
+def test_encrypted_body_moved_to_another_task_or_scope_is_refused():
     codec = RecordCodec([SECRET])
     row, other = codec.encode(WHOLE), codec.encode(attrs.evolve(WHOLE, id="other", scope="bob"))
     with pytest.raises(UnreadableRecord, match="modified"):
@@ -199,25 +199,25 @@ def test_damaged_body_is_refused(secrets: tuple[bytes, ...]):
             codec.decode(attrs.evolve(row, body=body))
 
 
-def test_error_of_a_row_tells_nothing_of_its_content():
+def test_error_about_a_row_reveals_none_of_its_content():
     row = RecordCodec().encode(attrs.evolve(WHOLE, phase=TaskPhase.WORKING, message="a rare word"))
     with pytest.raises(UnreadableRecord) as caught:
         RecordCodec().decode(attrs.evolve(row, body=row.body.replace(b"working", b"walking")))
     assert "rare" not in str(caught.value)
 
 
-def test_text_that_is_no_unicode_finds_its_scope_and_cannot_be_kept():
+def test_scope_with_a_lone_surrogate_can_be_looked_up_but_not_stored():
     assert RecordCodec().scope_keys("\ud800") == [b"\xed\xa0\x80"]
     with pytest.raises(ValueError, match="surrogates"):
         RecordCodec().encode(attrs.evolve(WHOLE, message="\ud800"))
 
 
-def test_secrets_are_checked_at_once():
+def test_short_secret_is_refused_when_the_codec_is_created():
     with pytest.raises(ValueError, match="at least 32 bytes"):
         RecordCodec([b"short"])
 
 
-def test_representation_has_no_content():
+def test_repr_of_a_row_contains_no_content():
     assert "report" not in repr(RecordCodec().encode(WHOLE))
 
 
@@ -240,6 +240,6 @@ for read, data in (
 
 
 @pytest.mark.commands
-def test_the_classes_that_threads_read_are_prepared_before_any_thread_can_read() -> None:
+def test_record_classes_are_prepared_before_threads_decode_them() -> None:
     read = subprocess.run([sys.executable, "-c", _FIRST_READS], capture_output=True, text=True, timeout=PATIENCE)
     assert read.stdout.split() == ["_Content", "_StoredFile", "StoredAuthorization"], read.stderr

@@ -9,7 +9,7 @@ from trio_mcp.stores.sealing import BadSeal, SealingKey, check_secrets, derived_
 SECRET, OTHER = bytes(range(32)), bytes(range(32, 64))
 
 
-def test_a_key_opens_what_it_has_sealed():
+def test_sealing_key_decrypts_what_it_encrypted():
     sealed = SealingKey(SECRET, b"p").seal(b"content", b"about")
     assert b"content" not in sealed
     assert SealingKey(SECRET, b"p").open(sealed, b"about") == b"content"
@@ -18,13 +18,15 @@ def test_a_key_opens_what_it_has_sealed():
 @pytest.mark.parametrize(
     ("secret", "purpose", "about"), [(OTHER, b"p", b"about"), (SECRET, b"q", b"about"), (SECRET, b"p", b"else")]
 )
-def test_another_secret_purpose_or_subject_opens_nothing(secret: bytes, purpose: bytes, about: bytes):
+def test_sealing_key_with_another_secret_purpose_or_subject_raises_bad_seal(
+    secret: bytes, purpose: bytes, about: bytes
+):
     sealed = SealingKey(SECRET, b"p").seal(b"content", b"about")
     with pytest.raises(BadSeal):
         SealingKey(secret, purpose).open(sealed, about)
 
 
-def test_bytes_that_were_changed_or_cut_are_refused():
+def test_modified_or_truncated_sealed_bytes_are_refused():
     key = SealingKey(SECRET, b"p")
     sealed = key.seal(b"content", b"")
     for place in range(len(sealed)):
@@ -34,16 +36,16 @@ def test_bytes_that_were_changed_or_cut_are_refused():
             key.open(sealed[:place], b"")
 
 
-def test_the_same_content_is_sealed_differently_each_time():
+def test_sealing_the_same_content_twice_gives_different_bytes():
     key = SealingKey(SECRET, b"p")
     assert key.seal(b"content", b"") != key.seal(b"content", b"")
 
 
-def test_keys_for_different_purposes_differ():
+def test_derived_keys_differ_by_purpose():
     assert derived_key(SECRET, b"p") != derived_key(SECRET, b"q")
 
 
-def test_secrets_are_long_bytes():
+def test_secrets_must_be_at_least_32_bytes():
     assert check_secrets([SECRET, bytes(32)]) == (SECRET, bytes(32))
     with pytest.raises(ValueError, match="at least 32 bytes, not 31"):
         check_secrets([SECRET, bytes(31)])

@@ -27,21 +27,21 @@ async def first(hints: AsyncIterator[Hint], number: int) -> list[Hint]:
         return [await anext(hints) for _ in range(number)]
 
 
-async def test_own_changes_are_told_at_once(path: Path):
+async def test_own_changes_are_reported_to_watchers_at_once(path: Path):
     async with SQLiteTaskStore(path, poll_interval=1e6) as store, store.watch() as hints:
         for name in ("one", "two"):
             await create(store, record(name))
         assert await first(hints, 2) == ["one", "two"]
 
 
-async def test_own_changes_are_told_once(path: Path):
+async def test_own_changes_are_reported_to_watchers_once(path: Path):
     async with SQLiteTaskStore(path, poll_interval=0) as store, SQLiteTaskStore(path) as other, store.watch() as hints:
         await create(store, record("ours"))
         await create(other, record("theirs"))
         assert sorted(await first(hints, 2)) == ["ours", "theirs"]
 
 
-async def test_changes_of_others_are_told_in_their_order(path: Path):
+async def test_changes_by_another_process_are_reported_in_order(path: Path):
     names = [f"task {number}" for number in range(20)]
     async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SQLiteTaskStore(path) as other:
@@ -50,7 +50,7 @@ async def test_changes_of_others_are_told_in_their_order(path: Path):
         assert await first(hints, 20) == names
 
 
-async def test_next_look_for_changes_of_others_comes_after_the_interval(path: Path, autojump_clock: MockClock):
+async def test_changes_by_another_process_are_polled_at_the_interval(path: Path, autojump_clock: MockClock):
     async with SQLiteTaskStore(path, poll_interval=10) as store, store.watch() as hints:
         begun = trio.current_time()
         async with SQLiteTaskStore(path) as other:
@@ -59,7 +59,7 @@ async def test_next_look_for_changes_of_others_comes_after_the_interval(path: Pa
         assert trio.current_time() - begun == pytest.approx(10)
 
 
-async def test_busy_watcher_of_own_changes_hears_of_others_too(path: Path):
+async def test_watcher_busy_with_own_changes_also_gets_those_of_others(path: Path):
     async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SQLiteTaskStore(path) as other:
             await create(other, record("theirs"))
@@ -72,7 +72,7 @@ async def test_busy_watcher_of_own_changes_hears_of_others_too(path: Path):
                 heard.append(await anext(hints))
 
 
-async def test_nobody_looks_where_nobody_watches(path: Path, autojump_clock: MockClock):
+async def test_file_is_not_polled_without_watchers(path: Path, autojump_clock: MockClock):
     looks: list[str] = []
     async with SQLiteTaskStore(path, poll_interval=1) as store:
         await store._database.read(lambda connection: connection.set_trace_callback(looks.append))
@@ -82,7 +82,7 @@ async def test_nobody_looks_where_nobody_watches(path: Path, autojump_clock: Moc
     assert len(looks) == 1
 
 
-async def test_changes_of_long_ago_are_forgotten(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_old_change_records_are_deleted(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
     async with SQLiteTaskStore(path) as store:
         created = [await create(store, record(str(number)), ttl_ms=1, retention_ms=0) for number in range(1500)]
@@ -96,7 +96,7 @@ async def test_changes_of_long_ago_are_forgotten(path: Path, monkeypatch: pytest
     assert 1000 <= kept < 1064
 
 
-async def test_changes_that_were_forgotten_before_the_look_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_deleted_change_records_are_reported_as_lost_hints(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
     async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SQLiteTaskStore(path) as other:
@@ -108,7 +108,7 @@ async def test_changes_that_were_forgotten_before_the_look_are_a_gap(path: Path,
                 pass
 
 
-async def test_look_that_fails_loses_its_hints_and_no_more(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_failed_poll_is_retried_and_watchers_continue(path: Path, monkeypatch: pytest.MonkeyPatch):
     failed = trio.Event()
 
     async def fail(look: object) -> None:
@@ -124,7 +124,7 @@ async def test_look_that_fails_loses_its_hints_and_no_more(path: Path, monkeypat
     assert failed.is_set()
 
 
-async def test_watching_a_store_that_fails_is_an_error(path: Path):
+async def test_watching_an_unusable_file_raises_os_error(path: Path):
     async with SQLiteTaskStore(path.parent) as store:
         with pytest.raises(OSError, match="unable to open"):
             async with store.watch():

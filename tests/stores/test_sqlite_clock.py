@@ -56,7 +56,7 @@ async def claimed(store: TaskStore, holder: str) -> set[str]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_lease_is_over_at_its_time_after_a_step_of_the_clock(path: Path, machine: Machine, step: int):
+async def test_lease_ends_on_time_after_a_system_clock_change(path: Path, machine: Machine, step: int):
     async with SQLiteTaskStore(path) as dead, SQLiteTaskStore(path) as living:
         await create(dead, record("left", holder="dead"), lease_ms=LEASE)
         await create(living, record("held", holder="living"), lease_ms=LEASE)
@@ -73,7 +73,7 @@ async def test_lease_is_over_at_its_time_after_a_step_of_the_clock(path: Path, m
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_task_expires_at_its_time_after_a_step_of_the_clock(path: Path, machine: Machine, step: int):
+async def test_task_expires_on_time_after_a_system_clock_change(path: Path, machine: Machine, step: int):
     async with SQLiteTaskStore(path) as store:
         kept = await create(store, record("one"), ttl_ms=LEASE, retention_ms=LEASE)
         machine.set_by = step
@@ -90,7 +90,7 @@ async def test_task_expires_at_its_time_after_a_step_of_the_clock(path: Path, ma
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_shared_data_expires_on_time_after_a_step_of_the_clock(path: Path, machine: Machine, step: int):
+async def test_shared_data_expires_on_time_after_a_system_clock_change(path: Path, machine: Machine, step: int):
     storage = SQLiteStorage(path)
     async with storage.join("weather") as one, storage.join("weather") as two:
         await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle_ms=LEASE, limit=9)
@@ -123,7 +123,7 @@ async def test_leases_are_free_after_a_reboot(path: Path, machine: Machine, afte
         assert await claimed(replica.tasks, "us, too") == {"held"}
 
 
-async def test_file_of_an_earlier_version_is_given_a_clock(path: Path, machine: Machine):
+async def test_file_of_an_earlier_version_gets_a_clock(path: Path, machine: Machine):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("held", holder="living"), lease_ms=LEASE)
     connection = sqlite3.connect(path)
@@ -137,7 +137,7 @@ async def test_file_of_an_earlier_version_is_given_a_clock(path: Path, machine: 
         assert await claimed(store, "other") == {"held"}
 
 
-async def test_clock_is_the_time_of_day_without_a_boot_id(path: Path, machine: Machine):
+async def test_store_clock_is_wall_time_without_a_boot_id(path: Path, machine: Machine):
     machine.boot = b""
     async with SQLiteTaskStore(path) as store:
         before = await create(store, record("before"))
@@ -146,7 +146,7 @@ async def test_clock_is_the_time_of_day_without_a_boot_id(path: Path, machine: M
         assert after.created_at - before.created_at >= 2 * HOUR
 
 
-async def test_processes_that_open_a_new_file_at_once_go_by_one_clock(path: Path, machine: Machine):
+async def test_processes_opening_a_new_file_together_share_one_clock(path: Path, machine: Machine):
     stores = [SQLiteTaskStore(path) for _ in range(8)]
     created = dict[str, Any]()
 

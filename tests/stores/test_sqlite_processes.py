@@ -54,7 +54,7 @@ class Writer:
         self.accepted[task_id] = int(version)
 
 
-async def test_no_accepted_change_is_lost_however_processes_are_killed(path: Path):
+async def test_no_committed_change_is_lost_when_processes_are_killed(path: Path):
     chance, accepted = random.Random(8), dict[str, int]()
     for turn in range(ROUNDS):
         writers = [Writer(path, f"{turn}{letter}") for letter in "ab"]
@@ -76,7 +76,7 @@ async def test_no_accepted_change_is_lost_however_processes_are_killed(path: Pat
     connection.close()
 
 
-async def test_processes_that_open_a_new_file_at_the_same_time_share_the_file(path: Path):
+async def test_processes_opening_a_new_file_together_share_it(path: Path):
     writers = [Writer(path, str(number)) for number in range(5)]
     try:
         for writer in writers:
@@ -104,7 +104,7 @@ async def test_no_task_is_claimed_by_two_processes(path: Path):
     assert sorted(claimed) == sorted([str(number), "1"] for number in range(60))
 
 
-async def test_watcher_is_told_of_what_another_process_does(path: Path):
+async def test_watcher_is_notified_of_changes_by_another_process(path: Path):
     async with SQLiteTaskStore(path, poll_interval=0.01) as store, store.watch() as hints:
         writer = Writer(path, "other")
         try:

@@ -76,14 +76,14 @@ def write(path: Path, data: bytes) -> None:
 # The file
 
 
-async def test_records_outlive_the_store(path: Path):
+async def test_records_outlive_the_store_object(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     async with SQLiteTaskStore(path) as store:
         assert (await read_record(store, "one")).id == "one"
 
 
-async def test_closed_store_opens_the_file_again(path: Path):
+async def test_closed_store_reopens_the_file_on_use(path: Path):
     store = SQLiteTaskStore(path)
     await create(store, record("one"))
     await store.aclose()
@@ -92,13 +92,13 @@ async def test_closed_store_opens_the_file_again(path: Path):
     await store.aclose()
 
 
-async def test_closing_leaves_one_file(path: Path):
+async def test_closing_the_store_leaves_only_the_database_file(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     assert set(modes(path)) == {"tasks.db"}
 
 
-async def test_file_is_closed_though_the_task_is_cancelled(path: Path):
+async def test_store_file_is_closed_when_its_task_is_cancelled(path: Path):
     with trio.CancelScope() as scope:
         async with SQLiteTaskStore(path) as store:
             await create(store, record("one"))
@@ -106,7 +106,7 @@ async def test_file_is_closed_though_the_task_is_cancelled(path: Path):
     assert set(modes(path)) == {"tasks.db"}
 
 
-async def test_new_files_can_be_read_by_their_user_alone(path: Path):
+async def test_new_store_files_have_mode_600(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
         await store.read("ann", "one")
@@ -114,19 +114,19 @@ async def test_new_files_can_be_read_by_their_user_alone(path: Path):
     assert files == {"tasks.db": 0o600, "tasks.db-wal": 0o600, "tasks.db-shm": 0o600}
 
 
-async def test_mode_of_a_file_that_is_there_stays(path: Path):
+async def test_mode_of_an_existing_store_file_is_kept(path: Path):
     os.close(os.open(path, os.O_CREAT, 0o640))
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     assert modes(path) == {"tasks.db": 0o640}
 
 
-def test_nothing_is_made_before_the_first_use(path: Path):
+def test_store_creates_no_file_before_its_first_use(path: Path):
     SQLiteTaskStore(path)
     assert not path.exists()
 
 
-async def test_path_is_that_of_the_folder_in_which_the_store_was_made(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_relative_store_path_is_resolved_when_the_store_is_created(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(path.parent)
     async with SQLiteTaskStore(path.name) as store:
         monkeypatch.chdir("/")
@@ -135,7 +135,7 @@ async def test_path_is_that_of_the_folder_in_which_the_store_was_made(path: Path
 
 
 @pytest.mark.commands
-async def test_store_that_nobody_closes_leaves_nothing_open(path: Path):
+async def test_store_that_is_never_closed_leaks_nothing(path: Path):
     code = (
         "import sys, trio\nfrom functools import partial\n"
         "from trio_mcp.stores.sqlite_store import SQLiteTaskStore\n"
@@ -151,19 +151,19 @@ async def test_store_that_nobody_closes_leaves_nothing_open(path: Path):
 
 
 @pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
-async def test_changes_wait_for_the_disk_if_so_wished(path: Path, synchronous: Any, level: int):
+async def test_synchronous_option_sets_the_sqlite_level(path: Path, synchronous: Any, level: int):
     async with SQLiteTaskStore(path, synchronous=synchronous) as store:
         rows = await store._database.write(lambda connection: connection.execute("PRAGMA synchronous").fetchall())
     assert rows == [(level,)]
 
 
-def test_other_levels_of_safety_are_refused(path: Path):
+def test_unknown_synchronous_level_is_refused(path: Path):
     with pytest.raises(ValueError, match='"normal" or "full"'):
         SQLiteTaskStore(path, synchronous="off")  # type: ignore[arg-type]
 
 
 @pytest.mark.commands
-def test_the_application_imports_sqlite_only_with_the_store():
+def test_sqlite3_is_imported_only_with_the_sqlite_store():
     code = "import sys, trio_mcp; trio_mcp.stores.MemoryTaskStore; print('sqlite3' in sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed == "False\n"
@@ -173,7 +173,7 @@ def test_the_application_imports_sqlite_only_with_the_store():
 # Files that are not for us
 
 
-async def test_file_of_a_newer_version_is_left_alone(path: Path):
+async def test_file_of_a_newer_version_is_refused_and_unchanged(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     execute(path, "PRAGMA user_version = 3")
@@ -186,7 +186,7 @@ async def test_file_of_a_newer_version_is_left_alone(path: Path):
     assert content(path) == before
 
 
-async def test_file_of_before_the_first_release_is_refused_with_words_and_left_alone(path: Path):
+async def test_file_of_a_prerelease_version_is_refused_and_unchanged(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     execute(path, "PRAGMA user_version = 1")
@@ -198,7 +198,7 @@ async def test_file_of_before_the_first_release_is_refused_with_words_and_left_a
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-async def test_file_that_is_deleted_or_replaced_is_noticed(path: Path, how: str):
+async def test_deleted_or_replaced_store_file_raises_store_down(path: Path, how: str):
     async with SQLiteTaskStore(path) as store, SQLiteTaskStore(path.with_name("other.db")) as other:
         await create(store, record("one"))
         await store.read("ann", "one")
@@ -216,7 +216,7 @@ async def test_file_that_is_deleted_or_replaced_is_noticed(path: Path, how: str)
 @pytest.mark.parametrize(
     "statement", ["CREATE TABLE notes (text)", "PRAGMA user_version = 1", "PRAGMA application_id = 7"]
 )
-async def test_database_of_something_else_is_left_alone(path: Path, statement: str):
+async def test_foreign_database_is_refused_and_unchanged(path: Path, statement: str):
     execute(path, statement)
     before = content(path)
     async with SQLiteTaskStore(path) as store:
@@ -225,7 +225,7 @@ async def test_database_of_something_else_is_left_alone(path: Path, statement: s
     assert content(path) == before
 
 
-async def test_file_that_is_no_database_is_left_alone(path: Path):
+async def test_file_that_is_not_a_database_is_refused_and_unchanged(path: Path):
     write(path, b"notes " * 1000)
     async with SQLiteTaskStore(path) as store:
         with pytest.raises(OSError, match=r"the task store in .*tasks.db failed: file is not a database"):
@@ -233,7 +233,7 @@ async def test_file_that_is_no_database_is_left_alone(path: Path):
     assert content(path) == b"notes " * 1000
 
 
-async def test_missing_folder_is_told(path: Path):
+async def test_missing_store_folder_raises_store_down(path: Path):
     async with SQLiteTaskStore(path.parent / "missing" / "tasks.db") as store:
         with pytest.raises(StoreDown, match="No such file"):
             await create(store, record("one"))
@@ -242,7 +242,7 @@ async def test_missing_folder_is_told(path: Path):
             await create(store, record("one"))
 
 
-async def test_old_library_is_told(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_old_sqlite_library_raises_os_error(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     monkeypatch.setattr(sqlite3, "sqlite_version", "3.34.1")
     async with SQLiteTaskStore(path) as store:
@@ -250,7 +250,7 @@ async def test_old_library_is_told(path: Path, monkeypatch: pytest.MonkeyPatch):
             await create(store, record("one"))
 
 
-async def test_file_system_without_a_shared_log_is_told(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_file_system_without_write_ahead_log_raises_os_error(path: Path, monkeypatch: pytest.MonkeyPatch):
     class Connection(sqlite3.Connection):
         def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
             return super().execute(statement.replace("WAL", "DELETE"), *values)
@@ -265,7 +265,7 @@ async def test_file_system_without_a_shared_log_is_told(path: Path, monkeypatch:
 # Failures
 
 
-async def test_store_that_another_process_holds_too_long_fails_and_goes_on(path: Path):
+async def test_write_to_a_locked_file_fails_after_busy_timeout_and_works_later(path: Path):
     async with SQLiteTaskStore(path, busy_timeout=0.05) as store:
         await create(store, record("one"))
         other = sqlite3.connect(path, isolation_level=None)
@@ -279,7 +279,7 @@ async def test_store_that_another_process_holds_too_long_fails_and_goes_on(path:
         await create(store, record("two"))
 
 
-async def test_change_waits_for_another_process_that_writes(path: Path):
+async def test_write_waits_for_another_process_that_writes(path: Path):
     async with SQLiteTaskStore(path, busy_timeout=PATIENCE) as store:
         await create(store, record("one"))
         other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -293,7 +293,7 @@ async def test_change_waits_for_another_process_that_writes(path: Path):
         assert (await read_record(store, "two")).id == "two"
 
 
-async def test_new_file_that_another_process_holds_is_waited_for(path: Path):
+async def test_new_file_locked_by_another_process_is_awaited(path: Path):
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     async with SQLiteTaskStore(path, busy_timeout=PATIENCE) as store, trio.open_nursery() as nursery:
@@ -305,7 +305,7 @@ async def test_new_file_that_another_process_holds_is_waited_for(path: Path):
         assert (await read_record(store, "one")).id == "one"
 
 
-async def test_new_file_that_another_process_holds_too_long_is_an_error(path: Path):
+async def test_new_file_locked_beyond_busy_timeout_raises_os_error(path: Path):
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     async with SQLiteTaskStore(path, busy_timeout=0.05) as store:
@@ -314,7 +314,7 @@ async def test_new_file_that_another_process_holds_too_long_is_an_error(path: Pa
     other.close()
 
 
-async def test_full_disk_changes_nothing(path: Path):
+async def test_full_disk_fails_the_write_and_changes_nothing(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
         await store._database.write(lambda connection: connection.execute("PRAGMA max_page_count = 40"))
@@ -324,7 +324,7 @@ async def test_full_disk_changes_nothing(path: Path):
         assert [each.id for each in await store.page("ann", None, 9)] == ["one", "three"]
 
 
-async def test_renewal_goes_before_the_other_writes_of_the_process(path: Path):
+async def test_lease_renewal_goes_before_queued_writes(path: Path):
     entered, release, order = threading.Event(), threading.Event(), list[str]()
 
     def hold(_: sqlite3.Connection) -> None:
@@ -355,7 +355,7 @@ async def test_renewal_goes_before_the_other_writes_of_the_process(path: Path):
 # Records that cannot be read
 
 
-async def test_damaged_record_is_an_error_and_the_others_are_there(path: Path):
+async def test_damaged_record_raises_and_the_others_can_be_read(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("good"))
         await create(store, record("bad"))
@@ -368,7 +368,7 @@ async def test_damaged_record_is_an_error_and_the_others_are_there(path: Path):
             await store.page("ann", None, 9)
 
 
-async def test_damaged_record_holds_up_no_claim(path: Path, caplog: pytest.LogCaptureFixture):
+async def test_damaged_record_does_not_block_claims(path: Path, caplog: pytest.LogCaptureFixture):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("bad"))
         await create(store, record("good"))
@@ -379,7 +379,7 @@ async def test_damaged_record_holds_up_no_claim(path: Path, caplog: pytest.LogCa
     assert [line.getMessage() for line in caplog.records] == ["An abandoned task cannot be read, so no process runs it"]
 
 
-async def test_tasks_of_another_secret_or_version_are_claimed_by_who_can_read_them(path: Path):
+async def test_tasks_of_another_secret_or_version_are_claimed_only_by_stores_that_can_read_them(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store, SQLiteTaskStore(path, secrets=[OTHER]) as other:
         await create(store, record("one"))
         await create(store, record("later"))
@@ -388,7 +388,7 @@ async def test_tasks_of_another_secret_or_version_are_claimed_by_who_can_read_th
         assert set(await claim(store, "me")) == {"one"}
 
 
-async def test_rows_cannot_be_swapped(path: Path):
+async def test_swapped_row_bodies_are_refused(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("anns"))
         await create(store, record("bobs", scope="bob"))
@@ -398,7 +398,7 @@ async def test_rows_cannot_be_swapped(path: Path):
             await store.read("bob", "bobs")
 
 
-async def test_record_cannot_be_given_to_another_scope(path: Path):
+async def test_record_moved_to_another_scope_is_refused(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("anns"))
         await create(store, record("bobs", scope="bob"))
@@ -412,7 +412,7 @@ async def test_record_cannot_be_given_to_another_scope(path: Path):
 # The clock
 
 
-async def test_clock_that_is_set_forward_takes_no_task_from_who_lives(path: Path):
+async def test_clock_set_forward_takes_no_task_from_a_live_owner(path: Path):
     ahead = 0
 
     def clock() -> int:
@@ -439,14 +439,14 @@ async def test_clock_that_is_set_forward_takes_no_task_from_who_lives(path: Path
 # Secrets
 
 
-async def test_sealed_file_shows_neither_scope_nor_content(path: Path):
+async def test_encrypted_store_file_reveals_neither_scope_nor_content(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("one", scope="a rare name", params=b'"a rare word"'))
         for file in path.parent.iterdir():
             assert b"rare" not in content(file)
 
 
-async def test_records_move_to_the_first_secret_as_they_change(path: Path):
+async def test_changed_records_are_re_encrypted_with_the_first_secret(path: Path):
     async with SQLiteTaskStore(path, secrets=[OTHER]) as store:
         a, b = await create(store, record("a")), await create(store, record("b"))
     async with SQLiteTaskStore(path, secrets=[SECRET, OTHER]) as store:
@@ -462,7 +462,7 @@ async def test_records_move_to_the_first_secret_as_they_change(path: Path):
             await store.read("ann", "b")
 
 
-async def test_store_with_secrets_takes_no_record_from_who_has_none(path: Path):
+async def test_store_with_secrets_refuses_unencrypted_records(path: Path):
     async with SQLiteTaskStore(path) as forger, SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(forger, record("forged"))
         assert await claim(store, "me") == {}
@@ -470,7 +470,7 @@ async def test_store_with_secrets_takes_no_record_from_who_has_none(path: Path):
             await store.read("ann", "forged")
 
 
-def test_secrets_are_checked_at_once(path: Path):
+def test_short_secret_is_refused_when_the_store_is_created(path: Path):
     with pytest.raises(ValueError, match="at least 32 bytes"):
         SQLiteTaskStore(path, secrets=[b"short"])
 
@@ -479,7 +479,7 @@ def test_secrets_are_checked_at_once(path: Path):
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET, OTHER)], ids=["plain", "two secrets"])
-async def test_no_statement_looks_at_all_records(path: Path, secrets: tuple[bytes, ...]):
+async def test_no_statement_scans_the_whole_table(path: Path, secrets: tuple[bytes, ...]):
     statements: list[str] = []
 
     def trace(connection: sqlite3.Connection) -> None:
@@ -513,7 +513,7 @@ async def test_no_statement_looks_at_all_records(path: Path, secrets: tuple[byte
     assert [plan for plan in plans if plan.startswith("SCAN") and "CONSTANT" not in plan and plan not in ours] == []
 
 
-async def test_counts_are_right_after_all_that_can_happen(path: Path):
+async def test_record_counts_are_correct_after_all_operations(path: Path):
     async with SQLiteTaskStore(path, secrets=[OTHER]) as store:
         a = await create(store, record("a"))
         await create(store, record("b"), ttl_ms=1, retention_ms=0)

@@ -89,7 +89,7 @@ async def notebook(tmp_path: Path) -> Notebook:
     return notebook
 
 
-async def test_changes_that_wait_are_written_in_one_transaction(notebook: Notebook):
+async def test_queued_writes_are_committed_in_one_transaction(notebook: Notebook):
     async with notebook.holding() as nursery:
         for number in range(90):
             nursery.start_soon(notebook.note, str(number))
@@ -97,7 +97,7 @@ async def test_changes_that_wait_are_written_in_one_transaction(notebook: Notebo
     assert notebook.statements.count("BEGIN IMMEDIATE") == 1
 
 
-async def test_any_number_of_changes_waits_for_a_bounded_number_of_others(notebook: Notebook):
+async def test_one_transaction_contains_a_bounded_number_of_writes(notebook: Notebook):
     async with notebook.holding() as nursery:
         for number in range(1000):
             nursery.start_soon(notebook.note, str(number))
@@ -106,7 +106,7 @@ async def test_any_number_of_changes_waits_for_a_bounded_number_of_others(notebo
 
 
 @pytest.mark.parametrize("text", ["refused", None, "0"])
-async def test_change_that_fails_leaves_the_changes_beside_it(notebook: Notebook, text: str | None):
+async def test_failing_write_does_not_affect_others_in_its_transaction(notebook: Notebook, text: str | None):
     errors = list[BaseException]()
 
     async def fail(text: str | None, **options: Any) -> None:
@@ -125,7 +125,7 @@ async def test_change_that_fails_leaves_the_changes_beside_it(notebook: Notebook
     assert len(set(map(id, errors))) == 11
 
 
-async def test_change_that_was_cancelled_while_it_waited_is_not_written(notebook: Notebook):
+async def test_write_cancelled_in_the_queue_is_not_executed(notebook: Notebook):
     async with notebook.holding() as nursery:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as left:
@@ -137,7 +137,7 @@ async def test_change_that_was_cancelled_while_it_waited_is_not_written(notebook
     assert notebook.notes() == {f"kept {number}" for number in range(5)}
 
 
-async def test_change_that_has_begun_is_waited_for_in_spite_of_a_cancel(notebook: Notebook):
+async def test_write_that_has_begun_is_completed_despite_a_cancel(notebook: Notebook):
     begun, go_on = threading.Event(), threading.Event()
     returned = list[str | None]()
     scope = trio.CancelScope()
@@ -167,7 +167,7 @@ async def test_change_that_has_begun_is_waited_for_in_spite_of_a_cancel(notebook
     assert notebook.notes() == set(returned)
 
 
-async def test_file_that_is_locked_fails_all_that_wait_at_once(tmp_path: Path):
+async def test_locked_file_fails_all_queued_writes_together(tmp_path: Path):
     notebook = Notebook(tmp_path / "notes.db", busy_timeout=0.2)
     await notebook.open()
     lock = sqlite3.connect(notebook.path, isolation_level=None)
@@ -191,7 +191,7 @@ async def test_file_that_is_locked_fails_all_that_wait_at_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_each_caller_gets_its_own_result_in_any_order_of_tasks(notebook: Notebook, seed: int):
+async def test_each_writer_gets_its_own_result_in_any_task_order(notebook: Notebook, seed: int):
     scheduler._r.seed(seed)
     chance = scheduler._r
 
