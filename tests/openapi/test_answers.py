@@ -32,7 +32,7 @@ async def answered(answer: Answer, described: Any = None, **options: Any) -> Any
         return await called(api, described or document(), {}, **options)
 
 
-async def test_json_without_a_schema_is_structured_when_it_is_an_object() -> None:
+async def test_json_answer_without_a_schema_is_structured_if_it_is_an_object() -> None:
     result = await answered(Answer(body=b' {"a": [1]}', kind="application/problem+json; charset=utf-8"))
     assert (result.structured_content, result.text) == ({"a": [1]}, '{"a":[1]}')
     result = await answered(Answer(body=b"[1]"))
@@ -40,13 +40,13 @@ async def test_json_without_a_schema_is_structured_when_it_is_an_object() -> Non
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 5000 + b"]" * 5000, b'{"a": 1e999}', b"[" * 300 + b"]" * 300])
-async def test_json_that_cannot_be_sent_on_is_text(body: bytes) -> None:
+async def test_json_answer_that_cannot_be_re_encoded_becomes_text(body: bytes) -> None:
     result = await answered(Answer(body=body))
     assert not result.is_error
     assert result.text == body.decode("utf-8", "replace")
 
 
-async def test_text_images_sound_and_bytes_are_content() -> None:
+async def test_text_image_audio_and_binary_answers_become_content_blocks() -> None:
     assert (await answered(Answer(body="ü".encode("latin-1"), kind="text/plain; charset=latin-1"))).text == "ü"
     assert (await answered(Answer(body=b"a\xff", kind="text/csv; charset=nonsense"))).text == "a�"
     data = base64.b64encode(b"\0\1").decode()
@@ -62,7 +62,7 @@ async def test_text_images_sound_and_bytes_are_content() -> None:
 LARGER = "200 OK, and the answer is larger than 1,000 bytes; this is its beginning: ask for less"
 
 
-async def test_of_an_answer_that_is_too_large_the_beginning_is_shown_also_when_it_is_compressed() -> None:
+async def test_too_large_answer_is_truncated_also_when_compressed() -> None:
     result = await answered(Answer(body=b"x" * 1001, kind="text/plain"), max_bytes=1000)
     assert (result.is_error, result.content) == (None, [TextContent("x" * 1000), TextContent(LARGER)])
     bomb = Answer(body=gzip.compress(b"x" * 50_000_000), kind="text/plain", headers={"content-encoding": "gzip"})
@@ -75,14 +75,14 @@ GZIP = gzip.compress(b"x" * 1000, mtime=0)  # the names of tests must not depend
 
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip", "identity, GZIP", "deflate"])
-async def test_a_body_in_one_content_coding_is_unpacked(coding: str) -> None:
+async def test_answer_with_one_content_coding_is_decompressed(coding: str) -> None:
     packed = zlib.compress(b"x" * 1000) if coding == "deflate" else GZIP
     result = await answered(Answer(body=packed, kind="text/plain", headers={"content-encoding": coding}))
     assert (result.is_error, result.text) == (None, "x" * 1000)
 
 
 @pytest.mark.parametrize("coding", ["gzip, gzip", "gzip,gzip,gzip", "deflate, gzip", "br", "zstd", "gzip, aws-chunked"])
-async def test_a_body_in_a_content_coding_that_was_not_accepted_is_not_read(coding: str) -> None:
+async def test_answer_with_an_unaccepted_content_coding_is_not_read(coding: str) -> None:
     bomb = gzip.compress(gzip.compress(gzip.compress(bytes(1 << 24))))
     result = await answered(Answer(200, bomb, "text/plain", {"content-encoding": coding}))
     assert (result.is_error, result.text) == (None, "200 OK, and the body has a content coding other than gzip")
@@ -91,12 +91,12 @@ async def test_a_body_in_a_content_coding_that_was_not_accepted_is_not_read(codi
 
 
 @pytest.mark.parametrize("body", [GZIP[:-9], GZIP[:5], GZIP + GZIP, GZIP + b"x", b"no gzip", b"\0" * 100_000])
-async def test_a_compressed_body_that_is_damaged_is_a_note(body: bytes) -> None:
+async def test_damaged_compressed_answer_becomes_a_note(body: bytes) -> None:
     result = await answered(Answer(body=body, kind="text/plain", headers={"content-encoding": "gzip"}))
     assert (result.is_error, result.text) == (None, "200 OK, and the body is incomplete or damaged")
 
 
-async def test_unpacking_a_body_lets_other_tasks_run() -> None:
+async def test_decompression_lets_other_tasks_run() -> None:
     turns = 0
 
     async def count() -> None:
@@ -130,7 +130,7 @@ class OnePiece(httpx2.AsyncByteStream):
 
 
 @pytest.mark.parametrize("turns", range(12))
-async def test_a_cancel_at_any_step_of_an_answer_leaves_nothing_open(turns: int) -> None:
+async def test_cancel_at_any_step_of_an_answer_leaves_no_connection_open(turns: int) -> None:
     packed = Answer(body=gzip.compress(bytes(900_000)), headers={"content-encoding": "gzip"})
     async with (
         open_api(packed) as api,
@@ -146,7 +146,7 @@ async def test_a_cancel_at_any_step_of_an_answer_leaves_nothing_open(turns: int)
         assert (await client.call_tool("do")).text == "\0" * 900_000  # on a connection that can be used
 
 
-async def test_a_body_that_never_ends_is_left_at_the_bound() -> None:
+async def test_endless_answer_is_cut_at_the_size_limit() -> None:
     pieces = 0
 
     class Endless(httpx2.AsyncByteStream):
@@ -177,7 +177,7 @@ async def test_a_body_that_never_ends_is_left_at_the_bound() -> None:
 @pytest.mark.parametrize(
     "name", ["idna", "punycode", "undefined", "utf-7", "unicode_escape", "hex", "rot13", "ü", "x" * 5000, "", "\\", '"']
 )
-async def test_text_in_a_charset_that_is_not_decoded_is_read_as_utf_8(name: str) -> None:
+async def test_answer_in_an_unsupported_charset_is_decoded_as_utf8(name: str) -> None:
     stream = OnePiece(b"a\\n" * 1000)
     kind = [(b"content-type", b"text/plain; charset=" + name.encode())]
     answer = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=kind, stream=stream))
@@ -190,13 +190,13 @@ async def test_text_in_a_charset_that_is_not_decoded_is_read_as_utf_8(name: str)
 
 
 @pytest.mark.parametrize("name", sorted(_CHARSETS))
-async def test_charsets_that_are_decoded_are_known_to_python(name: str) -> None:
+async def test_supported_charsets_are_known_to_python(name: str) -> None:
     text = "a" if name != "utf_16" else "ab"
     answer = Answer(body=text.encode(name), kind=f"text/plain; charset={name.replace('_', '-')}")
     assert (await answered(answer)).text == text
 
 
-async def test_a_body_that_a_hook_has_read_is_the_result() -> None:
+async def test_answer_body_already_read_by_an_event_hook_is_the_result() -> None:
     async def read(response: httpx2.Response) -> None:
         await response.aread()
 
@@ -215,12 +215,12 @@ async def test_a_body_that_a_hook_has_read_is_the_result() -> None:
         (Answer(503, b"", headers={"retry-after": "7" * 5000}), "503 Service Unavailable"),
     ],
 )
-async def test_a_status_from_400_on_is_an_error_of_the_tool(answer: Answer, text: str) -> None:
+async def test_http_status_from_400_on_is_a_tool_error(answer: Answer, text: str) -> None:
     result = await answered(answer, answering({"type": "object"}))
     assert (result.is_error, result.text) == (True, text)
 
 
-async def test_of_the_body_of_an_error_the_beginning_is_told() -> None:
+async def test_body_of_an_http_error_is_truncated() -> None:
     result = await answered(Answer(400, b"x" * 5_000_000, "text/plain"))
     assert result.text == "400 Bad Request: " + "x" * 2000
 
@@ -247,7 +247,7 @@ DECLARED = {"type": "object", "properties": {"id": {"type": "integer"}}, "requir
         (Answer(200, b"null"), ["null", "200 OK, but the answer differs from what the API declares: "]),
     ],
 )
-async def test_an_answer_of_success_that_is_not_as_declared_is_a_note_that_the_output_schema_allows(
+async def test_undeclared_successful_answer_becomes_a_note_allowed_by_the_output_schema(
     schema: Any, answer: Answer, texts: list[str]
 ) -> None:
     async with open_api(answer) as api:
@@ -264,7 +264,7 @@ async def test_an_answer_of_success_that_is_not_as_declared_is_a_note_that_the_o
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "", "application/vnd.x+json"])
 @pytest.mark.parametrize("body", [b'{"id": 1}', b'\xef\xbb\xbf{"id": 1}'])
-async def test_an_answer_that_is_as_declared_is_structured_whatever_its_type_is(kind: str, body: bytes) -> None:
+async def test_answer_that_matches_its_schema_is_structured_whatever_its_content_type(kind: str, body: bytes) -> None:
     result = await answered(Answer(200, body, kind), answering(DECLARED))
     assert (result.structured_content, result.text) == ({"id": 1}, '{"id":1}')
 
@@ -276,7 +276,7 @@ async def test_an_answer_that_is_as_declared_is_structured_whatever_its_type_is(
         (httpx2.ReadTimeout("10.0.0.7"), "201 Created, and the body did not arrive in time"),
     ],
 )
-async def test_a_body_that_breaks_off_after_success_is_a_note(failure: Exception, note: str) -> None:
+async def test_answer_that_breaks_off_after_success_becomes_a_note(failure: Exception, note: str) -> None:
     class Broken(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             yield b'{"id"'
@@ -302,7 +302,7 @@ async def test_a_body_that_breaks_off_after_success_is_a_note(failure: Exception
         ({"enum": [1]}, True),
     ],
 )
-async def test_schemas_that_consist_of_objects_are_not_wrapped(schema: Any, is_wrapped: bool) -> None:
+async def test_object_schemas_of_answers_are_not_wrapped(schema: Any, is_wrapped: bool) -> None:
     described = answering(schema) | {"components": {"schemas": {"O": {"type": "object", "properties": {"a": {}}}}}}
     async with open_api(Answer(body=b'{"a": 1}')) as api:
         result = await called(api, described, {})
@@ -326,7 +326,7 @@ async def test_schemas_that_consist_of_objects_are_not_wrapped(schema: Any, is_w
         (True, (), False),
     ],
 )
-async def test_there_is_an_output_schema_where_all_answers_of_success_have_it(
+async def test_output_schema_exists_only_if_all_successful_answers_have_one(
     schema: Any, others: tuple[str, ...], has: bool
 ) -> None:
     async with open_api() as api:
@@ -336,7 +336,7 @@ async def test_there_is_an_output_schema_where_all_answers_of_success_have_it(
     assert (tool.output_schema is not None) is has
 
 
-async def test_a_hook_of_the_author_that_refuses_a_status_gives_the_status() -> None:
+async def test_event_hook_that_raises_for_status_gives_a_tool_error_with_the_status() -> None:
     async def refuse(response: httpx2.Response) -> None:
         response.raise_for_status()
 
@@ -345,7 +345,7 @@ async def test_a_hook_of_the_author_that_refuses_a_status_gives_the_status() -> 
     assert (result.is_error, result.text) == (True, "403 Forbidden")
 
 
-async def test_the_answer_to_a_request_for_the_head_has_no_body() -> None:
+async def test_answer_to_a_head_request_has_no_body() -> None:
     described = answering({"type": "object"})
     described["paths"]["/do"]["head"] = described["paths"]["/do"].pop("get")
     async with open_api() as api:
@@ -353,7 +353,7 @@ async def test_the_answer_to_a_request_for_the_head_has_no_body() -> None:
 
 
 @pytest.mark.parametrize("follows", [True, False])
-async def test_redirects_are_followed_within_the_origin_and_nowhere_else(follows: bool) -> None:
+async def test_redirects_are_followed_only_within_the_origin(follows: bool) -> None:
     async def answer(seen: Seen) -> Answer:
         return Answer(307, headers={"location": "/there"}) if seen.target == "/do" else Answer(body=b"{}")
 
@@ -371,7 +371,7 @@ async def test_redirects_are_followed_within_the_origin_and_nowhere_else(follows
         assert elsewhere.seen == []
 
 
-async def test_redirects_without_end_are_an_error() -> None:
+async def test_endless_redirects_are_a_tool_error() -> None:
     async with open_api(Answer(302, headers={"location": "/do"}), follow_redirects=True) as api:
         assert (await called(api, document(), {})).is_error
     assert len(api.seen) == 6
@@ -384,7 +384,7 @@ async def test_redirects_without_end_are_an_error() -> None:
         (httpx2.ReadTimeout("10.0.0.7 is internal"), "the API did not answer in time"),
     ],
 )
-async def test_a_failure_of_the_network_tells_nothing_internal(
+async def test_network_failure_is_reported_without_internal_addresses(
     failure: Exception, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: httpx2.Request) -> httpx2.Response:

@@ -28,7 +28,7 @@ def in_parts() -> dict[str, Any]:
     return document() | {"paths": {"/do": {"$ref": "pets.json#/item"}}}
 
 
-async def test_relative_references_are_followed_by_the_loader_each_document_once() -> None:
+async def test_relative_references_are_loaded_once_per_document() -> None:
     asked: list[str] = []
 
     def load(uri: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ async def test_relative_references_are_followed_by_the_loader_each_document_once
 
 
 @pytest.mark.parametrize("uri", ["pets.json", "https://evil.test/pets.json", "file:///etc/passwd", "//evil.test/x"])
-def test_without_a_loader_no_other_document_is_read(uri: str) -> None:
+def test_reference_to_another_document_without_a_loader_raises_value_error(uri: str) -> None:
     described = document(parameters=[{"$ref": f"{uri}#/Id"}])
     with pytest.raises(ValueError, match=r"leads to another document, and none is fetched: pass a loader"):
         from_openapi(described, http=HTTP, operations=["do"])
@@ -61,7 +61,7 @@ def test_without_a_loader_no_other_document_is_read(uri: str) -> None:
         ({"name": "p", "in": "query", "schema": {"type": "integr"}}, "the schema of the arguments is invalid"),
     ],
 )
-def test_an_operation_that_cannot_be_offered_is_named(parameter: Any, words: str) -> None:
+def test_invalid_operation_is_named_in_the_error(parameter: Any, words: str) -> None:
     described = document(parameters=[parameter], components={"loop": {"$ref": "#/components/loop"}})
     with pytest.raises(ValueError, match=rf"^GET /do: .*{words}"):
         from_openapi(described, http=HTTP, operations=["do"])
@@ -69,13 +69,13 @@ def test_an_operation_that_cannot_be_offered_is_named(parameter: Any, words: str
 
 
 @pytest.mark.parametrize("path", ["/do/{id}", "/../do", "/a/./b"])
-def test_a_path_that_cannot_be_made_is_an_error(path: str) -> None:
+def test_invalid_path_template_raises_value_error(path: str) -> None:
     with pytest.raises(ValueError, match=r"the path has"):
         from_openapi(document(path=path), http=HTTP, operations=["do"])
 
 
 @pytest.mark.parametrize("version", ["2.0", "3.2.0", "4", ""])
-def test_other_versions_are_refused(version: str) -> None:
+def test_unsupported_openapi_versions_are_refused(version: str) -> None:
     with pytest.raises(ValueError, match=r"the OpenAPI version must be 3\.0 or 3\.1"):
         from_openapi({"swagger" if version == "2.0" else "openapi": version}, http=HTTP, operations=[])
 
@@ -88,7 +88,7 @@ def test_other_versions_are_refused(version: str) -> None:
         ({"http": httpx2.Client(base_url="http://api.test")}, "AsyncClient, which runs on trio, not Client"),
     ],
 )
-def test_a_wrong_argument_teaches(changed: Any, words: str) -> None:
+def test_wrong_from_openapi_argument_raises_error_with_advice(changed: Any, words: str) -> None:
     given: Any = {"document": document(), "http": HTTP, "operations": ["do"]} | changed
     with pytest.raises(TypeError, match=words):
         from_openapi(given.pop("document"), **given)
@@ -97,7 +97,7 @@ def test_a_wrong_argument_teaches(changed: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize("is_old", [True, False])
-async def test_schemas_become_json_schemas(is_old: bool) -> None:
+async def test_openapi_schemas_become_json_schemas(is_old: bool) -> None:
     schema = {
         "x-internal": 1,
         "anyOf": [{"type": "string", "nullable": True, "enum": ["a"]}, {"$ref": "#/components/schemas/N"}],
@@ -123,20 +123,20 @@ async def test_schemas_become_json_schemas(is_old: bool) -> None:
 
 
 @pytest.mark.commands
-def test_without_the_extra_the_error_names_it() -> None:
+def test_missing_httpx2_names_the_extra_to_install() -> None:
     code = "import sys; sys.modules['httpx2'] = None\nfrom trio_mcp import from_openapi\n"
     code += "from_openapi({}, http=None, operations=[])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.stderr.splitlines()[-1] == "ImportError: from_openapi needs httpx2: install 'trio-mcp[openapi]'"
 
 
-async def test_an_api_is_mounted_in_another_server() -> None:
+async def test_openapi_server_can_be_mounted_in_another_server() -> None:
     server = Server("all")
     server.mount(from_openapi(PETS, http=HTTP, operations=["listPets"]), prefix="pets")
     assert list(await tools_of(server)) == ["pets_listPets"]
 
 
-async def test_a_document_of_yaml_has_numbers_as_statuses_and_dates_as_examples() -> None:
+async def test_yaml_document_may_have_integer_statuses_and_date_examples() -> None:
     yaml = pytest.importorskip("yaml")
     described = yaml.safe_load("""
         openapi: 3.0.0
@@ -156,7 +156,7 @@ async def test_a_document_of_yaml_has_numbers_as_statuses_and_dates_as_examples(
             assert (await client.call_tool("do", {})).structured_content == {"ok": True}
 
 
-async def test_data_and_properties_that_look_like_references_are_none() -> None:
+async def test_data_and_properties_that_look_like_references_are_kept() -> None:
     data = {"$ref": "#/components/schemas/Missing"}
     schema = {
         "type": "object",
@@ -180,7 +180,7 @@ async def test_data_and_properties_that_look_like_references_are_none() -> None:
     ],
     ids=["property", "allOf", "component", "component in allOf"],
 )
-async def test_read_only_properties_are_required_by_no_part_of_a_schema(identity: Any, is_old: bool) -> None:
+async def test_read_only_properties_are_not_required_in_requests(identity: Any, is_old: bool) -> None:
     schemas = {
         "Id": {"type": "integer", "readOnly": True},
         "Named": {"type": "object", "properties": {"id": identity, "name": {}}},
@@ -207,7 +207,7 @@ async def test_read_only_properties_are_required_by_no_part_of_a_schema(identity
     assert given.faults({"name": "Rex", "id": 1}) is None
 
 
-async def test_the_tag_of_a_discriminator_is_required_of_what_is_sent() -> None:
+async def test_discriminator_property_is_required_in_requests() -> None:
     kinds = [{"type": "object", "properties": {"kind": {"type": "string"}, each: {}}} for each in "ab"]
     schema = {"oneOf": kinds, "discriminator": {"propertyName": "kind", "mapping": {"a": "#/components/schemas/A"}}}
     described = document(method="post", requestBody={"content": {"application/json": {"schema": schema}}})
@@ -215,7 +215,7 @@ async def test_the_tag_of_a_discriminator_is_required_of_what_is_sent() -> None:
     assert made["properties"]["body"] == {"anyOf": kinds, "required": ["kind"]}
 
 
-async def test_schemas_of_an_api_have_no_words_of_openapi() -> None:
+async def test_tool_schemas_contain_no_openapi_formats() -> None:
     parts = {
         "Item": {
             "type": "object",

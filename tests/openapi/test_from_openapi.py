@@ -102,7 +102,7 @@ def everything(_: APIOperation) -> bool:
 HTTP = httpx2.AsyncClient(base_url="https://api.test/")
 
 
-async def test_nothing_is_offered_but_what_was_asked_for() -> None:
+async def test_only_the_selected_operations_become_tools() -> None:
     for asked, names in (
         (["listPets", "GET /pets/{id}"], ["listPets", "get_pets_id"]),
         (lambda operation: "pets" in operation.tags, ["listPets"]),
@@ -112,18 +112,18 @@ async def test_nothing_is_offered_but_what_was_asked_for() -> None:
         assert list(await tools_of(from_openapi(PETS, http=HTTP, operations=asked))) == names
 
 
-async def test_the_tags_of_operations_are_tags_of_tools() -> None:
+async def test_operation_tags_become_tool_tags() -> None:
     server = from_openapi(PETS, http=HTTP, operations=everything)
     server.disable("pets")
     assert "listPets" not in await tools_of(server)
 
 
-async def test_a_name_that_the_document_does_not_have_is_an_error() -> None:
+async def test_unknown_operation_name_raises_value_error() -> None:
     with pytest.raises(ValueError, match=r"no operation 'POST /dogs', 'listpets'"):
         from_openapi(PETS, http=HTTP, operations=["listpets", "POST /dogs", "drop"])
 
 
-async def test_tools_have_legal_names_and_tell_what_their_methods_do() -> None:
+async def test_tools_have_valid_names_and_annotations_of_their_http_methods() -> None:
     tools = await tools_of(from_openapi(PETS, http=HTTP, operations=everything))
     assert set(tools) == {"listPets", "add_pet", "get_pets_id", "drop", "change"}
     hints = {name: tool.annotations for name, tool in tools.items()}
@@ -137,7 +137,7 @@ async def test_tools_have_legal_names_and_tell_what_their_methods_do() -> None:
     assert tools["drop"].description == "Deprecated."
 
 
-async def test_names_are_made_unique() -> None:
+async def test_tool_names_are_made_unique() -> None:
     same: dict[str, Any] = {
         "openapi": "3.0.0",
         "paths": {"/a": {"get": {"operationId": "a.b"}}, "/b": {"get": {"operationId": "a b"}}, "/a.b": {"get": {}}},
@@ -146,14 +146,14 @@ async def test_names_are_made_unique() -> None:
 
 
 @pytest.mark.parametrize(("length", "kept"), [(64, 64), (65, 64)])
-async def test_name_of_a_tool_has_64_characters_at_most(length: int, kept: int) -> None:
+async def test_tool_name_has_at_most_64_characters(length: int, kept: int) -> None:
     paths = {f"/{number}": {"get": {"operationId": "a" * length + end}} for number, end in enumerate(("", "."))}
     described: dict[str, Any] = {"openapi": "3.0.0", "paths": paths}
     names = list(await tools_of(from_openapi(described, http=HTTP, operations=everything)))
     assert names == ["a" * kept, "a" * 56 + "_2"]
 
 
-async def test_schemas_of_3_0_are_json_schemas_without_what_goes_the_other_way() -> None:
+async def test_openapi_3_0_schemas_omit_read_only_and_write_only_properties_per_direction() -> None:
     tools = await tools_of(from_openapi(PETS, http=HTTP, operations=everything))
     assert tools["listPets"].input_schema["properties"]["limit"] == {"type": "integer", "exclusiveMinimum": 0}
     sent = tools["add_pet"].input_schema["$defs"]["Pet"]
@@ -167,7 +167,7 @@ async def test_schemas_of_3_0_are_json_schemas_without_what_goes_the_other_way()
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_call_is_a_request_and_its_answer_the_result(era: Any) -> None:
+async def test_tool_call_becomes_an_http_request_and_its_answer_the_result(era: Any) -> None:
     async with open_api(Answer(body=b'[{"id": 1, "name": null}]'), base="/v1") as api:
         server = from_openapi(PETS, http=api.http, operations=everything)
         async with open_memory(server, era=era) as client:
@@ -182,7 +182,7 @@ async def test_a_call_is_a_request_and_its_answer_the_result(era: Any) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_leaving_the_call_closes_the_exchange_with_the_api(era: Any) -> None:
+async def test_cancelled_call_closes_the_http_exchange(era: Any) -> None:
     begun = trio.Event()
 
     async def wait(_: Seen) -> Answer:
@@ -201,7 +201,7 @@ async def test_leaving_the_call_closes_the_exchange_with_the_api(era: Any) -> No
                 await api.left.wait()
 
 
-async def test_a_time_limit_of_the_tool_ends_the_request(autojump_clock: trio.testing.MockClock) -> None:
+async def test_tool_timeout_ends_the_http_request(autojump_clock: trio.testing.MockClock) -> None:
     ended = trio.Event()
 
     async def wait(_: httpx2.Request) -> httpx2.Response:
@@ -229,7 +229,7 @@ SHADOWED: dict[str, Any] = {
 }
 
 
-async def test_an_operation_id_that_reads_like_the_place_of_another_operation_chooses_nothing() -> None:
+async def test_operation_id_that_looks_like_a_method_and_path_selects_nothing() -> None:
     server = from_openapi(SHADOWED, http=HTTP, operations=["GET /pets"])
     assert list(await tools_of(server)) == ["list"]
     with pytest.raises(ValueError, match=r"no operation 'GET /dogs'"):
@@ -240,7 +240,7 @@ async def test_an_operation_id_that_reads_like_the_place_of_another_operation_ch
         )
 
 
-async def test_an_operation_id_that_occurs_twice_is_refused_where_it_is_named() -> None:
+async def test_duplicate_operation_id_is_refused_if_selected_by_id() -> None:
     with pytest.raises(ValueError, match=r"'twice' twice: write 'GET /all' or 'PUT /all' instead"):
         from_openapi(SHADOWED, http=HTTP, operations=["list", "twice"])
     assert list(await tools_of(from_openapi(SHADOWED, http=HTTP, operations=["PUT /all"]))) == ["twice_2"]
@@ -252,7 +252,7 @@ async def test_operations_that_are_not_strings_raise_type_error() -> None:
         from_openapi(PETS, http=HTTP, operations=[None])  # type: ignore[list-item]
 
 
-async def test_cookies_that_the_api_sets_end_with_the_call_that_they_answer() -> None:
+async def test_cookies_set_by_the_api_last_only_for_the_call() -> None:
     async def answer(seen: Seen) -> Answer:
         if seen.target == "/do":
             return Answer(302, headers={"set-cookie": "hop=1", "location": "/there"})
@@ -271,7 +271,7 @@ async def test_cookies_that_the_api_sets_end_with_the_call_that_they_answer() ->
         assert api.seen[-2].headers["cookie"] == "key=changed"
 
 
-def test_operations_can_be_members_of_sets() -> None:
+def test_operations_are_hashable() -> None:
     seen = set[APIOperation]()
     from_openapi(PETS, http=HTTP, operations=lambda operation: bool(seen.add(operation)))
     assert {operation.id for operation in seen} == {"listPets", "add pet!", None, "drop", "change"}

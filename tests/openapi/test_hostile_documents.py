@@ -130,14 +130,14 @@ async def test_document_that_the_loader_lacks_raises_value_error(loader: Any) ->
         from_openapi(described, http=HTTP, operations=everything, loader=loader)
 
 
-async def test_numbers_that_json_does_not_have_do_not_stop_the_list_of_tools() -> None:
+async def test_nan_and_infinity_in_a_schema_do_not_break_tools_list() -> None:
     schema = {"type": "number", "default": float("nan"), "maximum": float("inf"), "minimum": None}
     described = document(parameters=[{"name": "p", "in": "query", "schema": schema}])
     tools = await tools_of(from_openapi(described, http=HTTP, operations=everything))
     assert tools["do"].input_schema["properties"]["p"] == {"type": "number", "default": None}
 
 
-async def test_statuses_and_dates_as_yaml_reads_them_are_read() -> None:
+async def test_integer_statuses_and_dates_of_yaml_are_read() -> None:
     schema = {"type": "object", "properties": {"d": {"type": "string", "example": datetime.date(2026, 1, 2)}}}
     described = document(responses={200: {"content": {"application/json": {"schema": schema}}}})
     tools = await tools_of(from_openapi(described, http=HTTP, operations=everything))

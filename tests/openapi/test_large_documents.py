@@ -50,7 +50,7 @@ def large(count: int) -> dict[str, Any]:
     }
 
 
-async def test_reading_a_large_document_takes_linear_time() -> None:
+async def test_large_document_is_read_in_linear_time() -> None:
     def read(count: int, operations: Any = everything) -> int:
         described = large(count)
         return instructions_of(lambda: from_openapi(described, http=HTTP, operations=operations))
@@ -60,11 +60,11 @@ async def test_reading_a_large_document_takes_linear_time() -> None:
     assert read(60, ["put7"]) < whole
 
 
-async def test_a_large_document_gives_each_operation_a_tool() -> None:
+async def test_each_operation_of_a_large_document_becomes_a_tool() -> None:
     assert len(await tools_of(from_openapi(large(100), http=HTTP, operations=everything))) == 100
 
 
-async def test_of_too_many_definitions_the_nearest_are_kept() -> None:
+async def test_nearest_definitions_are_kept_if_a_schema_has_too_many() -> None:
     chain: dict[str, Any] = {
         f"S{number}": {"type": "object", "properties": {"next": {"$ref": f"#/components/schemas/S{number + 1}"}}}
         for number in range(200)
@@ -85,7 +85,7 @@ async def test_of_too_many_definitions_the_nearest_are_kept() -> None:
         assert not (await called(api, described, {"body": value})).is_error
 
 
-def test_operation_of_a_large_document_takes_few_instructions_to_declare() -> None:
+def test_operation_of_a_large_document_is_declared_in_few_instructions() -> None:
     described, names = large(150), [f"put{number}" for number in range(100)]
 
     def read(count: int) -> int:
@@ -94,7 +94,7 @@ def test_operation_of_a_large_document_takes_few_instructions_to_declare() -> No
     assert (read(100) - read(50)) / 50 < 100_000
 
 
-async def test_validators_of_an_operation_are_made_at_its_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_validators_of_an_operation_are_created_at_its_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
     class Counted(schemas.SchemaValidator):
@@ -130,7 +130,7 @@ def multiplying(levels: int) -> dict[str, Any]:
         ({"anyOf": [{"$ref": "#/components/schemas/S0"}] * 50}, multiplying(20)),
     ],
 )
-def test_operation_whose_references_multiply_is_refused_when_it_is_declared(schema: Any, components: Any) -> None:
+def test_operation_with_multiplying_references_is_refused_when_declared(schema: Any, components: Any) -> None:
     described = document(
         parameters=[{"name": "p", "in": "query", "schema": schema}], components={"schemas": components}
     )
@@ -140,7 +140,7 @@ def test_operation_whose_references_multiply_is_refused_when_it_is_declared(sche
     from_openapi(described, http=HTTP, operations=["other"])
 
 
-async def test_answer_whose_schema_cannot_be_checked_is_text_with_a_note() -> None:
+async def test_answer_with_an_uncheckable_schema_is_text_with_a_note() -> None:
     schema = {"type": "object", "allOf": [{"$ref": "#/components/schemas/S0"}]}
     described = document(
         responses={200: {"content": {"application/json": {"schema": schema}}}},
@@ -165,7 +165,7 @@ def with_body(schema: Any, components: dict[str, Any]) -> dict[str, Any]:
     return document(method="post", requestBody=body, components={"schemas": components})
 
 
-def test_chain_of_all_of_beyond_the_bound_is_refused_in_linear_time() -> None:
+def test_all_of_chain_beyond_the_limit_is_refused_in_linear_time() -> None:
     def refused(length: int) -> int:
         described = with_body({"$ref": f"#/components/schemas/S{length - 1}"}, chain(length))
 
@@ -179,7 +179,7 @@ def test_chain_of_all_of_beyond_the_bound_is_refused_in_linear_time() -> None:
     from_openapi(with_body({"$ref": "#/components/schemas/S99"}, chain(100)), http=HTTP, operations=["do"])
 
 
-async def test_pattern_of_names_that_cannot_be_checked_leaves_all_names_to_the_api() -> None:
+async def test_schema_with_an_uncheckable_property_pattern_accepts_everything() -> None:
     schema = {"patternProperties": {"^(?!x)": {"type": "integer"}, "^y": {}}, "additionalProperties": False}
     read = (await tools_of(from_openapi(with_body(schema, {}), http=HTTP, operations=["do"])))["do"]
     assert read.input_schema["properties"]["body"] == {}

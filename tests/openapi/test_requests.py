@@ -59,9 +59,7 @@ LIST, OBJECT = ["a", "b,c"], {"r": 1, "g": "x y"}
         ("query", {"content": {"application/json": {}}}, {"a": [1]}, "/do?p=%7B%22a%22%3A%5B1%5D%7D"),
     ],
 )
-async def test_a_value_goes_into_the_url_in_the_style_of_its_parameter(
-    place: str, said: Any, value: Any, sent: str
-) -> None:
+async def test_parameter_is_written_into_the_url_in_its_style(place: str, said: Any, value: Any, sent: str) -> None:
     async with open_api() as api:
         result = await called(api, parameter(place, **said), {"p": value})
         assert not result.is_error, result.text
@@ -72,7 +70,7 @@ async def test_a_value_goes_into_the_url_in_the_style_of_its_parameter(
     ("value", "sent"),
     [("a/b", "a%2Fb"), ("?q=1#f", "%3Fq%3D1%23f"), ("%2e%2e", "%252e%252e"), ("a\r\nb", "a%0D%0Ab"), ("...", "...")],
 )
-async def test_a_value_of_a_path_is_one_segment(value: str, sent: str) -> None:
+async def test_path_parameter_is_written_as_one_segment(value: str, sent: str) -> None:
     async with open_api() as api:
         await called(api, parameter("path"), {"p": value})
     assert [seen.target for seen in api.seen] == [f"/do/{sent}/end"]
@@ -81,7 +79,7 @@ async def test_a_value_of_a_path_is_one_segment(value: str, sent: str) -> None:
 @pytest.mark.parametrize(
     "value", ["..", ".", "../admin", "a/../../b", "..\\admin", "a/.", "..;x", "", [], ["..", "x/.."]]
 )
-async def test_a_value_that_would_leave_the_path_is_never_sent(value: Any) -> None:
+async def test_path_parameter_that_would_leave_the_path_is_refused(value: Any) -> None:
     async with open_api() as api:
         result = await called(api, parameter("path"), {"p": value})
     assert result.is_error
@@ -89,7 +87,7 @@ async def test_a_value_that_would_leave_the_path_is_never_sent(value: Any) -> No
     assert api.seen == []
 
 
-async def test_values_that_are_dots_only_together_are_never_sent() -> None:
+async def test_path_parameters_that_together_form_dots_are_refused() -> None:
     described = document(
         path="/x/{a}{b}/end", parameters=[{"name": name, "in": "path", "schema": {"type": "string"}} for name in "ab"]
     )
@@ -102,7 +100,7 @@ async def test_values_that_are_dots_only_together_are_never_sent() -> None:
     assert [seen.target for seen in api.seen] == ["/x/.%E2%80%8B/end"]
 
 
-async def test_a_header_and_a_cookie_are_sent_and_hold_no_other_ones() -> None:
+async def test_header_and_cookie_parameters_cannot_inject_other_headers() -> None:
     described = document(
         parameters=[
             {"name": "X-List", "in": "header", "schema": True},
@@ -121,7 +119,7 @@ async def test_a_header_and_a_cookie_are_sent_and_hold_no_other_ones() -> None:
     assert len(api.seen) == 1
 
 
-async def test_what_the_client_sets_itself_is_no_argument() -> None:
+async def test_parameters_set_by_the_http_client_are_not_tool_arguments() -> None:
     described = document(
         parameters=[
             {"name": "key", "in": "query", "required": True, "schema": True},
@@ -135,7 +133,7 @@ async def test_what_the_client_sets_itself_is_no_argument() -> None:
     assert api.seen[0].target == "/do?a=b&key=own"
 
 
-async def test_a_name_in_several_places_is_the_argument_of_the_first() -> None:
+async def test_parameter_name_used_in_several_places_becomes_several_arguments() -> None:
     places = ("cookie", "header", "query", "path")
     described = document(
         path="/do/{id}",
@@ -198,14 +196,14 @@ def posting(kind: str, schema: Any = True, **more: Any) -> dict[str, Any]:
         (posting("*/*"), "", "application/octet-stream", b""),
     ],
 )
-async def test_a_body_is_sent_as_its_media_type(described: Any, body: Any, kind: str, sent: bytes) -> None:
+async def test_request_body_is_sent_in_its_media_type(described: Any, body: Any, kind: str, sent: bytes) -> None:
     async with open_api() as api:
         result = await called(api, described, {"body": body})
         assert not result.is_error, result.text
     assert (api.seen[0].headers["content-type"], api.seen[0].body) == (kind, sent)
 
 
-async def test_a_form_with_files_is_multipart() -> None:
+async def test_form_with_files_is_sent_as_multipart() -> None:
     described = posting("multipart/form-data", FORM)
     tools = await tools_of(from_openapi(described, http=HTTP, operations=["do"]))
     file = tools["do"].input_schema["properties"]["body"]["properties"]["file"]
@@ -221,7 +219,7 @@ async def test_a_form_with_files_is_multipart() -> None:
     assert b'name="name"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\na"\r\nb\r\n' in seen.body
 
 
-async def test_a_file_of_a_form_can_be_given_its_name() -> None:
+async def test_file_name_of_a_form_file_can_be_given() -> None:
     many = {"type": "array", "items": {"type": "string", "format": "binary"}}
     described = posting("multipart/form-data", {"type": "object", "properties": FORM["properties"] | {"more": many}})
     tools = await tools_of(from_openapi(described, http=HTTP, operations=["do"]))
@@ -239,7 +237,7 @@ async def test_a_file_of_a_form_can_be_given_its_name() -> None:
     assert b"file_filename" not in seen.body
 
 
-async def test_json_is_preferred_among_the_media_types_of_a_body() -> None:
+async def test_json_is_preferred_among_the_media_types_of_a_request_body() -> None:
     kinds = ("application/xml", "multipart/form-data", "application/json; charset=utf-8", "application/vnd.x+json")
     described = document(method="post", requestBody={"content": {kind: {"schema": True} for kind in kinds}})
     async with open_api() as api:
@@ -249,7 +247,7 @@ async def test_json_is_preferred_among_the_media_types_of_a_body() -> None:
     assert "content-type" not in api.seen[1].headers
 
 
-async def test_arguments_that_do_not_fit_are_never_sent() -> None:
+async def test_invalid_arguments_send_no_http_request() -> None:
     described = parameter("query", schema={"type": "integer"}, required=True)
     async with open_api() as api:
         for arguments in ({}, {"p": "x"}, {"p": 1, "q": 2}):
@@ -257,7 +255,7 @@ async def test_arguments_that_do_not_fit_are_never_sent() -> None:
     assert api.seen == []
 
 
-async def test_a_url_that_is_too_long_is_the_callers_error() -> None:
+async def test_too_long_url_is_an_invalid_arguments_error() -> None:
     async with open_api() as api:
         result = await called(api, parameter("query"), {"p": "x" * 100_000})
     assert result.text == "Invalid arguments for do: the URL would be invalid or too long"
@@ -282,13 +280,13 @@ VARIABLES = {"url": "/{version}/{area}", "variables": {"version": {"default": "v
         (document() | serving("https://else.test") | {"servers": []}, "/base", "/base/do"),
     ],
 )
-async def test_servers_are_relative_to_the_base_url(described: Any, base: str, sent: str) -> None:
+async def test_server_urls_are_relative_to_the_base_url(described: Any, base: str, sent: str) -> None:
     async with open_api(base=base) as api:
         await called(api, described, {}, variables={"version": "v2", "area": "eu west"})
     assert [seen.target for seen in api.seen] == [sent]
 
 
-async def test_servers_of_an_operation_and_of_a_path_count_before_those_of_the_document() -> None:
+async def test_servers_of_operation_and_path_override_those_of_the_document() -> None:
     described = document() | {"servers": [{"url": "/root"}]}
     item = described["paths"]["/do"]
     item["servers"] = [{"url": "/item"}]
@@ -303,7 +301,7 @@ async def test_servers_of_an_operation_and_of_a_path_count_before_those_of_the_d
     "url",
     ["https://else.test/v1", "//else.test", "http://api.test", "https://api.test:8443", "https://api.test@else.test"],
 )
-def test_credentials_go_to_no_other_origin_unless_it_is_allowed(url: str) -> None:
+def test_operation_on_another_origin_is_refused_unless_allowed(url: str) -> None:
     with pytest.raises(ValueError, match=r"GET /do: the document has this operation at .*: document\.pop\('servers'\)"):
         from_openapi(serving(url), http=HTTP, operations=["do"])
     origin = HTTP.base_url.join(url)
@@ -314,13 +312,13 @@ def test_credentials_go_to_no_other_origin_unless_it_is_allowed(url: str) -> Non
     ("variables", "words"),
     [({}, "'area' has no value"), ({"area": "x", "version": "v3"}, "must be one of .*, not 'v3'")],
 )
-def test_a_server_variable_without_a_fitting_value_is_an_error(variables: dict[str, str], words: str) -> None:
+def test_server_variable_without_a_valid_value_raises_value_error(variables: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         from_openapi(serving(VARIABLES), http=HTTP, operations=["do"], variables=variables)
 
 
 @pytest.mark.parametrize("place", ["document", "path", "operation"])
-async def test_the_advice_for_servers_of_another_origin_works(place: str) -> None:
+async def test_advice_in_the_error_about_another_origin_works(place: str) -> None:
     described = document()
     item = described["paths"]["/do"]
     {"document": described, "path": item, "operation": item["get"]}[place]["servers"] = [{"url": "https://else.test"}]
