@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_each_file_is_listed_with_its_digest_and_size(folder: Path) -> None:
+def test_each_skill_file_is_listed_with_digest_and_size(folder: Path) -> None:
     skill = read_folder(folder, "acme/billing")
     assert skill.entry.uri == "skill://acme/billing/refunds/SKILL.md"
     assert skill.entry.frontmatter == {"name": "refunds", "description": "Process refunds", "license": "MIT"}
@@ -37,7 +37,7 @@ def test_each_file_is_listed_with_its_digest_and_size(folder: Path) -> None:
     assert skill.contents_of("references/FORMS.md") == forms
 
 
-def test_names_are_percent_encoded(folder: Path) -> None:
+def test_skill_file_names_are_percent_encoded_in_uris(folder: Path) -> None:
     (folder / "50% off?#é.md").write_text("x")
     assert read_folder(folder).files["50% off?#é.md"].uri == "skill://refunds/50%25%20off%3F%23%C3%A9.md"
 
@@ -52,7 +52,7 @@ def test_names_are_percent_encoded(folder: Path) -> None:
         ("other", "its name must be the name of its folder, not 'refunds'"),
     ],
 )
-def test_a_name_is_that_of_the_folder(folder: Path, name: str, words: str) -> None:
+def test_skill_name_must_equal_its_folder_name(folder: Path, name: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         read_folder(folder.rename(folder.parent / name))
 
@@ -68,25 +68,25 @@ def test_a_name_is_that_of_the_folder(folder: Path, name: str, words: str) -> No
         ("---\nname: [refunds]\ndescription: a\n---\n", "its name must be the name of its folder"),
     ],
 )
-def test_a_skill_file_says_what_the_skill_is(folder: Path, text: str, words: str) -> None:
+def test_invalid_skill_front_matter_raises_value_error(folder: Path, text: str, words: str) -> None:
     (folder / "SKILL.md").write_text(text)
     with pytest.raises(ValueError, match=words):
         read_folder(folder)
 
 
-def test_the_longest_name_and_description_are_taken(folder: Path) -> None:
+def test_longest_allowed_skill_name_and_description_are_accepted(folder: Path) -> None:
     folder = folder.rename(folder.parent / ("a" * 64))
     (folder / "SKILL.md").write_text(f"---\nname: {'a' * 64}\ndescription: {'x' * 1024}\n---\n")
     assert len(read_folder(folder).entry.description) == 1024
 
 
-def test_a_skill_file_is_text(folder: Path) -> None:
+def test_skill_file_that_is_not_utf8_raises_value_error(folder: Path) -> None:
     (folder / "SKILL.md").write_bytes(b"---\nname: refunds\ndescription: \xff\n---\n")
     with pytest.raises(ValueError, match=r"refunds/SKILL\.md"):
         read_folder(folder)
 
 
-def test_there_is_a_skill_file(folder: Path) -> None:
+def test_missing_skill_file_raises_value_error(folder: Path) -> None:
     (folder / "SKILL.md").rename(folder / "skill.md")
     with pytest.raises(ValueError, match=r"SKILL\.md is missing"):
         read_folder(folder)
@@ -94,7 +94,7 @@ def test_there_is_a_skill_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("target", ["secret", "refunds/.hidden", "."])
 @pytest.mark.parametrize("where", ["link", "references/link", "SKILL.md"])
-def test_no_link_is_followed(folder: Path, target: str, where: str) -> None:
+def test_symlinks_in_a_skill_folder_are_refused(folder: Path, target: str, where: str) -> None:
     (folder.parent / "secret").write_text(TEXT)
     (folder / where).unlink(missing_ok=True)
     (folder / where).symlink_to(folder.parent / target)
@@ -102,20 +102,20 @@ def test_no_link_is_followed(folder: Path, target: str, where: str) -> None:
         read_folder(folder)
 
 
-def test_a_pipe_is_no_file_and_keeps_nobody_waiting(folder: Path) -> None:
+def test_fifo_in_a_skill_folder_is_refused_without_blocking(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     with pytest.raises(ValueError, match="pipe: not a regular file"):
         read_folder(folder)
 
 
 @pytest.mark.parametrize("name", [b"new\nline", b"back\\slash", b"\xff\xfe"])
-def test_hostile_names_are_refused(folder: Path, name: bytes) -> None:
+def test_invalid_skill_file_names_are_refused(folder: Path, name: bytes) -> None:
     os.close(os.open(os.fsencode(folder) + b"/" + name, os.O_CREAT | os.O_WRONLY))
     with pytest.raises(ValueError, match="is not a valid name for a skill file"):
         read_folder(folder)
 
 
-def test_a_skill_has_so_many_files_and_no_more(folder: Path) -> None:
+def test_skill_with_more_than_512_files_is_refused(folder: Path) -> None:
     for number in range(MOST_FILES - 3):
         (folder / f"{number}.md").touch()
     assert len(read_folder(folder).files) == MOST_FILES
@@ -124,7 +124,7 @@ def test_a_skill_has_so_many_files_and_no_more(folder: Path) -> None:
         read_folder(folder)
 
 
-def test_the_bound_of_bytes_is_that_of_all_files_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_limit_of_a_skill_applies_to_all_files_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     monkeypatch.setattr("trio_mcp.skills.folder.MOST_BYTES", size)
     read_folder(folder)
@@ -134,18 +134,18 @@ def test_the_bound_of_bytes_is_that_of_all_files_together(folder: Path, monkeypa
 
 
 @pytest.mark.parametrize("path", ["../x", "/x", "a//b", "a/../b", "", "a\\b", "a\x00"])
-def test_contents_have_paths_inside_of_the_skill(path: str) -> None:
+def test_skill_file_paths_must_stay_inside_the_skill(path: str) -> None:
     with pytest.raises(ValueError, match="is not a valid path for a skill file"):
         read_files("refunds", {"SKILL.md": TEXT.encode(), path: b""})
 
 
 @pytest.mark.parametrize("prefix", ["/acme", "acme/", "a b", "..", "acme//x", "é"])
-def test_a_prefix_is_a_path_that_needs_no_encoding(prefix: str) -> None:
+def test_skill_prefix_must_be_a_path_without_encoding(prefix: str) -> None:
     with pytest.raises(ValueError, match="is not a valid prefix for skills"):
         read_files("refunds", {"SKILL.md": TEXT.encode()}, prefix)
 
 
-def test_a_file_that_is_replaced_by_a_link_is_not_read(folder: Path) -> None:
+def test_skill_file_replaced_by_a_symlink_is_not_read(folder: Path) -> None:
     skill = read_folder(folder)
     (folder.parent / "secret").write_bytes((folder / "references" / "FORMS.md").read_bytes())
     (folder / "references" / "FORMS.md").unlink()
@@ -153,14 +153,14 @@ def test_a_file_that_is_replaced_by_a_link_is_not_read(folder: Path) -> None:
     assert skill.contents_of("references/FORMS.md") is None
 
 
-def test_a_folder_that_is_replaced_by_a_link_is_not_read(folder: Path) -> None:
+def test_skill_subfolder_replaced_by_a_symlink_is_not_read(folder: Path) -> None:
     skill = read_folder(folder)
     (folder / "references").rename(folder.parent / "elsewhere")
     (folder / "references").symlink_to(folder.parent / "elsewhere")
     assert skill.contents_of("references/FORMS.md") is None
 
 
-def test_only_what_was_hashed_is_given_out(folder: Path) -> None:
+def test_skill_file_changed_after_hashing_is_not_returned(folder: Path) -> None:
     skill = read_folder(folder)
     (folder / "references" / "FORMS.md").write_bytes(b"\xef\xbb\xbfOther\r\n")
     assert skill.contents_of("references/FORMS.md") is None
@@ -168,7 +168,7 @@ def test_only_what_was_hashed_is_given_out(folder: Path) -> None:
     assert skill.contents_of("references/FORMS.md") is None
 
 
-def test_stamps_tell_of_each_change(folder: Path) -> None:
+def test_folder_stamps_change_with_each_modification(folder: Path) -> None:
     seen = [read_folder(folder).stamps]
     (folder / ".hidden").write_text("x")
     seen.append(stamps_of(folder))
@@ -180,7 +180,7 @@ def test_stamps_tell_of_each_change(folder: Path) -> None:
     assert stamps_of(folder) == seen[-1]
 
 
-def test_skills_are_found_at_any_depth_and_inside_of_others(folder: Path) -> None:
+def test_skill_folders_are_found_at_any_depth_and_inside_other_skills(folder: Path) -> None:
     inner = folder / "nested" / "inner"
     inner.mkdir(parents=True)
     (inner / "SKILL.md").touch()

@@ -53,12 +53,12 @@ def read(yaml: str) -> dict[str, Any]:
         ("x # comment", "x"),
     ],
 )
-def test_a_value_is_what_the_core_schema_says(written: str, value: Any) -> None:
+def test_front_matter_value_follows_the_yaml_core_schema(written: str, value: Any) -> None:
     found = read(f"a: {written}")["a"]
     assert (found, type(found)) == (value, type(value))
 
 
-def test_keys_are_texts_as_written_and_keep_their_order() -> None:
+def test_front_matter_keys_are_strings_in_their_order() -> None:
     found = read("zebra: 1\n12: x\ntrue: y\nnested: {b: 1, a: 2}")
     assert list(found) == ["zebra", "12", "true", "nested"]
     assert list(found["nested"]) == ["b", "a"]
@@ -89,12 +89,12 @@ def test_keys_are_texts_as_written_and_keep_their_order() -> None:
         ("a: " + "x" * LONGEST, f"longer than {LONGEST} characters"),
     ],
 )
-def test_what_json_cannot_hold_is_refused(written: str, words: str) -> None:
+def test_front_matter_that_is_not_json_is_refused(written: str, words: str) -> None:
     with pytest.raises(ValueError, match=words.replace("[", r"\[")):
         read(written)
 
 
-def test_front_matter_of_32768_characters_is_the_longest() -> None:
+def test_front_matter_is_limited_to_32768_characters() -> None:
     longest = "a: " + "x" * (32768 - 4) + "\n"
     assert len(front_matter_of(f"---\n{longest}---\n")["a"]) == 32764
     with pytest.raises(ValueError, match="longer than 32768 characters"):
@@ -105,18 +105,18 @@ def test_front_matter_of_32768_characters_is_the_longest() -> None:
     "text",
     ["", "# Title", "---\nname: a\n", " ---\nname: a\n---\n", "----\nname: a\n----\n", "x\n---\nname: a\n---\n"],
 )
-def test_a_text_without_front_matter_is_refused(text: str) -> None:
+def test_text_without_front_matter_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must begin with front matter"):
         front_matter_of(text)
 
 
 @pytest.mark.parametrize("text", ["\ufeff---\nname: a\n---\n", "---\r\nname: a\r\n---\r\nBody", "--- \nname: a\n---"])
-def test_a_byte_order_mark_and_windows_ends_of_lines_are_read(text: str) -> None:
+def test_front_matter_with_byte_order_mark_and_crlf_is_read(text: str) -> None:
     assert front_matter_of(text) == {"name": "a"}
 
 
 @pytest.mark.parametrize("part", ["[" * 30_000, "{a: " * 8_000, "- " * 15_000, "? " * 15_000, "x, " * 10_000])
-def test_hostile_front_matter_costs_little(part: str) -> None:
+def test_hostile_front_matter_is_refused_in_bounded_time(part: str) -> None:
     began = time.process_time()
     with pytest.raises(ValueError, match="front matter"):
         read(f"a: [{part}")
@@ -133,12 +133,12 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), JSON, max_size=5))
-def test_json_is_yaml(value: dict[str, Any]) -> None:
+def test_front_matter_written_as_json_is_read(value: dict[str, Any]) -> None:
     assert read(json.dumps(value)) == value
 
 
 @given(st.text(max_size=60))
-def test_any_text_gives_a_mapping_or_an_error(text: str) -> None:
+def test_random_front_matter_is_a_mapping_or_raises_value_error(text: str) -> None:
     found: object = {}
     try:
         found = read(text)
@@ -147,7 +147,7 @@ def test_any_text_gives_a_mapping_or_an_error(text: str) -> None:
     assert isinstance(found, dict)
 
 
-def test_skills_raise_import_error_at_once_where_pyyaml_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skills_raise_import_error_at_once_if_pyyaml_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "yaml", extra("no_such_module", "install trio-mcp[skills]"))
     with pytest.raises(ImportError, match=r"install trio-mcp\[skills\]"):
         Skills()

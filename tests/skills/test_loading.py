@@ -98,7 +98,7 @@ async def load(client: Client) -> LoadedSkill:
     return await client.load_skill(skill)
 
 
-async def test_a_skill_is_loaded_and_its_files_are_read_when_they_are_needed(era: Era) -> None:
+async def test_skill_files_are_read_only_when_needed(era: Era) -> None:
     liar = Liar()
     async with liar.opened(era) as client:
         (skill,) = [skill async for skill in client.list_skills()]
@@ -113,14 +113,14 @@ async def test_a_skill_is_loaded_and_its_files_are_read_when_they_are_needed(era
 
 
 @pytest.mark.parametrize("other", [TEXT.replace("Read", "Run!"), TEXT + "more", TEXT.replace("Read", "Rea")])
-async def test_another_skill_file_is_not_loaded(era: Era, other: str) -> None:
+async def test_skill_file_that_differs_from_its_entry_raises_skill_changed(era: Era, other: str) -> None:
     async with Liar(SKILL=other).opened(era) as client:
         with pytest.raises(SkillChanged):
             await load(client)
 
 
 @pytest.mark.parametrize("other", ["Farms", "Forms ", "", "Forms\n"])
-async def test_another_file_is_not_given_out(era: Era, other: str) -> None:
+async def test_changed_file_of_a_loaded_skill_raises_skill_changed(era: Era, other: str) -> None:
     async with Liar(FORMS=other).opened(era) as client:
         loaded = await load(client)
         with pytest.raises(SkillChanged, match=r"digest|bytes"):
@@ -142,14 +142,14 @@ async def test_another_file_is_not_given_out(era: Era, other: str) -> None:
         {"metadata": None},
     ],
 )
-async def test_the_front_matter_is_that_of_the_entry(era: Era, changed: dict[str, Any]) -> None:
+async def test_front_matter_that_differs_from_the_entry_raises_skill_changed(era: Era, changed: dict[str, Any]) -> None:
     entry = {"frontmatter": {**ENTRY["frontmatter"], **changed}}
     async with Liar(entry).opened(era) as client:
         with pytest.raises(SkillChanged, match="in its front matter differs from the listing"):
             await load(client)
 
 
-async def test_a_field_that_the_entry_lacks_is_a_difference() -> None:
+async def test_front_matter_field_missing_in_the_entry_raises_skill_changed() -> None:
     entry = {"frontmatter": {"name": "pdf", "description": "PDF"}}
     async with Liar(entry).opened() as client:
         with pytest.raises(SkillChanged, match="'metadata'"):
@@ -157,7 +157,7 @@ async def test_a_field_that_the_entry_lacks_is_a_difference() -> None:
 
 
 @pytest.mark.parametrize("text", ["no front matter", "---\nname: &a pdf\nb: *a\n---\n"])
-async def test_front_matter_that_cannot_be_read_is_a_difference(text: str) -> None:
+async def test_unreadable_front_matter_of_a_server_raises_skill_changed(text: str) -> None:
     entry = {"resources": [file(URI, text.encode())]}
     async with Liar(entry, SKILL=text).opened() as client:
         with pytest.raises(SkillChanged, match="front matter"):
@@ -167,7 +167,7 @@ async def test_front_matter_that_cannot_be_read_is_a_difference(text: str) -> No
 @pytest.mark.parametrize(
     "path", ["../other/SKILL.md", "/etc/passwd", "references/../../x", "a\\b", "", ".", "..", "a\x00"]
 )
-async def test_nothing_is_sent_for_a_path_that_leaves_the_skill(era: Era, path: str) -> None:
+async def test_path_that_leaves_the_skill_sends_no_request(era: Era, path: str) -> None:
     liar = Liar()
     async with liar.opened(era) as client:
         loaded = await load(client)
@@ -176,7 +176,7 @@ async def test_nothing_is_sent_for_a_path_that_leaves_the_skill(era: Era, path: 
     assert liar.read == ["pdf/SKILL.md"]
 
 
-async def test_nothing_is_sent_for_a_file_that_is_not_listed(era: Era) -> None:
+async def test_file_not_listed_in_the_skill_sends_no_request(era: Era) -> None:
     liar = Liar()
     async with liar.opened(era) as client:
         loaded = await load(client)
@@ -185,7 +185,7 @@ async def test_nothing_is_sent_for_a_file_that_is_not_listed(era: Era) -> None:
     assert liar.read == ["pdf/SKILL.md"]
 
 
-async def test_files_that_are_made_at_each_reading_are_compared_with_nothing() -> None:
+async def test_dynamic_skill_files_are_not_compared() -> None:
     liar = Liar({"resources": "dynamic"}, FORMS="anything")
     async with liar.opened() as client:
         loaded = await load(client)
@@ -225,7 +225,7 @@ GOOD = ENTRY["resources"]
         [*GOOD, *({**GOOD[1], "uri": f"skill://pdf/{number}"} for number in range(510))],
     ],
 )
-async def test_a_list_of_files_that_makes_no_sense_is_a_violation(resources: Any) -> None:
+async def test_malformed_list_of_skill_files_raises_protocol_violation(resources: Any) -> None:
     liar = Liar({"resources": resources})
     async with liar.opened() as client:
         with pytest.raises(ProtocolViolation, match="is invalid"):
@@ -234,13 +234,13 @@ async def test_a_list_of_files_that_makes_no_sense_is_a_violation(resources: Any
 
 
 @pytest.mark.parametrize("uri", ["skill://pdf/skill.md", "SKILL.md", "pdf/SKILL.md"])
-async def test_the_uri_of_a_skill_is_that_of_its_skill_file(uri: str) -> None:
+async def test_skill_uri_that_is_not_its_skill_file_raises_protocol_violation(uri: str) -> None:
     async with Liar({"uri": uri}).opened() as client:
         with pytest.raises(ProtocolViolation, match="is not the URI of a skill"):
             await load(client)
 
 
-async def test_a_skill_may_have_another_scheme() -> None:
+async def test_skill_uri_may_have_another_scheme() -> None:
     skill = Skill("git://acme/pdf/SKILL.md", {}, [SkillFile("git://acme/pdf/SKILL.md", GOOD[0]["digest"], 1)])
     assert list(skill.files() or {}) == ["SKILL.md"]
 
@@ -256,7 +256,7 @@ async def test_a_skill_may_have_another_scheme() -> None:
         ([TextResourceContents("skill://other/SKILL.md", TEXT)], ""),
     ],
 )
-async def test_a_file_has_one_part(contents: list[Any], words: str) -> None:
+async def test_skill_file_must_have_exactly_one_content_part(contents: list[Any], words: str) -> None:
     async with Liar(SKILL=ReadResourceResult(contents)).opened() as client:
         if words:
             with pytest.raises(SkillChanged, match=words):
@@ -266,14 +266,14 @@ async def test_a_file_has_one_part(contents: list[Any], words: str) -> None:
 
 
 @pytest.mark.parametrize("size", [4, 6])
-async def test_a_size_is_compared_even_where_the_digest_is_right(size: int) -> None:
+async def test_wrong_file_size_raises_skill_changed_despite_a_correct_digest(size: int) -> None:
     async with Liar({"resources": [GOOD[0], {**GOOD[1], "size": size}]}).opened() as client:
         loaded = await load(client)
         with pytest.raises(SkillChanged, match=f"has 5 bytes, but {size} were listed"):
             await loaded.read("references/FORMS.md")
 
 
-async def test_a_large_file_is_compared_as_well() -> None:
+async def test_large_skill_file_is_compared_with_its_digest() -> None:
     text = "x" * 200_000
     entry = {"resources": [GOOD[0], file(FORMS, text.encode())]}
     for given, words in ((text, None), ("y" * 200_000, "digest")):
@@ -286,7 +286,7 @@ async def test_a_large_file_is_compared_as_well() -> None:
                     await loaded.read("references/FORMS.md")
 
 
-async def test_a_server_without_skills_is_asked_nothing(era: Era) -> None:
+async def test_server_without_skills_raises_method_unavailable_without_a_request(era: Era) -> None:
     for server in (Server("plain"), Server("other", extensions=[Extension("com.example/other")])):
         async with open_memory(server, era=era) as client:
             with pytest.raises(MethodUnavailable, match=r"has not declared io\.modelcontextprotocol/skills"):
@@ -297,7 +297,7 @@ async def test_a_server_without_skills_is_asked_nothing(era: Era) -> None:
                 [each async for each in client.list_directory("skill://pdf")]
 
 
-async def test_a_client_may_declare_the_extension(era: Era) -> None:
+async def test_client_may_declare_the_skills_extension(era: Era) -> None:
     """The methods are the same for a client that declares it, and for one that does not."""
     for options in ({}, {"extensions": [Skills()]}):
         async with Liar().opened(era, **options) as client:
@@ -305,7 +305,7 @@ async def test_a_client_may_declare_the_extension(era: Era) -> None:
             assert client.server_extension(Skills()) == {}
 
 
-async def test_an_entry_is_kept_while_it_is_fresh_and_asked_for_anew_on_demand() -> None:
+async def test_skill_entry_is_cached_and_refreshed_on_request() -> None:
     skills = Skills()
     skills.add_files("pdf", {"SKILL.md": TEXT})
     server = Server("s", extensions=[skills], cache=CacheHints(60_000, "public"))
@@ -316,7 +316,7 @@ async def test_an_entry_is_kept_while_it_is_fresh_and_asked_for_anew_on_demand()
         assert await client.get_skill(URI, refresh=True) != first
 
 
-async def test_a_file_that_was_kept_is_read_anew_where_it_is_older_than_the_entry() -> None:
+async def test_cached_skill_file_older_than_its_entry_is_read_again() -> None:
     skills = Skills()
     skills.add_files("pdf", {"SKILL.md": TEXT, "more": "More"})
     server = Server("s", extensions=[skills], cache=CacheHints(60_000, "public"))
@@ -332,7 +332,7 @@ async def test_a_file_that_was_kept_is_read_anew_where_it_is_older_than_the_entr
             await loaded.read("more")
 
 
-async def test_a_skill_that_has_changed_is_loaded_by_its_new_entry() -> None:
+async def test_changed_skill_can_be_loaded_with_its_new_entry() -> None:
     liar = Liar()
     async with liar.opened() as client:
         loaded = await load(client)

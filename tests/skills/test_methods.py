@@ -15,7 +15,7 @@ from trio_mcp.types import ServerCapabilities
 NAME = "io.modelcontextprotocol/skills"
 
 
-def test_each_method_has_its_row() -> None:
+def test_skills_extension_declares_its_methods() -> None:
     rows = [SKILLS._listing, SKILLS._getting, SKILLS._reading]
     assert [row and row.name for row in rows] == ["skills/list", "skills/get", "resources/directory/read"]
     assert [row and row.cacheable for row in rows] == [True, True, False]
@@ -35,7 +35,7 @@ def test_each_method_has_its_row() -> None:
         ({NAME: {"directoryRead": True}}, True),
     ],
 )
-def test_folders_are_listed_only_where_that_is_declared(extensions: Any, reads: bool) -> None:
+def test_directory_reading_is_served_only_if_declared(extensions: Any, reads: bool) -> None:
     capabilities = ServerCapabilities(extensions=extensions)
     assert SKILLS._reading is not None
     assert SKILLS._serves(SKILLS._reading, capabilities) is reads
@@ -43,7 +43,7 @@ def test_folders_are_listed_only_where_that_is_declared(extensions: Any, reads: 
 
 
 @pytest.mark.parametrize("reads", [True, False])
-async def test_a_client_asks_only_for_what_is_declared(reads: bool) -> None:
+async def test_list_directory_raises_method_unavailable_if_undeclared(reads: bool) -> None:
     extension: Any = SkillsExtension(directory_read=True)
     extension.server = {"directoryRead": True} if reads else {}
     asked: list[str] = []
