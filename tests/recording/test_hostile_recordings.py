@@ -80,7 +80,7 @@ SLOW: dict[str, Callable[[int], list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", SLOW)
-def test_time_of_a_timeline_is_in_proportion_to_the_recording(kind: str, tmp_path: Path) -> None:
+def test_timeline_is_computed_in_linear_time(kind: str, tmp_path: Path) -> None:
     def cost(count: int) -> int:
         path = written(tmp_path / f"{count}.jsonl", *SLOW[kind](count))
         return instructions_of(lambda: timeline([read_recording(path)]))
@@ -90,7 +90,7 @@ def test_time_of_a_timeline_is_in_proportion_to_the_recording(kind: str, tmp_pat
 
 
 @pytest.mark.parametrize("unit", ["[],", "{},", "1,", '"",', '{"a":[0]},'])
-def test_a_line_that_is_heavy_in_memory_is_read_without_its_contents(
+def test_recorded_line_heavy_in_memory_is_read_without_its_contents(
     unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.recording.entries._HEAVIEST", 4_000_000)
@@ -109,7 +109,7 @@ def test_a_line_that_is_heavy_in_memory_is_read_without_its_contents(
 
 
 @pytest.mark.parametrize("message", ["[1,", '["a",', "[[],"])
-def test_a_heavy_line_without_a_message_is_skipped(
+def test_heavy_recorded_line_without_a_method_is_skipped(
     message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.recording.entries._HEAVIEST", 10_000)
@@ -146,7 +146,7 @@ def played_to_a_client(path: Path) -> None:
 
 @pytest.mark.parametrize("read", [lambda path: timeline([read_recording(path)]), played, played_to_a_client])
 @pytest.mark.parametrize("line", BAD, ids=range(len(BAD)))
-def test_a_damaged_line_is_a_bad_recording_with_its_number(
+def test_damaged_line_raises_bad_recording_with_its_number(
     line: str, read: Callable[[Path], object], tmp_path: Path
 ) -> None:
     path = written(
@@ -160,7 +160,7 @@ def test_a_damaged_line_is_a_bad_recording_with_its_number(
 @pytest.mark.parametrize(
     "header", [{"wall": int(DIGITS)}, {"wall": 1e300}, {"trio": -1e300}, {"role": None}, {"pid": "1"}]
 )
-def test_a_header_with_values_out_of_range_is_a_bad_recording(header: dict[str, Any], tmp_path: Path) -> None:
+def test_recording_header_with_invalid_values_raises_bad_recording(header: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(BadRecording, match="not the header of a recording") as caught:
         read_recording(written(tmp_path / "a.jsonl", **header))
     assert caught.value.line == 1
@@ -180,7 +180,7 @@ def test_a_header_with_values_out_of_range_is_a_bad_recording(header: dict[str, 
     ],
 )
 @pytest.mark.parametrize("place", ["id", "method", "name", "token", "progress", "data", "requestId", "requestState"])
-def test_any_value_of_a_message_is_drawn(place: str, value: Any, tmp_path: Path) -> None:
+def test_recorded_message_with_any_values_can_be_drawn(place: str, value: Any, tmp_path: Path) -> None:
     params = {"name": value, "requestState": value, "_meta": {"progressToken": value}} if place != "id" else {}
     messages = [
         {"id": value if place == "id" else 1, "method": value if place == "method" else "tools/call", "params": params},
@@ -196,7 +196,7 @@ def test_any_value_of_a_message_is_drawn(place: str, value: Any, tmp_path: Path)
 
 
 @pytest.mark.parametrize("words", [("timeline",), ("replay", "--patience", "1", "--", sys.executable, "-c", "input()")])
-def test_a_damaged_recording_is_one_line_at_the_command_line(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_damaged_recording_is_reported_in_one_line_by_the_command(words: tuple[str, ...], tmp_path: Path) -> None:
     opening = {"t": 1, "dir": "out", "message": {"jsonrpc": "2.0", "method": "notifications/initialized"}}
     path = written(tmp_path / "a.jsonl", opening, "damaged", opening)
     command = [sys.executable, "-m", "trio_mcp.cli", words[0], str(path), *words[1:]]
@@ -208,7 +208,7 @@ def test_a_damaged_recording_is_one_line_at_the_command_line(words: tuple[str, .
 
 
 @pytest.mark.parametrize("levels", [100, 250, 300, 600, 5000])
-async def test_a_message_of_any_depth_leaves_the_recording_readable(levels: int, tmp_path: Path) -> None:
+async def test_recording_with_a_deeply_nested_message_is_readable(levels: int, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     ours, theirs = memory_transport_pair()
     async with open_server(Server("s"), Recorder(path)._recorded(theirs, "server")):
@@ -248,7 +248,7 @@ trio.run(serve_stdio, server)
         ["x", '{"method": "GET"}', '{"id": "7"}', '{"jsonrpc": "1.0", "method": "x"}', '[{"id": 7}, {"a": 1}]'],
     ],
 )
-async def test_a_server_that_prints_text_replays_its_own_recording(texts: list[str], tmp_path: Path) -> None:
+async def test_recording_of_a_server_that_prints_text_replays(texts: list[str], tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     command = [sys.executable, "-c", PRINTING, *texts]
     async with open_stdio(command, record=path, era="legacy") as client:
@@ -262,7 +262,7 @@ async def test_a_server_that_prints_text_replays_its_own_recording(texts: list[s
     assert "a message of the server: a message was recorded" in str(caught.value)
 
 
-async def test_a_server_that_prints_text_now_differs(tmp_path: Path) -> None:
+async def test_server_that_newly_prints_text_fails_the_replay(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     server = Server("s")
 
@@ -288,7 +288,7 @@ for line in sys.stdin:
 """
 
 
-async def test_text_after_the_last_answer_is_no_difference(tmp_path: Path) -> None:
+async def test_text_printed_after_the_last_answer_does_not_fail_the_replay(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     command = [sys.executable, "-c", AFTER_ITS_ANSWERS]
     async with open_stdio(command, record=path, era="legacy"):

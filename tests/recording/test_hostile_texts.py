@@ -40,7 +40,7 @@ trio.run(main)
 UNITS = ("eyJ-", "eyJ.", "://a:b/", "-----BEGIN PRIVATE KEY-----", "token=a b=", '"', "[", "bearer ", "<token ")
 
 
-async def test_other_clients_are_served_and_the_process_ends_whatever_is_recorded(tmp_path: Path) -> None:
+async def test_recording_hostile_texts_blocks_neither_clients_nor_shutdown(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     command = [sys.executable, "-c", SERVER, str(path)]
     with trio.fail_after(PATIENCE):
@@ -64,7 +64,7 @@ def job(message: object) -> WriteJob:
 
 
 @pytest.mark.parametrize("long", [{"password": "hunter2"}, "x" * 1000, [[["x"]] * 100], 10**300])
-async def test_a_message_beyond_the_bound_is_cut_before_it_is_searched(
+async def test_message_beyond_the_size_limit_is_cut_before_masking(
     long: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
@@ -83,7 +83,7 @@ async def test_a_message_beyond_the_bound_is_cut_before_it_is_searched(
     assert "hunter2" not in str(searched)
 
 
-async def test_a_message_that_is_not_json_is_not_stored() -> None:
+async def test_message_that_is_not_json_is_not_recorded() -> None:
     for data in (
         b"password=hunter2",
         b"\xff" * 100,

@@ -98,7 +98,7 @@ def methods(path: Path, direction: str) -> list[str]:
     return [message["method"] for message in messages if "method" in message]
 
 
-async def test_each_session_has_a_file_of_its_own(server: Server, tmp_path: Path) -> None:
+async def test_each_http_session_is_recorded_in_its_own_file(server: Server, tmp_path: Path) -> None:
     await run(server, tmp_path, 2, era="legacy")
     paths = found(tmp_path, "server*.jsonl")
     assert len(paths) == 2
@@ -111,13 +111,13 @@ async def test_each_session_has_a_file_of_its_own(server: Server, tmp_path: Path
     assert {next(name for name in ("Ann0", "Ann1") if name in path.read_text()) for path in paths} == {"Ann0", "Ann1"}
 
 
-async def test_recording_of_a_session_is_whole_when_its_server_has_ended(server: Server, tmp_path: Path) -> None:
+async def test_recording_of_an_http_session_is_complete_after_shutdown(server: Server, tmp_path: Path) -> None:
     await run(server, tmp_path, 1, WritesAtTheEnd, era="legacy")
     (path,) = found(tmp_path, "server*.jsonl")
     assert entries(path)[-1].event == "connection.ended"
 
 
-async def test_requests_without_a_session_are_in_one_file_each_with_the_number_of_its_exchange(
+async def test_sessionless_http_requests_share_one_recording_with_exchange_numbers(
     server: Server, tmp_path: Path
 ) -> None:
     await run(server, tmp_path, 2, era="modern")
@@ -137,7 +137,7 @@ async def test_requests_without_a_session_are_in_one_file_each_with_the_number_o
 
 
 @ERAS
-async def test_neither_a_header_nor_a_secret_is_in_the_recording(server: Server, tmp_path: Path, era: Any) -> None:
+async def test_http_recording_contains_no_headers_or_secrets(server: Server, tmp_path: Path, era: Any) -> None:
     await run(server, tmp_path, 1, era=era, headers={"Authorization": "Bearer abcdefghijklmnop"})
     for path in found(tmp_path):
         assert "abcdefghijklmnop" not in path.read_text()
@@ -145,9 +145,7 @@ async def test_neither_a_header_nor_a_secret_is_in_the_recording(server: Server,
 
 
 @ERAS
-async def test_the_recording_of_the_server_and_that_of_its_client_are_one_timeline(
-    server: Server, tmp_path: Path, era: Any
-) -> None:
+async def test_server_and_client_recordings_form_one_timeline(server: Server, tmp_path: Path, era: Any) -> None:
     await run(server, tmp_path, 1, era=era)
     drawn = timeline([read_recording(tmp_path / name) for name in ("client0.jsonl", "server.jsonl")])
     (slow,) = [each for each in drawn.requests if each.name == "slow"]
@@ -155,7 +153,7 @@ async def test_the_recording_of_the_server_and_that_of_its_client_are_one_timeli
     assert drawn.offset is not None
 
 
-async def test_a_request_that_names_no_session_of_ours_begins_no_recording(server: Server, tmp_path: Path) -> None:
+async def test_request_with_an_unknown_session_starts_no_recording(server: Server, tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(
             lambda task_status: serve_http(
@@ -176,7 +174,9 @@ async def test_a_request_that_names_no_session_of_ours_begins_no_recording(serve
 
 
 @ERAS
-async def test_the_recording_of_a_server_with_several_clients_replays(server: Server, tmp_path: Path, era: Any) -> None:
+async def test_recording_of_an_http_server_with_several_clients_replays(
+    server: Server, tmp_path: Path, era: Any
+) -> None:
     await run(server, tmp_path, 2, era=era)
     for path in found(tmp_path):
         await assert_replays(path, server)

@@ -95,7 +95,7 @@ HARMLESS_NAMES = (
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
-def test_value_under_the_name_of_a_secret_is_masked_in_data_and_in_texts(name: str) -> None:
+def test_value_under_a_secret_name_is_masked_in_data_and_text(name: str) -> None:
     assert names_secret(name)
     data = {"user": "ann", name: "hunter2"}
     forms = (
@@ -122,7 +122,7 @@ def test_value_under_the_name_of_a_secret_is_masked_in_data_and_in_texts(name: s
 
 
 @pytest.mark.parametrize("name", HARMLESS_NAMES)
-def test_value_under_a_harmless_name_stays_in_data_and_in_texts(name: str) -> None:
+def test_value_under_a_harmless_name_is_not_masked(name: str) -> None:
     assert not names_secret(name)
     data = {name: "hunter2"}
     for form in (data, json.dumps(data), f"{name}=hunter2", f"{name}: hunter2", [{"name": name, "value": "hunter2"}]):
@@ -174,7 +174,7 @@ def test_value_under_a_harmless_name_stays_in_data_and_in_texts(name: str) -> No
         (KEY.replace("-----", "---- ", 1), "MIIEpAIBAAKCAQEA"),
     ],
 )
-def test_a_secret_in_a_text_is_masked_and_nothing_around_it(text: str, secret: str) -> None:
+def test_secret_in_a_text_is_masked_without_its_surroundings(text: str, secret: str) -> None:
     masked = Masking().masked({"content": [{"text": f"before {text} after"}]})["content"][0]["text"]
     assert secret not in masked
     assert "masked:" in masked
@@ -208,7 +208,7 @@ def test_a_secret_in_a_text_is_masked_and_nothing_around_it(text: str, secret: s
         "e.g. eyJ.eyJ.",
     ],
 )
-def test_a_text_without_a_secret_stays(text: str) -> None:
+def test_text_without_a_secret_is_not_masked(text: str) -> None:
     assert Masking().masked(text) == text
 
 
@@ -221,14 +221,14 @@ def test_a_text_without_a_secret_stays(text: str) -> None:
         ({"Accept": "b"}, False),
     ],
 )
-def test_arguments_named_like_secrets_are_masked_wherever_they_stand(headers: dict[str, str], hidden: bool) -> None:
+def test_nested_arguments_with_secret_names_are_masked(headers: dict[str, str], hidden: bool) -> None:
     ((key, value),) = headers.items()
     assert names_secret(key) is hidden
     masked: Any = Masking().masked({"params": {"arguments": {"request": {"headers": headers}}}})
     assert (masked["params"]["arguments"]["request"]["headers"][key] == value) is not hidden
 
 
-def test_structured_content_and_the_text_beside_it_have_the_same_mask() -> None:
+def test_structured_content_and_its_text_get_the_same_mask() -> None:
     data = {"user": "ann", "login": {"sessionId": "k3y", "pin": 1234}}
     result = {"structuredContent": data, "content": [{"type": "text", "text": json.dumps(data, indent=2)}]}
     masked: Any = Masking().masked(result)
@@ -239,7 +239,7 @@ def test_structured_content_and_the_text_beside_it_have_the_same_mask() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6])
-def test_json_in_json_is_searched_at_any_depth(depth: int) -> None:
+def test_nested_json_strings_are_searched_for_secrets(depth: int) -> None:
     text: Any = {"password": {"old": "hunter2"}, "user": "ann"}
     for _ in range(depth):
         text = json.dumps({"inner": text})
@@ -248,7 +248,7 @@ def test_json_in_json_is_searched_at_any_depth(depth: int) -> None:
     assert "ann" in masked
 
 
-def test_names_of_the_schema_of_a_secret_stay_and_its_values_do_not() -> None:
+def test_schema_of_a_secret_is_kept_without_its_example_values() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -276,11 +276,11 @@ def test_names_of_the_schema_of_a_secret_stay_and_its_values_do_not() -> None:
         {"https://ann:hunter2@example.com": 1},
     ],
 )
-def test_values_named_by_another_member_are_masked(data: Any) -> None:
+def test_value_named_by_a_sibling_member_is_masked(data: Any) -> None:
     assert "hunter2" not in str(Masking().masked(data))
 
 
-def test_a_text_that_is_too_long_to_be_searched_is_replaced_by_its_length() -> None:
+def test_text_too_long_to_search_is_replaced_by_its_length() -> None:
     masking = Masking()
     just, longer = "x" * LONGEST, "x" * (LONGEST + 1)
     assert masking.masked(just) == just
@@ -291,7 +291,7 @@ def test_a_text_that_is_too_long_to_be_searched_is_replaced_by_its_length() -> N
     assert max(map(len, masked)) < 100
 
 
-def test_json_that_is_nested_too_deep_is_replaced_and_what_is_beside_it_stays() -> None:
+def test_json_nested_too_deeply_is_masked_and_its_siblings_are_kept() -> None:
     masked = Masking().masked({"a": '{"a":' * 990 + "1" + "}" * 990, "b": "here"})
     assert masked["a"].startswith("masked:")
     assert masked["b"] == "here"
@@ -331,7 +331,7 @@ UNITS = (
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_hostile_text_takes_steps_in_proportion_to_its_length(unit: str) -> None:
+def test_masking_a_hostile_text_takes_linear_time(unit: str) -> None:
     """The steps within each pattern are counted by tests/test_pattern_costs.py."""
 
     def cost(count: int) -> int:
@@ -344,7 +344,7 @@ def test_a_hostile_text_takes_steps_in_proportion_to_its_length(unit: str) -> No
     assert long < (45 if sys.version_info < (3, 12) else 60) * 6000  # newer ones count more
 
 
-def test_long_names_do_not_stay_in_memory() -> None:
+def test_long_names_are_not_kept_in_memory_by_masking() -> None:
     masking = Masking()
     tracemalloc.start()
     try:
@@ -358,7 +358,7 @@ def test_long_names_do_not_stay_in_memory() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_no_value_is_read_twice(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masking_reads_no_value_twice(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A value that is no secret, and holds further names, would be read again behind each name."""
     read: list[int] = []
     kind_of = masking._kind_of  # pyright: ignore[reportPrivateUsage]

@@ -86,7 +86,7 @@ def events(path: Path) -> list[tuple[str, float]]:
 
 
 @ERAS
-async def test_both_sides_record_what_passes(server: Server, tmp_path: Path, era: Any) -> None:
+async def test_client_and_server_record_the_same_messages(server: Server, tmp_path: Path, era: Any) -> None:
     ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(
@@ -114,7 +114,7 @@ async def test_both_sides_record_what_passes(server: Server, tmp_path: Path, era
     assert stat.S_IMODE(ours.stat().st_mode) == 0o600
 
 
-async def test_a_cancel_is_recorded_from_the_leaving_of_the_call_to_the_end_of_the_cleanup(
+async def test_cancel_is_recorded_from_leaving_the_call_to_the_end_of_cleanup(
     server: Server, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
@@ -141,9 +141,7 @@ async def test_a_cancel_is_recorded_from_the_leaving_of_the_call_to_the_end_of_t
 
 
 @ERAS
-async def test_secrets_are_masked_and_the_same_secret_has_the_same_mask(
-    server: Server, tmp_path: Path, era: Any
-) -> None:
+async def test_equal_secrets_get_equal_masks_in_a_recording(server: Server, tmp_path: Path, era: Any) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(server, record=path, era=era, elicitation=lambda _: {"value": True}) as client:
         result = await client.call_tool("sign_in", {"user": "ann", "password": "hunter2"})
@@ -166,9 +164,7 @@ async def test_secrets_are_masked_and_the_same_secret_has_the_same_mask(
 
 
 @ERAS
-async def test_a_client_over_http_and_websocket_records_its_requests_and_cancels(
-    server: Server, tmp_path: Path, era: Any
-) -> None:
+async def test_http_and_websocket_clients_record_requests_and_cancels(server: Server, tmp_path: Path, era: Any) -> None:
     async with trio.open_nursery() as nursery:
         for serve, opening, scheme in ((serve_http, open_http, "http"), (serve_websocket, open_websocket, "ws")):
             (listener,) = await nursery.start(serve, server, "127.0.0.1", 0)
@@ -185,7 +181,7 @@ async def test_a_client_over_http_and_websocket_records_its_requests_and_cancels
         nursery.cancel_scope.cancel(reason="done")
 
 
-async def test_each_connection_has_a_file_of_its_own(server: Server, tmp_path: Path) -> None:
+async def test_each_connection_is_recorded_in_its_own_file(server: Server, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "calls.jsonl")
     for _ in range(3):
         async with open_memory(server, record=recorder) as client:
@@ -194,7 +190,7 @@ async def test_each_connection_has_a_file_of_its_own(server: Server, tmp_path: P
     assert len({read_recording(tmp_path / each).header.id for each in files(tmp_path)}) == 3
 
 
-async def test_members_of_a_group_are_recorded_one_file_each(tmp_path: Path) -> None:
+async def test_group_members_are_recorded_in_one_file_each(tmp_path: Path) -> None:
     code = "import trio; from trio_mcp import Server, serve_stdio; trio.run(serve_stdio, Server('m'))"
     described = MemberDescription(Command([sys.executable, "-c", code]))
     async with open_group({"a": described, "b": described}, record=tmp_path / "g.jsonl") as group:
@@ -202,7 +198,7 @@ async def test_members_of_a_group_are_recorded_one_file_each(tmp_path: Path) -> 
     assert files(tmp_path) == ["g-2.jsonl", "g.jsonl"]
 
 
-async def test_a_full_recording_ends_and_the_connection_goes_on(
+async def test_full_recording_ends_and_the_connection_continues(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "calls.jsonl"
@@ -216,9 +212,7 @@ async def test_a_full_recording_ends_and_the_connection_goes_on(
     ]
 
 
-async def test_a_disk_that_fails_ends_the_recordings_with_one_line_and_no_connection(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failing_disk_ends_recordings_with_one_log_line(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     recorder = Recorder("/dev/full")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pathlib.Path.unlink", lambda *_: None)
@@ -231,7 +225,7 @@ async def test_a_disk_that_fails_ends_the_recordings_with_one_line_and_no_connec
     assert line.startswith("the recording /dev/full ends, and no further connection is recorded: ")
 
 
-async def test_a_long_message_keeps_its_method_and_id(server: Server, tmp_path: Path) -> None:
+async def test_long_recorded_message_keeps_its_method_and_id(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(server, record=Recorder(path, max_line_bytes=500)) as client:
         await client.call_tool("echo", {"text": "x" * 1000})
@@ -240,7 +234,7 @@ async def test_a_long_message_keeps_its_method_and_id(server: Server, tmp_path: 
     assert cut.message == {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
 
 
-def test_a_folder_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
+def test_recorder_in_a_missing_folder_raises_file_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"the folder .* doesn't exist"):
         Recorder(tmp_path / "none" / "calls.jsonl")
 
@@ -256,7 +250,9 @@ def test_a_folder_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
         (['{"recording":1,"id":"a","role":"client","pid":1,"wall":0}', '{"t":1}', DEEP], 3, "nested"),
     ],
 )
-def test_a_bad_line_is_named_by_its_number(lines: list[str], number: int, words: str, tmp_path: Path) -> None:
+def test_malformed_line_raises_bad_recording_with_its_number(
+    lines: list[str], number: int, words: str, tmp_path: Path
+) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text("".join(line + "\n" for line in lines))
     with pytest.raises(BadRecording, match=words) as caught:
@@ -264,7 +260,7 @@ def test_a_bad_line_is_named_by_its_number(lines: list[str], number: int, words:
     assert caught.value.line == number
 
 
-def test_a_line_torn_by_the_death_of_the_process_is_left_out(tmp_path: Path) -> None:
+def test_incomplete_last_line_of_a_recording_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "torn.jsonl"
     path.write_text(
         '{"recording":1,"id":"a","role":"client","pid":1,"wall":0}\n{"t":1,"event":"connection.ended"}\n{"t":2,"di'

@@ -42,7 +42,7 @@ def yes(_: object) -> dict[str, Any]:
 
 
 @ERAS
-async def test_what_is_answered_otherwise_is_told_with_its_place(tmp_path: Path, era: Any) -> None:
+async def test_replay_reports_a_different_answer_with_its_path(tmp_path: Path, era: Any) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(made(), record=path, era=era, elicitation=yes) as client:
         await client.call_tool("greet", {"name": "Ann"})
@@ -55,7 +55,7 @@ async def test_what_is_answered_otherwise_is_told_with_its_place(tmp_path: Path,
 
 
 @ERAS
-async def test_a_server_that_asks_no_more_differs(tmp_path: Path, era: Any) -> None:
+async def test_replay_fails_if_the_server_no_longer_elicits(tmp_path: Path, era: Any) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(made(), record=path, era=era, elicitation=yes) as client:
         await client.call_tool("ask")
@@ -69,7 +69,7 @@ async def test_a_server_that_asks_no_more_differs(tmp_path: Path, era: Any) -> N
         await assert_replays(path, changed, patience=1)
 
 
-async def test_an_answer_to_a_cancelled_call_differs(tmp_path: Path) -> None:
+async def test_replay_fails_if_a_cancelled_call_is_answered(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(made(), record=path, era="legacy") as client:
         with trio.move_on_after(0.1):

@@ -66,9 +66,7 @@ async def serving(way: str, server: Server, folder: Path) -> AsyncIterator[Addre
 
 @REVISIONS
 @pytest.mark.parametrize("way", ["memory", "stdio", "tcp", "unix", "websocket", "http", "http over unix"])
-async def test_a_run_replays_without_a_difference_against_server_and_client(
-    tmp_path: Path, way: str, revision: str
-) -> None:
+async def test_recorded_run_replays_against_server_and_client(tmp_path: Path, way: str, revision: str) -> None:
     path, user = tmp_path / "client.jsonl", User()
     options = options_in(revision, user)
     if way == "memory":
@@ -100,7 +98,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_change_of_the_server_is_told(tmp_path: Path, change: str, revision: str) -> None:
+async def test_replay_reports_a_change_of_the_server(tmp_path: Path, change: str, revision: str) -> None:
     path, user = tmp_path / "client.jsonl", User()
     async with open_memory(made(), record=path, **options_in(revision, user)) as client:
         await user.use(client)
@@ -110,7 +108,7 @@ async def test_a_change_of_the_server_is_told(tmp_path: Path, change: str, revis
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-async def test_a_change_of_the_client_is_told(tmp_path: Path, revision: str) -> None:
+async def test_replay_reports_a_change_of_the_client(tmp_path: Path, revision: str) -> None:
     path = tmp_path / "client.jsonl"
     era: Any = "modern" if revision == "2026-07-28" else "legacy"
     async with open_memory(made(), record=path, era=era) as client:
@@ -128,7 +126,7 @@ async def test_a_change_of_the_client_is_told(tmp_path: Path, revision: str) -> 
     assert second.endswith(" was recorded, and now there is none")
 
 
-async def test_the_failure_of_a_client_under_test_is_its_own(tmp_path: Path) -> None:
+async def test_exception_of_the_client_under_replay_propagates(tmp_path: Path) -> None:
     path = tmp_path / "client.jsonl"
     async with open_memory(made(), record=path) as client:
         await client.call_tool("greet", {"name": "Ann"})

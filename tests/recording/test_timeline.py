@@ -57,7 +57,7 @@ async def recorded(folder: Path, era: Any = "legacy") -> Timeline:
 
 
 @ERAS
-async def test_a_call_that_is_left_has_its_cancel_its_finally_and_its_cleanup(
+async def test_timeline_of_a_cancelled_call_shows_cancel_finally_and_cleanup(
     tmp_path: Path, era: Any, autojump_clock: MockClock
 ) -> None:
     found = await recorded(tmp_path, era)
@@ -72,7 +72,7 @@ async def test_a_call_that_is_left_has_its_cancel_its_finally_and_its_cleanup(
 
 
 @ERAS
-async def test_questions_stand_below_the_call_that_asks(tmp_path: Path, era: Any, autojump_clock: MockClock) -> None:
+async def test_timeline_places_elicitation_below_its_call(tmp_path: Path, era: Any, autojump_clock: MockClock) -> None:
     found = await recorded(tmp_path, era)
     (ask, inner) = [each for each in found.requests if each.name == "ask" or each.depth]
     assert (ask.name, inner.parent, inner.depth) == ("ask", ask, 1)
@@ -95,7 +95,7 @@ def reply(t: int, way: str, number: int) -> dict[str, Any]:
     return {"t": t, "dir": way, "message": {"jsonrpc": "2.0", "id": number, "result": {}}}
 
 
-def test_clocks_are_compared_by_the_round_trip_with_the_least_delay(tmp_path: Path) -> None:
+def test_timeline_aligns_clocks_by_the_fastest_round_trip(tmp_path: Path) -> None:
     """The server's clock is 100 s ahead. The first call waits 50 ms on its way back, the second 1 ms each way."""
     ours = [call(0, "out", 1), reply(61_000, "in", 1), call(100_000, "out", 2), reply(112_000, "in", 2)]
     theirs = [call(1_000, "in", 1), reply(11_000, "out", 1), call(101_000, "in", 2), reply(111_000, "out", 2)]
@@ -109,7 +109,7 @@ def test_clocks_are_compared_by_the_round_trip_with_the_least_delay(tmp_path: Pa
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_clocks_that_contradict_no_message_are_taken_as_they_are(tmp_path: Path, swapped: bool) -> None:
+def test_timeline_keeps_clocks_that_contradict_no_message(tmp_path: Path, swapped: bool) -> None:
     """No message arrives more than 30 ms early or late by the clocks, and the client asks and is asked."""
     ours = [call(0, "out", 1), reply(50_000, "in", 1), call(60_000, "in", 7), reply(70_000, "out", 7)]
     theirs = [call(10_000, "in", 1), reply(20_000, "out", 1), call(55_000, "out", 7), reply(75_000, "in", 7)]
@@ -122,7 +122,7 @@ def test_clocks_that_contradict_no_message_are_taken_as_they_are(tmp_path: Path,
     assert [first.sent, first.received, first.replied, first.answered] == [1000.0, 1000.01, 1000.02, 1000.05]
 
 
-def test_hostile_names_are_text_in_the_picture(tmp_path: Path) -> None:
+def test_hostile_names_are_plain_text_in_the_svg(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", "client", 0.0, [])
     with path.open("a") as file:
         file.write(json.dumps(call(0, "out", 1, HOSTILE)).replace("\\ud800", "") + "\n")
@@ -171,7 +171,7 @@ def check_trace(data: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("width", [320, 390, 1000])
-async def test_a_picture_is_as_wide_as_asked_for(tmp_path: Path, width: int, autojump_clock: MockClock) -> None:
+async def test_svg_has_the_requested_width(tmp_path: Path, width: int, autojump_clock: MockClock) -> None:
     tree = ET.fromstring(svg(await recorded(tmp_path), "a title " * 50, width=width))
     assert tree.attrib["width"] == str(width)
     texts = list(tree.iter("{http://www.w3.org/2000/svg}text"))
@@ -182,7 +182,7 @@ async def test_a_picture_is_as_wide_as_asked_for(tmp_path: Path, width: int, aut
 
 
 @ERAS
-async def test_trace_events_nest_within_their_rows(tmp_path: Path, era: Any, autojump_clock: MockClock) -> None:
+async def test_perfetto_events_nest_within_their_rows(tmp_path: Path, era: Any, autojump_clock: MockClock) -> None:
     events = check_trace(perfetto(await recorded(tmp_path, era)))
     names = {event["name"] for event in events}
     assert {"tools/call slow", "cancel sent", "cancel read", "finally and cleanup", "progress"} <= names
@@ -193,7 +193,7 @@ async def test_trace_events_nest_within_their_rows(tmp_path: Path, era: Any, aut
     assert slow["ts"] - begun["ts"] == pytest.approx(3_000_000, abs=500_000)  # microseconds
 
 
-def test_trace_events_hold_for_what_a_hostile_recording_says(tmp_path: Path) -> None:
+def test_perfetto_events_of_a_hostile_recording_are_valid(tmp_path: Path) -> None:
     cancel = {"t": -5, "dir": "out", "message": {"method": "notifications/cancelled", "params": {"requestId": 1}}}
     progress = {
         "t": 10**9,
@@ -206,7 +206,7 @@ def test_trace_events_hold_for_what_a_hostile_recording_says(tmp_path: Path) -> 
     check_trace(perfetto(timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, lines))])))
 
 
-def test_the_clock_of_a_proxy_is_one_for_both_its_recordings(tmp_path: Path) -> None:
+def test_timeline_uses_one_clock_for_both_recordings_of_a_proxy(tmp_path: Path) -> None:
     """The clock of the proxy, process 2, is 100 s ahead of its client's, and that of the server 50 s behind the
     proxy's."""
     paths = []
@@ -229,7 +229,7 @@ def test_the_clock_of_a_proxy_is_one_for_both_its_recordings(tmp_path: Path) -> 
     assert times[-1] - times[0] == pytest.approx(0.003, abs=0.0005)
 
 
-def test_a_recording_of_any_length_is_drawn_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawing_of_a_long_recording_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trio_mcp.recording.reading.MOST_REQUESTS", 50)
     monkeypatch.setattr("trio_mcp.recording.reading.MOST_TICKS", 3)
     monkeypatch.setattr("trio_mcp.recording.reading.MOST_TICKS_IN_ALL", 100)
@@ -264,7 +264,7 @@ def parts_of(tree: ET.Element, kind: str, tag: str) -> list[ET.Element]:
     return [each for each in tree.iter(f"{{http://www.w3.org/2000/svg}}{tag}") if each.attrib.get("class") == kind]
 
 
-def test_picture_cuts_a_long_idle_time_and_keeps_the_widths_of_short_calls(tmp_path: Path) -> None:
+def test_svg_shortens_a_long_idle_time_and_keeps_short_calls_visible(tmp_path: Path) -> None:
     lines = [call(0, "out", 1), reply(10_000, "in", 1), call(250_000_000, "out", 2), reply(250_010_000, "in", 2)]
     tree = drawn(tmp_path, lines)
     widths = [float(each.attrib["width"]) for each in parts_of(tree, "call", "rect")]
@@ -274,31 +274,31 @@ def test_picture_cuts_a_long_idle_time_and_keeps_the_widths_of_short_calls(tmp_p
     assert "idle for 250 s" in {each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")}
 
 
-def test_picture_keeps_an_idle_time_that_is_short(tmp_path: Path) -> None:
+def test_svg_keeps_a_short_idle_time(tmp_path: Path) -> None:
     lines = [call(0, "out", 1), reply(10_000, "in", 1), call(15_000, "out", 2), reply(25_000, "in", 2)]
     assert parts_of(drawn(tmp_path, lines), "cut", "path") == []
 
 
-def test_two_calls_of_one_tool_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+def test_svg_distinguishes_two_calls_of_one_tool_by_id(tmp_path: Path) -> None:
     tree = drawn(tmp_path, [call(0, "out", 1, "bake"), reply(10, "in", 1), call(20, "out", 2, "bake")])
     texts = {each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")}
     assert {"bake #1", "bake #2"} <= texts
 
 
-async def test_cancel_is_one_line_from_the_caller_to_the_handler(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_svg_draws_a_cancel_as_one_line_from_caller_to_handler(tmp_path: Path, autojump_clock: MockClock) -> None:
     tree = ET.fromstring(svg(await recorded(tmp_path)))
     (line,) = [each for each in parts_of(tree, "cancel", "path") if "L" in each.attrib["d"]]
     assert line.attrib["d"].count("m") == 1, "one arrow head"
 
 
-def test_an_empty_recording_is_an_empty_picture(tmp_path: Path) -> None:
+def test_empty_recording_gives_an_empty_svg(tmp_path: Path) -> None:
     found = timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, []))])
     ET.fromstring(svg(found))
     assert perfetto(found)
 
 
 @ERAS
-async def test_the_call_that_a_proxy_made_stands_below_the_call_of_its_client(
+async def test_timeline_places_the_call_of_a_proxy_below_that_of_its_client(
     tmp_path: Path, era: Any, autojump_clock: MockClock
 ) -> None:
     server = Server("s")
@@ -329,7 +329,7 @@ async def test_the_call_that_a_proxy_made_stands_below_the_call_of_its_client(
         ({"error": {"code": 1, "message": "no"}}, True),
     ],
 )
-def test_a_failed_call_is_shown_as_failed(tmp_path: Path, answer: dict[str, Any], failed: bool) -> None:
+def test_timeline_shows_a_failed_call_as_failed(tmp_path: Path, answer: dict[str, Any], failed: bool) -> None:
     lines = [call(0, "out", 1), {"t": 5, "dir": "in", "message": {"jsonrpc": "2.0", "id": 1, **answer}}]
     found = timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, lines))])
     assert found.requests[0].failed is failed
