@@ -83,7 +83,7 @@ async def page() -> AsyncIterator[Served]:
         yield found
 
 
-async def test_the_page_and_its_files_are_there(page: Served) -> None:
+async def test_web_inspector_serves_only_its_own_files(page: Served) -> None:
     for name in FILES:
         answer = await page.get(name)
         assert (answer.status, len(answer.body) > 100) == (200, True), name
@@ -91,7 +91,7 @@ async def test_the_page_and_its_files_are_there(page: Served) -> None:
     assert (await page.get("inspection.py")).status == 404
 
 
-async def test_two_pages_have_two_tokens(page: Served) -> None:
+async def test_each_web_inspector_has_its_own_token(page: Served) -> None:
     async with served(Server("other")) as other:
         assert other.path != page.path
         assert len(page.path) > 30
@@ -100,20 +100,20 @@ async def test_two_pages_have_two_tokens(page: Served) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/page.js", "/events", "/do", "//page.html", "/%2e/", "/timeline.svg?run=1"])
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "OPTIONS", "DELETE"])
-async def test_nothing_is_told_without_the_token(page: Served, path: str, method: str) -> None:
+async def test_request_without_the_token_gets_403_without_content(page: Served, path: str, method: str) -> None:
     answer = await page.get(path, method, Origin=page.origin)
     assert answer.status == 403
     assert page.path.strip("/").encode() not in answer.body
 
 
-async def test_a_token_that_is_nearly_right_is_wrong(page: Served) -> None:
+async def test_request_with_a_similar_token_gets_403(page: Served) -> None:
     token = page.path.strip("/")
     for wrong in (token[:-1], token + "x", token.swapcase(), f"x{token}", token[::-1]):
         assert (await page.get(f"/{wrong}/")).status == 403
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "0.0.0.0", "192.168.1.1", "[::1]"])
-async def test_a_name_that_leads_here_by_another_way_is_refused(page: Served, host: str) -> None:
+async def test_request_with_another_host_header_gets_403(page: Served, host: str) -> None:
     assert (await page.get(Host=f"{host}:{page.port}")).status == 403
     assert (
         await page.do({"do": "ping"}, Host=f"{host}:{page.port}", Origin=f"http://{host}:{page.port}")
@@ -121,19 +121,19 @@ async def test_a_name_that_leads_here_by_another_way_is_refused(page: Served, ho
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1"])
-async def test_a_foreign_page_that_knows_the_token_is_refused(page: Served, origin: str) -> None:
+async def test_request_from_a_foreign_origin_with_the_token_gets_403(page: Served, origin: str) -> None:
     assert (await page.get(Origin=origin)).status == 403
     assert (await page.get("events", Origin=origin)).status == 403
     assert (await page.do({"do": "ping"}, Origin=origin)).status == 403
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-async def test_a_foreign_page_may_neither_embed_nor_link(page: Served, site: str) -> None:
+async def test_cross_site_embedding_of_inspector_files_gets_403(page: Served, site: str) -> None:
     assert (await page.get("page.js", Sec_Fetch_Site=site)).status == 403
     assert (await page.get("page.js", Sec_Fetch_Site="same-origin")).status == 200
 
 
-async def test_a_post_needs_an_origin_and_json(page: Served) -> None:
+async def test_inspector_post_requires_origin_and_json(page: Served) -> None:
     assert (await page.do({"do": "ping"})).status == 200
     assert (await page.do({"do": "ping"}, Origin="")).status == 403
     assert (await page.do({"do": "ping"}, Content_Type="text/plain")).status == 403
@@ -141,7 +141,7 @@ async def test_a_post_needs_an_origin_and_json(page: Served) -> None:
     assert (await page.get("page.js", "POST", Origin=page.origin, Content_Type="application/json")).status == 405
 
 
-async def test_every_answer_has_a_strict_policy(page: Served) -> None:
+async def test_every_inspector_response_has_a_strict_content_security_policy(page: Served) -> None:
     for answer in (await page.get(), await page.get("/"), await page.get("none"), await page.do({"do": "ping"})):
         policy = answer.headers["Content-Security-Policy"]
         assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; ")
@@ -157,7 +157,7 @@ async def test_every_answer_has_a_strict_policy(page: Served) -> None:
     assert "script" not in drawn.headers["Content-Security-Policy"]
 
 
-async def test_no_file_of_the_page_names_another_host_or_makes_markup_of_text(page: Served) -> None:
+async def test_inspector_files_contain_no_foreign_hosts_or_html_injection(page: Served) -> None:
     for name in FILES:
         text = (await page.get(name)).body.decode()
         for word in (
@@ -183,25 +183,25 @@ async def test_no_file_of_the_page_names_another_host_or_makes_markup_of_text(pa
         (b"{}", "unknown request"),
     ],
 )
-async def test_a_senseless_body_is_refused_with_words(page: Served, body: bytes, words: str) -> None:
+async def test_malformed_inspector_request_gets_400_with_a_reason(page: Served, body: bytes, words: str) -> None:
     answer = await page.get("do", "POST", body, Origin=page.origin, Content_Type="application/json")
     assert answer.status == 400
     assert words in json.loads(answer.body)["error"]
 
 
-async def test_a_body_that_is_too_large_is_refused(page: Served) -> None:
+async def test_too_large_inspector_request_gets_413(page: Served) -> None:
     headers = {"Origin": page.origin, "Content_Type": "application/json", "Content_Length": "10000000"}
     assert (await page.get("do", "POST", **headers)).status == 413
 
 
-async def test_an_error_of_the_server_comes_in_words(page: Served) -> None:
+async def test_server_error_in_the_inspector_gets_502_with_its_message(page: Served) -> None:
     answer = await page.do({"do": "cancelTask", "task": "none"})
     assert (answer.status, bool(json.loads(answer.body)["error"])) == (502, True)
     assert (await page.do({"do": "result", "run": 7})).status == 400
     assert (await page.get("timeline.svg?run=7")).status == 404
 
 
-async def test_pages_get_events_up_to_a_bound_and_give_their_place_back(page: Served) -> None:
+async def test_inspector_event_streams_are_bounded_and_released_when_closed(page: Served) -> None:
     async def opened() -> tuple[trio.SocketStream, bytes]:
         stream = await trio.open_tcp_stream("127.0.0.1", page.port)
         request = f"GET {page.path}events HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\n\r\n"
@@ -222,7 +222,7 @@ async def test_pages_get_events_up_to_a_bound_and_give_their_place_back(page: Se
                 break
 
 
-async def test_events_go_on_after_the_first_ones(page: Served) -> None:
+async def test_inspector_event_stream_continues_after_the_first_events(page: Served) -> None:
     async with await trio.open_tcp_stream("127.0.0.1", page.port) as stream:
         request = f"GET {page.path}events HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nConnection: close\r\n\r\n"
         await stream.send_all(request.encode())
@@ -237,13 +237,13 @@ async def test_events_go_on_after_the_first_ones(page: Served) -> None:
                 events += some
 
 
-async def test_silent_connection_is_closed_when_its_time_is_over(autojump_clock: trio.testing.MockClock) -> None:
+async def test_silent_inspector_connection_is_closed_after_its_timeout(autojump_clock: trio.testing.MockClock) -> None:
     async with served(Server("shop")) as page, await trio.open_tcp_stream("127.0.0.1", page.port) as stream:
         assert await stream.receive_some() == b""
         assert trio.current_time() > 1
 
 
-async def test_only_this_machine_is_listened_to(page: Served) -> None:
+async def test_web_inspector_listens_only_on_localhost(page: Served) -> None:
     assert urlsplit(page.address).hostname == "127.0.0.1"
     with pytest.raises(OSError, match=r".+"):
         await trio.open_tcp_stream("127.0.0.2", page.port)
@@ -267,7 +267,7 @@ DO = {
 
 
 @pytest.mark.parametrize("do", DO)
-async def test_a_request_with_a_value_of_any_kind_never_gets_status_500(page: Served, do: str) -> None:
+async def test_inspector_request_with_any_json_values_never_gets_500(page: Served, do: str) -> None:
     for key in ("do", *DO[do]):
         for odd in ODD:
             answer = await page.do({"do": do, **DO[do], key: odd})
@@ -286,7 +286,7 @@ async def test_a_request_with_a_value_of_any_kind_never_gets_status_500(page: Se
         b"nonsense\r\n\r\n",
     ],
 )
-async def test_connections_without_the_token_leave_room_for_the_page(page: Served, sent: bytes) -> None:
+async def test_connections_without_the_token_do_not_block_the_inspector(page: Served, sent: bytes) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(3):
             for _ in range(64):
@@ -296,7 +296,7 @@ async def test_connections_without_the_token_leave_room_for_the_page(page: Serve
             assert (await page.do({"do": "ping"})).status == 200
 
 
-async def test_connections_with_a_request_under_way_stay_and_one_too_many_is_closed(page: Served) -> None:
+async def test_inspector_connections_with_pending_requests_are_kept_at_the_limit(page: Served) -> None:
     request = f"POST {page.path}do HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nOrigin: {page.origin}\r\n"
     request += 'Content-Type: application/json\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{"do":"ping"'
     async with AsyncExitStack() as stack:

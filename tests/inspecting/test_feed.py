@@ -21,12 +21,12 @@ def feed(*things: dict[str, Any]) -> PageFeed:
     return PageFeed(lambda: [((each["what"], 0), each) for each in things])
 
 
-async def test_a_page_begins_with_everything(autojump_clock: trio.testing.MockClock) -> None:
+async def test_inspector_page_receives_the_full_state_first(autojump_clock: trio.testing.MockClock) -> None:
     with feed({"what": "server"}).opened() as page:
         assert told(await page.next_events()) == [{"what": "everything"}, {"what": "server"}]
 
 
-async def test_a_later_state_replaces_an_unread_one(autojump_clock: trio.testing.MockClock) -> None:
+async def test_later_state_replaces_an_unread_one_in_the_feed(autojump_clock: trio.testing.MockClock) -> None:
     news = feed()
     with news.opened() as page:
         await page.next_events()
@@ -35,7 +35,7 @@ async def test_a_later_state_replaces_an_unread_one(autojump_clock: trio.testing
         assert told(await page.next_events()) == [{"what": "run", "progress": 9_999}]
 
 
-async def test_a_page_that_is_far_behind_is_shown_everything_anew(autojump_clock: trio.testing.MockClock) -> None:
+async def test_page_far_behind_receives_the_full_state_again(autojump_clock: trio.testing.MockClock) -> None:
     news = feed({"what": "server"})
     with news.opened() as page:
         await page.next_events()
@@ -50,7 +50,7 @@ async def test_a_page_that_is_far_behind_is_shown_everything_anew(autojump_clock
         assert count <= 2002
 
 
-async def test_silence_is_kept_alive(autojump_clock: trio.testing.MockClock) -> None:
+async def test_idle_feed_sends_keep_alives(autojump_clock: trio.testing.MockClock) -> None:
     with feed().opened() as page:
         await page.next_events()
         begun = trio.current_time()
@@ -58,7 +58,7 @@ async def test_silence_is_kept_alive(autojump_clock: trio.testing.MockClock) -> 
         assert trio.current_time() - begun == pytest.approx(15)
 
 
-async def test_news_wakes_a_page_that_waits(autojump_clock: trio.testing.MockClock) -> None:
+async def test_published_event_wakes_a_waiting_page(autojump_clock: trio.testing.MockClock) -> None:
     news = feed()
     with news.opened() as page:
         await page.next_events()
@@ -72,7 +72,7 @@ async def test_news_wakes_a_page_that_waits(autojump_clock: trio.testing.MockClo
             assert told(await page.next_events()) == [{"what": "log"}]
 
 
-def test_pages_are_counted() -> None:
+def test_feed_counts_its_open_pages() -> None:
     from contextlib import ExitStack
 
     news = feed()

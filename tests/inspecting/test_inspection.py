@@ -87,7 +87,7 @@ def server() -> Server:
 
 
 @eras
-async def test_a_call_is_told_with_its_progress_its_logs_and_its_result(era: str) -> None:
+async def test_inspector_shows_progress_logs_and_result_of_a_call(era: str) -> None:
     async with inspected(server(), era) as opened:
         told = await opened.heard("server", state="connected")
         assert (told["era"], told["info"]["name"], told["instructions"]) == (era, "shop", "Be kind.")
@@ -102,7 +102,7 @@ async def test_a_call_is_told_with_its_progress_its_logs_and_its_result(era: str
 
 
 @eras
-async def test_a_failure_of_a_tool_is_a_result_and_an_unknown_tool_an_error(era: str) -> None:
+async def test_inspector_shows_a_tool_failure_as_result_and_an_unknown_tool_as_error(era: str) -> None:
     async with inspected(server(), era) as opened:
         ended = await opened.ended(await opened.start("call", "fail"))
         assert (ended["status"], ended["isError"]) == ("done", True)
@@ -113,7 +113,7 @@ async def test_a_failure_of_a_tool_is_a_result_and_an_unknown_tool_an_error(era:
 
 
 @eras
-async def test_a_resource_is_read_and_a_prompt_got(era: str) -> None:
+async def test_inspector_reads_a_resource_and_gets_a_prompt(era: str) -> None:
     async with inspected(server(), era) as opened:
         run = await opened.start("read", "shop://plan")
         await opened.ended(run)
@@ -124,7 +124,7 @@ async def test_a_resource_is_read_and_a_prompt_got(era: str) -> None:
 
 
 @eras
-async def test_a_cancel_in_the_page_cancels_the_handler_in_the_server(era: str) -> None:
+async def test_inspector_cancel_cancels_the_handler_in_the_server(era: str) -> None:
     made, begun, causes = Server("shop"), trio.Event(), list[Any]()
     ended = trio.Event()
 
@@ -150,7 +150,7 @@ async def test_a_cancel_in_the_page_cancels_the_handler_in_the_server(era: str) 
 
 
 @eras
-async def test_a_form_is_answered_in_the_page_and_what_does_not_fit_is_refused(era: str) -> None:
+async def test_inspector_form_is_answered_and_an_invalid_answer_refused(era: str) -> None:
     async with inspected(server(), era) as opened:
         run = await opened.start("call", "ask")
         question = await opened.heard("question")
@@ -176,7 +176,9 @@ async def test_a_form_is_answered_in_the_page_and_what_does_not_fit_is_refused(e
         ("look", {"roots": [{"uri": "file:///a", "name": "A"}, {"uri": "file:///b"}]}, "roots", "file:///a, file:///b"),
     ],
 )
-async def test_a_question_of_each_kind_is_answered(era: str, tool: str, answer: Any, kind: str, text: str) -> None:
+async def test_inspector_answers_each_kind_of_server_request(
+    era: str, tool: str, answer: Any, kind: str, text: str
+) -> None:
     async with inspected(server(), era) as opened:
         run = await opened.start("call", tool)
         question = await opened.heard("question")
@@ -187,7 +189,7 @@ async def test_a_question_of_each_kind_is_answered(era: str, tool: str, answer: 
 
 
 @eras
-async def test_a_question_goes_with_its_call(era: str) -> None:
+async def test_cancelled_run_closes_its_elicitation(era: str) -> None:
     async with inspected(server(), era) as opened:
         run = await opened.start("call", "ask")
         question = await opened.heard("question")
@@ -208,7 +210,7 @@ async def test_a_question_goes_with_its_call(era: str) -> None:
         ("ask", []),
     ],
 )
-async def test_a_senseless_answer_is_refused_and_the_question_waits_on(kind: str, answer: Any) -> None:
+async def test_malformed_answer_is_refused_and_the_server_request_stays_open(kind: str, answer: Any) -> None:
     async with inspected(server()) as opened:
         run = await opened.start("call", kind)
         question = await opened.heard("question")
@@ -238,7 +240,7 @@ async def test_a_senseless_answer_is_refused_and_the_question_waits_on(kind: str
         {"do": "logLevel", "level": "loud"},
     ],
 )
-async def test_senseless_requests_of_a_page_are_refused(asked: dict[str, Any]) -> None:
+async def test_malformed_inspector_requests_raise_value_error(asked: dict[str, Any]) -> None:
     async with inspected(server()) as opened:
         with pytest.raises(ValueError, match=r".+"):
             await opened.inspection.do(asked)
@@ -248,7 +250,7 @@ def _tool(name: str) -> dict[str, Any]:
     return {"name": name, "inputSchema": {"type": "object"}}
 
 
-async def test_lists_come_whole_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_inspector_lists_are_complete_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspections, "MOST_LISTED", 20)
     made = Server("many")
     for number in range(21):
@@ -266,7 +268,7 @@ async def _text() -> str:
     return "text"
 
 
-async def test_a_task_is_started_looked_at_and_waited_for() -> None:
+async def test_inspector_starts_a_task_and_returns_its_result() -> None:
     async with inspected(server(), "modern") as opened:
         run = await opened.start("task", "dig", {"holes": 3})
         task = (await opened.ended(run))["task"]
@@ -278,7 +280,7 @@ async def test_a_task_is_started_looked_at_and_waited_for() -> None:
         assert (await opened.do("task", task=task))["status"] == "completed"
 
 
-async def test_a_new_connection_ends_what_runs_and_serves_on() -> None:
+async def test_inspector_reconnect_ends_running_calls_and_works_afterwards() -> None:
     async with inspected(server(), "modern") as opened:
         run = await opened.start("call", "ask")
         await opened.heard("question")
@@ -298,7 +300,7 @@ async def test_a_new_connection_ends_what_runs_and_serves_on() -> None:
         ({"tools": {}}, {"tools": [_tool("a")]}, ["a"], None),
     ],
 )
-async def test_list_of_a_server_that_is_not_right_comes_with_the_problem(
+async def test_invalid_tool_list_is_shown_with_its_problem(
     declared: Any, tools: Any, names: list[str], problem: str | None
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -332,7 +334,7 @@ async def test_result_that_does_not_fit_its_output_schema_has_a_warning() -> Non
         assert (ended["status"], ended["warning"]) == ("done", '"n" is a required property')
 
 
-async def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_inspector_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_module, "MOST_RUNNING", 3)
     monkeypatch.setattr(runs_module, "MOST_KEPT", 5)
     made = Server("shop")
@@ -360,7 +362,7 @@ async def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert opened.result(last)["content"][0]["text"] == "done"
 
 
-async def test_question_of_a_server_that_connects_is_answered_and_takes_as_long_as_the_user(
+async def test_server_request_during_connecting_is_answered_without_timeout(
     autojump_clock: MockClock,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -390,7 +392,7 @@ async def test_question_of_a_server_that_connects_is_answered_and_takes_as_long_
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_log_of_a_server_is_cut_to_the_longest_level_text_and_logger() -> None:
+async def test_server_log_in_the_inspector_is_truncated() -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for more in ("", "x"):
@@ -403,7 +405,7 @@ async def test_log_of_a_server_is_cut_to_the_longest_level_text_and_logger() -> 
         assert (cut["level"], cut["text"], cut["logger"]) == ("l" * 19 + "…", "t" * 3999 + "…", "g" * 99 + "…")
 
 
-async def test_messages_are_kept_without_secrets_and_drawn() -> None:
+async def test_inspector_messages_are_masked_and_drawn() -> None:
     made = Server("shop")
 
     @made.tool
@@ -421,7 +423,7 @@ async def test_messages_are_kept_without_secrets_and_drawn() -> None:
         assert "server/discover" not in await opened.inspection.picture(run)
 
 
-async def test_summary_of_a_response_has_the_method_of_its_request() -> None:
+async def test_response_summary_contains_the_method_of_its_request() -> None:
     made = Server("shop")
     started = trio.Event()
 
@@ -442,7 +444,7 @@ async def test_summary_of_a_response_has_the_method_of_its_request() -> None:
 
 
 @eras
-async def test_question_names_the_run_whose_tool_asks(era: str) -> None:
+async def test_elicitation_names_the_run_of_its_call(era: str) -> None:
     made = Server("shop")
 
     @made.tool
@@ -457,7 +459,7 @@ async def test_question_names_the_run_whose_tool_asks(era: str) -> None:
         await opened.ended(run)
 
 
-async def test_hostile_names_are_escaped_in_pictures() -> None:
+async def test_hostile_names_are_escaped_in_inspector_timelines() -> None:
     made = Server("shop")
     name = "<script>alert(1)</script>"
 
@@ -468,13 +470,13 @@ async def test_hostile_names_are_escaped_in_pictures() -> None:
         assert "&lt;script&gt;" in await opened.inspection.picture(run)
 
 
-async def test_the_first_connection_fails_with_the_error_of_the_target() -> None:
+async def test_failing_first_connection_raises_the_error_of_the_target() -> None:
     inspection = Inspection(Command(["/no/such/program"]))
     with pytest.raises(ConnectionLost):
         await inspection.run()
 
 
-async def test_a_long_message_is_kept_without_its_contents() -> None:
+async def test_long_inspector_message_is_kept_without_its_contents() -> None:
     made = Server("shop")
 
     @made.tool
@@ -489,7 +491,7 @@ async def test_a_long_message_is_kept_without_its_contents() -> None:
         assert message == {"jsonrpc": "2.0", "id": message["id"], "method": "tools/call"}
 
 
-async def test_messages_are_searched_for_secrets_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_inspector_masks_messages_in_a_worker_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Server("shop")
     here = threading.get_ident()
     threads = list[int]()
@@ -517,7 +519,7 @@ async def test_messages_are_searched_for_secrets_in_a_thread(monkeypatch: pytest
     assert len(set(threads)) > 1
 
 
-async def test_page_shows_what_can_be_read_of_an_odd_server() -> None:
+async def test_inspector_shows_readable_parts_of_a_nonconforming_server() -> None:
     async with inspected(Scripted(odd_server), era="legacy") as opened:
         listed = await opened.do("list", kind="tools")
         assert [tool["name"] for tool in listed["items"]] == ["good", "bare"]

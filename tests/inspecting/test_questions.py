@@ -26,7 +26,7 @@ OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
         (True, True),
     ],
 )
-async def test_page_gets_a_form_without_defaults_that_do_not_fit(field: Any, shown: Any, nursery: trio.Nursery) -> None:
+async def test_inspector_form_omits_defaults_that_do_not_fit(field: Any, shown: Any, nursery: trio.Nursery) -> None:
     questions = PageQuestions(PageFeed(list))
     schema = {"type": "object", "properties": {"it": field}}
     nursery.start_soon(questions.form, ElicitFormParams("?", schema))
