@@ -57,13 +57,13 @@ def handler() -> Iterator[Handler]:
     logger.removeHandler(handler)
 
 
-async def test_where_nothing_is_served_records_are_written_where_they_are_made(handler: Handler) -> None:
+async def test_log_records_are_written_directly_if_nothing_is_served(handler: Handler) -> None:
     logger.warning("here")
     assert handler.threads == {threading.current_thread()}
     assert handler.messages == ["here"]
 
 
-async def test_while_something_is_served_nobody_waits_for_a_handler(handler: Handler) -> None:
+async def test_slow_log_handler_does_not_block_while_serving(handler: Handler) -> None:
     async with log_in_thread():
         handler.open.clear()
         for number in range(3):
@@ -76,7 +76,7 @@ async def test_while_something_is_served_nobody_waits_for_a_handler(handler: Han
     assert threading.current_thread() in handler.threads
 
 
-async def test_end_of_serving_waits_half_a_second_for_a_handler_and_no_longer(handler: Handler) -> None:
+async def test_end_of_serving_waits_at_most_half_a_second_for_a_log_handler(handler: Handler) -> None:
     handler.open.clear()
     with trio.fail_after(PATIENCE):
         async with log_in_thread():
@@ -87,7 +87,7 @@ async def test_end_of_serving_waits_half_a_second_for_a_handler_and_no_longer(ha
     assert handler.messages == ["late"]
 
 
-async def test_what_finds_no_room_is_dropped_and_the_number_is_told(handler: Handler) -> None:
+async def test_log_records_beyond_the_queue_limit_are_dropped_and_counted(handler: Handler) -> None:
     async with log_in_thread():
         handler.open.clear()
         logger.warning("first")
@@ -101,7 +101,7 @@ async def test_what_finds_no_room_is_dropped_and_the_number_is_told(handler: Han
     ]
 
 
-async def test_what_waits_is_bounded_in_characters_too(handler: Handler) -> None:
+async def test_log_queue_is_limited_in_characters_too(handler: Handler) -> None:
     async with log_in_thread():
         handler.open.clear()
         logger.warning("first")
@@ -114,7 +114,7 @@ async def test_what_waits_is_bounded_in_characters_too(handler: Handler) -> None
     assert "records were dropped" in handler.messages[-1]
 
 
-async def test_handler_gets_the_exception_itself_unless_others_wait(handler: Handler) -> None:
+async def test_log_handler_gets_the_exception_object_unless_records_are_queued(handler: Handler) -> None:
     async with log_in_thread():
         handler.open.clear()
         for number in range(3):
@@ -129,7 +129,7 @@ async def test_handler_gets_the_exception_itself_unless_others_wait(handler: Han
     assert "ValueError: 2" in (third.exc_text or "")
 
 
-async def test_handler_that_raises_costs_its_record_only(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failing_log_handler_loses_only_its_record(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = []
     monkeypatch.setattr(threading, "excepthook", lambda what: told.append(what.exc_type))
 
@@ -146,7 +146,7 @@ async def test_handler_that_raises_costs_its_record_only(handler: Handler, monke
     assert handler.messages == ["good"]
 
 
-async def test_levels_filters_and_propagation_stay_those_of_the_application(
+async def test_levels_filters_and_propagation_of_the_application_still_apply(
     handler: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def keep(record: logging.LogRecord) -> bool:
@@ -179,7 +179,7 @@ async def test_levels_filters_and_propagation_stay_those_of_the_application(
     assert (logger.level, logger.handlers, logger.propagate) == before
 
 
-async def test_loggers_of_the_application_are_left_alone(handler: Handler) -> None:
+async def test_loggers_of_the_application_are_not_redirected(handler: Handler) -> None:
     own = logging.getLogger("application")
     own.addHandler(handler)
     try:
@@ -191,7 +191,7 @@ async def test_loggers_of_the_application_are_left_alone(handler: Handler) -> No
     assert handler.threads == {threading.current_thread()}
 
 
-async def test_what_trio_logs_of_our_peers_is_written_there_too_and_only_meanwhile(handler: Handler) -> None:
+async def test_trio_accept_errors_are_written_in_the_log_thread_only_while_serving(handler: Handler) -> None:
     accepting = logging.getLogger("trio.serve_listeners")
     accepting.addHandler(handler)
     try:
@@ -205,7 +205,7 @@ async def test_what_trio_logs_of_our_peers_is_written_there_too_and_only_meanwhi
     assert threading.current_thread() in handler.threads
 
 
-async def test_loggers_of_other_libraries_have_no_shares_once_serving_ends(handler: Handler) -> None:
+async def test_loggers_of_other_libraries_are_not_limited_after_serving(handler: Handler) -> None:
     accepting = logging.getLogger("trio.serve_listeners")
     accepting.addHandler(handler)
     try:
@@ -222,7 +222,7 @@ async def test_loggers_of_other_libraries_have_no_shares_once_serving_ends(handl
         accepting.removeHandler(handler)
 
 
-async def test_serving_may_be_nested(handler: Handler) -> None:
+async def test_log_threads_can_be_nested(handler: Handler) -> None:
     async with log_in_thread():
         async with log_in_thread():
             logger.warning("inner")
@@ -233,7 +233,7 @@ async def test_serving_may_be_nested(handler: Handler) -> None:
     assert threading.current_thread() not in handler.threads
 
 
-async def test_thread_ends_with_serving(handler: Handler) -> None:
+async def test_log_thread_ends_with_serving(handler: Handler) -> None:
     async with log_in_thread():
         logger.warning("x")
     (thread,) = handler.threads
@@ -242,7 +242,7 @@ async def test_thread_ends_with_serving(handler: Handler) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-async def test_forked_child_writes_for_itself(handler: Handler) -> None:
+async def test_forked_child_writes_its_own_log_records(handler: Handler) -> None:
     async with log_in_thread():
         logger.warning("before")
         assert writer.wait_until_written(PATIENCE)
@@ -256,7 +256,7 @@ async def test_forked_child_writes_for_itself(handler: Handler) -> None:
         assert await trio.to_thread.run_sync(os.waitpid, child, 0) == (child, 0)
 
 
-async def test_what_one_peer_causes_is_limited_whether_served_or_not(handler: Handler) -> None:
+async def test_log_records_caused_by_one_peer_are_limited(handler: Handler) -> None:
     def log() -> None:
         for _ in range(BURST + 5):
             logger.warning("again")
@@ -277,7 +277,7 @@ async def test_what_one_peer_causes_is_limited_whether_served_or_not(handler: Ha
         assert handler.messages == ["again"] * BURST + [f"again … and {BURST + 10} more like it"]
 
 
-async def test_each_connection_has_a_share_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_connection_has_its_own_log_limit(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
     @server.tool
@@ -299,7 +299,7 @@ async def test_each_connection_has_a_share_of_its_own(caplog: pytest.LogCaptureF
         assert len([record for record in caplog.records if record.exc_info]) == BURST + 1
 
 
-async def test_runs_of_trio_have_nothing_to_do_with_each_other(handler: Handler) -> None:
+async def test_log_limits_of_separate_trio_runs_are_independent(handler: Handler) -> None:
     async def log() -> None:
         for _ in range(BURST):
             logger.warning("again")
@@ -309,7 +309,7 @@ async def test_runs_of_trio_have_nothing_to_do_with_each_other(handler: Handler)
     assert handler.messages == ["again"] * (3 * BURST)
 
 
-async def test_text_is_copied_in_the_thread_and_its_error_raised_later(tmp_path: Path) -> None:
+async def test_threaded_sink_writes_in_the_log_thread_and_raises_its_error_later(tmp_path: Path) -> None:
     with (tmp_path / "copy").open("w") as stream:
         sink = ThreadedSink(partial(print, end="", file=stream, flush=True))
         async with log_in_thread():
@@ -321,7 +321,7 @@ async def test_text_is_copied_in_the_thread_and_its_error_raised_later(tmp_path:
         sink.write("more")
 
 
-def test_there_is_one_logger() -> None:
+def test_all_modules_use_the_same_logger() -> None:
     """Only what it is given goes through its share and its thread."""
     for path in Path(trio_mcp.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -333,7 +333,7 @@ def test_there_is_one_logger() -> None:
                     assert ast.unparse(name) == "'trio_mcp'", path
 
 
-async def test_end_of_serving_needs_no_thread_of_the_applications_limiter(handler: Handler) -> None:
+async def test_end_of_serving_needs_no_thread_of_the_default_limiter(handler: Handler) -> None:
     limiter, ended = trio.to_thread.current_default_thread_limiter(), trio.Event()
     abandoned = [object() for _ in range(int(limiter.available_tokens))]  # their threads still run
     for one in abandoned:
@@ -355,9 +355,7 @@ async def test_end_of_serving_needs_no_thread_of_the_applications_limiter(handle
     assert in_time
 
 
-async def test_where_no_thread_can_be_started_what_is_logged_waits_for_one(
-    handler: Handler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_log_records_wait_if_no_thread_can_be_started(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -395,7 +393,7 @@ def test_child_forked_while_another_thread_logs_can_log(handler: Handler) -> Non
     assert os.waitstatus_to_exitcode(status) == 1
 
 
-async def test_what_is_told_of_others_is_made_as_the_application_has_records_made(handler: Handler) -> None:
+async def test_summary_log_records_use_the_record_factory_of_the_application(handler: Handler) -> None:
     def marked(*values: Any, **others: Any) -> logging.LogRecord:
         record = before(*values, **others)
         record.mark = "the application's"
@@ -420,7 +418,7 @@ async def test_what_is_told_of_others_is_made_as_the_application_has_records_mad
     assert all(record.__dict__["mark"] == "the application's" for record in told)
 
 
-def test_servers_in_several_threads_may_begin_and_end_at_once(
+def test_servers_in_several_threads_can_start_and_stop_concurrently(
     handler: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second to leave does so between the steps of the first, if it can."""

@@ -56,7 +56,7 @@ def raised(kind: type[Exception], place: int) -> Exception:
         return error
 
 
-def test_of_many_records_of_a_kind_the_first_are_written_and_the_others_counted() -> None:
+def test_first_log_records_of_a_kind_are_written_and_the_others_counted() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for number in range(BURST + 4312):
         log.log(peer, f"line {number} cannot be read")
@@ -67,7 +67,7 @@ def test_of_many_records_of_a_kind_the_first_are_written_and_the_others_counted(
     assert log.told() == []
 
 
-def test_after_the_window_records_of_the_kind_are_written_again() -> None:
+def test_log_records_of_a_kind_are_written_again_after_the_window() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(3):
         for _ in range(BURST + 1):
@@ -77,7 +77,7 @@ def test_after_the_window_records_of_the_kind_are_written_again() -> None:
     assert len(log.written) == 3 * BURST
 
 
-def test_records_that_come_slowly_are_all_written() -> None:
+def test_slow_log_records_are_all_written() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(100):
         log.log(peer, "now and then")
@@ -86,7 +86,7 @@ def test_records_that_come_slowly_are_all_written() -> None:
     assert log.told() == []
 
 
-def test_one_peer_does_not_hide_what_another_causes() -> None:
+def test_log_limit_of_one_peer_does_not_affect_another() -> None:
     log = Log()
     hostile, honest = LogShare(log.shares), LogShare(log.shares)
     for _ in range(1000):
@@ -95,7 +95,7 @@ def test_one_peer_does_not_hide_what_another_causes() -> None:
     assert log.written == ["hostile"] * BURST + ["honest"]
 
 
-def test_one_kind_does_not_hide_another() -> None:
+def test_log_limit_of_one_kind_does_not_affect_another() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(100):
         log.log(peer, "often", line=1)
@@ -103,7 +103,7 @@ def test_one_kind_does_not_hide_another() -> None:
     assert log.written[-1] == "once"
 
 
-def test_failures_are_alike_only_when_the_same_line_raised_the_same() -> None:
+def test_failures_are_of_one_kind_only_if_line_and_exception_match() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(100):
         log.log(peer, "often", error=raised(ValueError, 0))
@@ -112,7 +112,7 @@ def test_failures_are_alike_only_when_the_same_line_raised_the_same() -> None:
     assert log.written[BURST:] == ["elsewhere", "otherwise"]
 
 
-def test_peers_that_come_and_go_have_one_share_together() -> None:
+def test_short_lived_peers_share_an_overall_log_limit() -> None:
     log = Log()
     for _ in range(OVERALL):
         peer = LogShare(log.shares)
@@ -127,7 +127,7 @@ def test_peers_that_come_and_go_have_one_share_together() -> None:
     assert held_back + also_told + len([line for line in log.written if line == "and gone"]) == OVERALL * (BURST + 1)
 
 
-def test_what_is_held_back_of_a_peer_is_told_when_it_goes() -> None:
+def test_suppressed_log_records_of_a_peer_are_summarised_when_it_leaves() -> None:
     log = Log()
     peer = LogShare(log.shares)
     for _ in range(BURST + 3):
@@ -137,7 +137,7 @@ def test_what_is_held_back_of_a_peer_is_told_when_it_goes() -> None:
     assert log.told() == []
 
 
-def test_all_that_is_held_back_is_told_at_the_end_of_serving() -> None:
+def test_suppressed_log_records_are_summarised_at_the_end_of_serving() -> None:
     log = Log()
     for line in range(3):
         for _ in range(BURST + 1):
@@ -146,7 +146,7 @@ def test_all_that_is_held_back_is_told_at_the_end_of_serving() -> None:
     assert log.shares.rest() == []
 
 
-def test_kinds_are_bounded_and_those_beyond_are_one() -> None:
+def test_number_of_log_record_kinds_is_bounded() -> None:
     log = Log()
     peer = LogShare(log.shares)
     for line in range(10_000):
@@ -159,7 +159,7 @@ def test_kinds_are_bounded_and_those_beyond_are_one() -> None:
     assert log.written[-1] == "seen", "what is over makes room"
 
 
-def test_kinds_whose_window_is_over_make_room_for_kinds_of_their_own() -> None:
+def test_expired_log_record_kinds_make_room_for_new_ones() -> None:
     log = Log()
     peer = LogShare(log.shares)
     for line in range(100):
@@ -174,7 +174,7 @@ def test_kinds_whose_window_is_over_make_room_for_kinds_of_their_own() -> None:
     assert log.told() == ["line 1000 … and 1 more like it", "line 2000 … and 1 more like it"]
 
 
-def test_whoever_waits_learns_that_something_is_held_back() -> None:
+def test_waiter_is_woken_when_the_first_record_is_suppressed() -> None:
     log, peer = Log(), LogShare(Log().shares)
     assert log.shares.due_in() is None
     for _ in range(BURST):
@@ -186,7 +186,7 @@ def test_whoever_waits_learns_that_something_is_held_back() -> None:
     assert log.shares.due_in() == WINDOW
 
 
-def test_example_is_the_beginning_of_the_first() -> None:
+def test_log_summary_quotes_the_beginning_of_the_first_record() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(BURST + 1):
         log.log(peer, "a" * 100_000 + "\nb")
@@ -196,7 +196,7 @@ def test_example_is_the_beginning_of_the_first() -> None:
     assert len(told) < 300
 
 
-def test_what_logs_while_its_own_text_is_made_holds_up_nobody() -> None:
+def test_logging_inside_str_of_a_log_argument_does_not_deadlock() -> None:
     log = Log()
     share = LogShare(log.shares)
 
@@ -216,7 +216,7 @@ def test_what_logs_while_its_own_text_is_made_holds_up_nobody() -> None:
     assert set(log.written) == {"somebody looks at me"}
 
 
-def test_a_caller_has_one_share_and_finds_it_again_when_it_comes_back_within_the_window() -> None:
+def test_log_limit_of_a_caller_persists_across_reconnects_within_the_window() -> None:
     log = Log()
     for _ in range(BURST):
         log.log(log.shares.of("ada"), "x")
@@ -231,7 +231,7 @@ def test_a_caller_has_one_share_and_finds_it_again_when_it_comes_back_within_the
     assert log.written[-1] == "in the next window"
 
 
-def test_of_callers_that_are_gone_nothing_is_kept_when_their_windows_are_over() -> None:
+def test_log_limits_of_departed_callers_are_removed_after_their_windows() -> None:
     log = Log()
     for number in range(100):
         log.log(log.shares.of(number), "x", line=number)

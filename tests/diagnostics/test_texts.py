@@ -17,7 +17,7 @@ def record(message: object = "short", *values: object, error: BaseException | No
     return logging.LogRecord("trio_mcp", logging.ERROR, "file.py", 1, message, values, exc_info)
 
 
-def test_short_record_is_left_as_it_is() -> None:
+def test_short_log_record_is_not_changed() -> None:
     short = record("%s failed", "it", error=ValueError("oh dear"))
     bound(short)
     assert short.msg == "%s failed"
@@ -25,7 +25,7 @@ def test_short_record_is_left_as_it_is() -> None:
     assert short.exc_text is None
 
 
-def test_of_a_long_message_the_beginning_and_the_end_are_kept() -> None:
+def test_long_log_message_keeps_its_beginning_and_end() -> None:
     long = record("<%s>", "x" * 1_000_000)
     bound(long)
     text = FORMATTER.format(long)
@@ -35,7 +35,7 @@ def test_of_a_long_message_the_beginning_and_the_end_are_kept() -> None:
     assert len(text) < LONGEST + 100
 
 
-def test_of_a_long_traceback_the_beginning_and_the_end_are_kept() -> None:
+def test_long_traceback_keeps_its_beginning_and_end() -> None:
     long = record("failed", error=ExceptionGroup("many", [ValueError("y" * 1_000_000), KeyError("the last")]))
     bound(long)
     text = FORMATTER.format(long)
@@ -44,7 +44,7 @@ def test_of_a_long_traceback_the_beginning_and_the_end_are_kept() -> None:
     assert len(text) < LONGEST + 200
 
 
-def test_resolved_record_keeps_nothing_alive() -> None:
+def test_resolved_log_record_keeps_no_reference_to_its_exception() -> None:
     class Thing:
         pass
 
@@ -65,5 +65,5 @@ def test_resolved_record_keeps_nothing_alive() -> None:
     assert FORMATTER.format(resolved).startswith("it failed\nTraceback")
 
 
-def test_record_whose_values_do_not_fit_is_told_by_its_template() -> None:
+def test_log_record_with_mismatched_arguments_is_shown_by_its_template() -> None:
     assert message_of(record("%d of %d", 1)) == "%d of %d"
