@@ -22,7 +22,7 @@ ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_a_tool_is_called(seen: Seen, era: Any) -> None:
+def test_asyncio_client_calls_a_tool(seen: Seen, era: Any) -> None:
     async def main() -> str:
         async with aio.open_memory(seen.server, era=era) as client:
             assert client.server_info is not None
@@ -33,7 +33,7 @@ def test_a_tool_is_called(seen: Seen, era: Any) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_a_cancelled_task_cancels_its_call_in_the_server(seen: Seen, era: Any) -> None:
+def test_cancelled_asyncio_task_cancels_its_call_in_the_server(seen: Seen, era: Any) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server, era=era) as client:
             task = asyncio.create_task(client.call_tool("wait"))
@@ -50,7 +50,7 @@ def test_a_cancelled_task_cancels_its_call_in_the_server(seen: Seen, era: Any) -
     run(main)
 
 
-def test_a_timeout_around_a_call_cancels_the_call(seen: Seen) -> None:
+def test_asyncio_timeout_around_a_call_cancels_it_in_the_server(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server) as client:
             with pytest.raises(TimeoutError):
@@ -65,7 +65,7 @@ def test_a_timeout_around_a_call_cancels_the_call(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_a_handler_is_an_asyncio_function_of_the_loop(seen: Seen, era: Any) -> None:
+def test_elicitation_handler_runs_in_the_asyncio_event_loop(seen: Seen, era: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
 
@@ -82,7 +82,7 @@ def test_a_handler_is_an_asyncio_function_of_the_loop(seen: Seen, era: Any) -> N
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_handler_of_one_call_runs_in_the_loop_of_the_caller(seen: Seen, era: Any) -> None:
+def test_elicitation_handler_of_one_call_runs_in_the_event_loop_of_the_caller(seen: Seen, era: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
 
@@ -101,7 +101,7 @@ def test_handler_of_one_call_runs_in_the_loop_of_the_caller(seen: Seen, era: Any
     run(main)
 
 
-def test_callback_for_unreadable_lines_runs_in_the_loop(tmp_path: Path) -> None:
+def test_on_unreadable_callback_runs_in_the_asyncio_event_loop(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, r'handshake(); write(b"stray\n"); result(until("ping"), {})')
     told = queue.SimpleQueue[tuple[str, int]]()
 
@@ -116,7 +116,7 @@ def test_callback_for_unreadable_lines_runs_in_the_loop(tmp_path: Path) -> None:
     run(main)
 
 
-def test_async_callback_for_unreadable_lines_raises_value_error(seen: Seen) -> None:
+def test_async_on_unreadable_callback_raises_value_error_in_aio(seen: Seen) -> None:
     async def on_unreadable(_: UnreadableMessage) -> None:
         raise AssertionError
 
@@ -128,7 +128,7 @@ def test_async_callback_for_unreadable_lines_raises_value_error(seen: Seen) -> N
     run(main)
 
 
-def test_progress_is_told_in_the_calling_task(seen: Seen) -> None:
+def test_asyncio_progress_callback_runs_in_the_calling_task(seen: Seen) -> None:
     async def main() -> None:
         told: list[float] = []
         me = asyncio.current_task()
@@ -146,7 +146,7 @@ def test_progress_is_told_in_the_calling_task(seen: Seen) -> None:
     run(main)
 
 
-def test_a_failing_callback_cancels_the_call_and_is_raised(seen: Seen) -> None:
+def test_failing_asyncio_progress_callback_cancels_the_call_and_is_raised(seen: Seen) -> None:
     def fail(_: Progress) -> None:
         raise ZeroDivisionError
 

@@ -17,7 +17,7 @@ from tests.bridging.seen import Seen, run, threads
 from trio_mcp import BadTarget, ConnectionLost, Server, aio
 
 
-def test_a_client_that_nobody_closes_ends_with_its_loop(seen: Seen) -> None:
+def test_unclosed_asyncio_client_ends_with_its_loop(seen: Seen) -> None:
     kept: list[object] = []
 
     async def main() -> None:
@@ -31,7 +31,7 @@ def test_a_client_that_nobody_closes_ends_with_its_loop(seen: Seen) -> None:
     assert seen.running == 0
 
 
-def test_a_client_ends_soon_after_a_loop_that_closes_nothing(seen: Seen) -> None:
+def test_asyncio_client_ends_soon_after_its_loop_is_closed(seen: Seen) -> None:
     loop = asyncio.new_event_loop()
     opened = aio.open_memory(seen.server)
     loop.run_until_complete(opened.__aenter__())
@@ -41,7 +41,7 @@ def test_a_client_ends_soon_after_a_loop_that_closes_nothing(seen: Seen) -> None
     assert threads() == []
 
 
-def test_a_client_that_nobody_refers_to_is_closed(seen: Seen) -> None:
+def test_unreferenced_asyncio_client_is_closed(seen: Seen) -> None:
     async def main() -> None:
         await aio.open_memory(seen.server).__aenter__()
         gc.collect()
@@ -54,7 +54,7 @@ def test_a_client_that_nobody_refers_to_is_closed(seen: Seen) -> None:
     run(main)
 
 
-def test_a_call_after_the_end_of_the_client_says_so(seen: Seen) -> None:
+def test_call_after_closing_an_asyncio_client_raises_connection_lost(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server) as client:
             waiting = asyncio.create_task(client.call_tool("wait"))
@@ -67,7 +67,7 @@ def test_a_call_after_the_end_of_the_client_says_so(seen: Seen) -> None:
     run(main)
 
 
-def test_a_client_that_is_entered_again_is_refused_and_harms_no_other(seen: Seen) -> None:
+def test_entering_an_asyncio_client_twice_raises_runtime_error(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server) as other:
             again = aio.open_memory(seen.server)
@@ -82,7 +82,7 @@ def test_a_client_that_is_entered_again_is_refused_and_harms_no_other(seen: Seen
     run(main)
 
 
-def test_a_failure_of_opening_is_raised_where_it_is_opened(seen: Seen, tmp_path: Path) -> None:
+def test_failed_opening_is_raised_in_the_asyncio_task(seen: Seen, tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(ConnectionLost):
             await aio.open_unix(tmp_path / "nobody").__aenter__()
@@ -94,7 +94,7 @@ def test_a_failure_of_opening_is_raised_where_it_is_opened(seen: Seen, tmp_path:
     run(main)
 
 
-def test_opening_can_be_cancelled() -> None:
+def test_opening_of_an_asyncio_client_can_be_cancelled() -> None:
     began = threading.Event()
     left = threading.Event()
 
@@ -133,7 +133,7 @@ trio.run(serve_stdio, server)
 """
 
 
-def test_a_child_process_serves_and_is_gone_afterwards(tmp_path: Path) -> None:
+def test_asyncio_stdio_client_uses_a_child_process(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(_SERVER)
 
     async def main() -> None:

@@ -17,7 +17,7 @@ async def accept(_: object) -> ElicitResult:
     return ElicitResult("accept", {"name": "Ada"})
 
 
-def test_members_are_called_asked_for_and_cancelled(seen: Seen) -> None:
+def test_asyncio_group_calls_members_and_cancels_calls(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_group({"a": MemberDescription(seen.server)}, elicitation=accept) as group:
             group.add("b", MemberDescription(seen.server, options={"elicitation": accept}))
@@ -38,7 +38,7 @@ def test_members_are_called_asked_for_and_cancelled(seen: Seen) -> None:
     run(main)
 
 
-def test_a_watch_tells_the_states_until_the_group_is_closed(seen: Seen) -> None:
+def test_asyncio_group_watch_reports_states_until_closed(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_group() as group:
             watch = group.watch()

@@ -69,7 +69,7 @@ async def call_and_cancel(seen: Seen, client: aio.Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["http", "websocket", "tcp", "unix"])
-def test_each_transport_carries_calls_and_cancels(seen: Seen, name: str, tmp_path: Path) -> None:
+def test_asyncio_client_calls_and_cancels_over_each_transport(seen: Seen, name: str, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     serve, args, options = {
         "http": (serve_http, (seen.server,), {"port": 0}),
@@ -99,7 +99,7 @@ def test_each_transport_carries_calls_and_cancels(seen: Seen, name: str, tmp_pat
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_handler_is_cancelled_with_the_question_it_answers(era: Any) -> None:
+def test_asyncio_elicitation_handler_is_cancelled_with_its_request(era: Any) -> None:
     server, ended = Server("impatient"), list[str]()
 
     @server.tool
@@ -130,7 +130,7 @@ def test_a_handler_is_cancelled_with_the_question_it_answers(era: Any) -> None:
     run(main)
 
 
-def test_a_client_is_closed_by_the_task_of_another_event_loop(seen: Seen) -> None:
+def test_asyncio_client_can_be_closed_from_another_event_loop(seen: Seen) -> None:
     opened = aio.open_memory(seen.server)
     with asyncio.Runner() as one, asyncio.Runner() as other:
         client = one.run(opened.__aenter__())
@@ -138,7 +138,7 @@ def test_a_client_is_closed_by_the_task_of_another_event_loop(seen: Seen) -> Non
         other.run(opened.__aexit__(None, None, None))
 
 
-def test_the_hooks_of_an_address_in_a_group_run_in_the_event_loop(seen: Seen) -> None:
+def test_http_hooks_of_a_group_member_run_in_the_asyncio_event_loop(seen: Seen) -> None:
     with served(serve_http, seen.server, port=0) as port:
         threads = set[int]()
 

@@ -50,7 +50,7 @@ def interrupt_soon() -> Iterator[Callable[[Seen], None]]:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_tool_is_called_and_asks_and_tells(seen: Seen, era: Any) -> None:
+def test_blocking_client_calls_tools_with_progress_and_elicitation(seen: Seen, era: Any) -> None:
     told: list[float] = []
     me = threading.current_thread()
 
@@ -70,7 +70,7 @@ def test_a_tool_is_called_and_asks_and_tells(seen: Seen, era: Any) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_ctrl_c_cancels_one_call_and_the_client_stays_usable(
+def test_ctrl_c_cancels_a_blocking_call_and_the_client_stays_usable(
     seen: Seen, era: Any, interrupt_soon: Callable[[Seen], None]
 ) -> None:
     with blocking.open_memory(seen.server, era=era) as client:
@@ -83,7 +83,7 @@ def test_ctrl_c_cancels_one_call_and_the_client_stays_usable(
         assert (cancelled.cause, cancelled.reason) == (CancelCause.PEER, "the user pressed Ctrl-C")
 
 
-def test_calls_may_be_made_where_an_event_loop_runs(seen: Seen) -> None:
+def test_blocking_client_works_inside_a_running_event_loop(seen: Seen) -> None:
     async def cell() -> None:
         with blocking.open_memory(seen.server) as client:
             client.ping()
@@ -91,7 +91,7 @@ def test_calls_may_be_made_where_an_event_loop_runs(seen: Seen) -> None:
     asyncio.run(cell())
 
 
-def test_a_failing_callback_cancels_the_call_and_is_raised(seen: Seen) -> None:
+def test_failing_or_async_callback_of_a_blocking_call_raises(seen: Seen) -> None:
     def fail(_: Progress) -> None:
         raise ZeroDivisionError
 
@@ -104,7 +104,7 @@ def test_a_failing_callback_cancels_the_call_and_is_raised(seen: Seen) -> None:
             client.call_tool("count", {"to": 5}, on_progress=awaits)
 
 
-def test_mistakes_are_errors_where_they_are_made(seen: Seen, tmp_path: Path) -> None:
+def test_async_handlers_and_bad_targets_of_a_blocking_client_raise(seen: Seen, tmp_path: Path) -> None:
     async def answer(_: object) -> ElicitResult:
         return ElicitResult("cancel")
 
@@ -125,12 +125,12 @@ def test_mistakes_are_errors_where_they_are_made(seen: Seen, tmp_path: Path) -> 
         pass
 
 
-async def test_trio_is_not_made_to_wait_for_itself(seen: Seen) -> None:
+async def test_blocking_client_in_a_trio_task_raises_runtime_error(seen: Seen) -> None:
     with pytest.raises(RuntimeError, match=r"use trio_mcp\.open_stdio"), blocking.open_memory(seen.server):
         pass
 
 
-def test_a_closed_client_says_so_and_one_that_nobody_refers_to_is_closed(seen: Seen) -> None:
+def test_closed_blocking_client_raises_and_an_unreferenced_one_is_closed(seen: Seen) -> None:
     with blocking.open_memory(seen.server) as client:
         pass
     with pytest.raises(ConnectionLost, match="closed"):
@@ -143,7 +143,7 @@ def test_a_closed_client_says_so_and_one_that_nobody_refers_to_is_closed(seen: S
     thread.join(10)
 
 
-def test_a_client_is_entered_once(seen: Seen) -> None:
+def test_entering_a_blocking_client_twice_raises_runtime_error(seen: Seen) -> None:
     opened = blocking.open_memory(seen.server)
     with opened as client:
         with pytest.raises(RuntimeError, match="entered once"):
@@ -153,14 +153,14 @@ def test_a_client_is_entered_once(seen: Seen) -> None:
         opened.__enter__()
 
 
-def test_changes_are_iterated_over(seen: Seen) -> None:
+def test_blocking_client_iterates_over_list_changes(seen: Seen) -> None:
     with blocking.open_memory(seen.server, era="modern") as client, client.listen(tools=True) as changes:
         assert changes.acknowledged.tools_list_changed
         client.call_tool("forget", {"tool": "echo"})
         assert next(changes).kind == "tools"
 
 
-def test_a_group_is_used_in_a_script(seen: Seen) -> None:
+def test_blocking_group_calls_and_removes_members(seen: Seen) -> None:
     with blocking.open_group({"a": MemberDescription(seen.server)}) as group:
         group.settled()
         assert group.call_tool("a__echo", {"text": "hi"}).content[0].text == "hi"  # pyright: ignore
@@ -202,7 +202,7 @@ trio.run(serve_stdio, server)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_roots_of_a_script_may_be_a_list(era: Any) -> None:
+def test_roots_of_a_blocking_client_can_be_a_list(era: Any) -> None:
     server = Server("lists roots")
 
     @server.tool
@@ -225,7 +225,7 @@ def logger_of_a_script() -> Server:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_handler_of_one_call_runs_in_a_thread_of_its_own_and_is_no_async_function(era: Any) -> None:
+def test_handler_of_one_blocking_call_runs_in_its_own_thread(era: Any) -> None:
     ran = queue.SimpleQueue[threading.Thread]()
 
     def on_log(_: object) -> None:
@@ -241,7 +241,7 @@ def test_handler_of_one_call_runs_in_a_thread_of_its_own_and_is_no_async_functio
             client.call_tool("log", on_log=awaits)
 
 
-def test_client_of_a_script_is_closed_while_a_callback_hangs_in_its_thread() -> None:
+def test_blocking_client_closes_while_a_callback_hangs() -> None:
     began, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
     def on_log(_: object) -> None:
@@ -257,7 +257,7 @@ def test_client_of_a_script_is_closed_while_a_callback_hangs_in_its_thread() -> 
     assert ended.wait(PATIENCE)
 
 
-def test_the_end_of_the_interpreter_closes_what_nobody_has_closed(tmp_path: Path) -> None:
+def test_interpreter_exit_closes_open_blocking_clients(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(_SERVER)
     ended = subprocess.run(
         [sys.executable, "-c", _SCRIPT, tmp_path / "server.py"], capture_output=True, text=True, timeout=30

@@ -80,7 +80,7 @@ def fails(end: type[BaseException], era: Any) -> AbstractContextManager[object]:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("end", ENDS)
-def test_plain_handler_of_a_script_ends_its_question_alone(end: type[BaseException], era: Any) -> None:
+def test_exit_exception_in_a_blocking_handler_ends_only_its_request(end: type[BaseException], era: Any) -> None:
     with (
         blocking.open_memory(asking(), era=era, elicitation=lambda _: ElicitResult("cancel")) as other,
         blocking.open_memory(asking(), **options(end, era)) as client,
@@ -96,7 +96,7 @@ def test_plain_handler_of_a_script_ends_its_question_alone(end: type[BaseExcepti
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("end", ENDS)
-def test_plain_handler_of_an_asyncio_program_ends_its_question_alone(end: type[BaseException], era: Any) -> None:
+def test_exit_exception_in_an_asyncio_handler_ends_only_its_request(end: type[BaseException], era: Any) -> None:
     given = options(end, era)
     del given["on_log"]  # runs in the event loop, and ends what runs the loop
 
@@ -115,7 +115,7 @@ def test_plain_handler_of_an_asyncio_program_ends_its_question_alone(end: type[B
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_server_in_memory_that_ends_does_not_end_other_clients(end: type[BaseException]) -> None:
+def test_exit_exception_in_an_in_memory_server_ends_no_other_client(end: type[BaseException]) -> None:
     """It runs in trio's thread. What ends the server is raised where its client is used, or is the answer."""
     with blocking.open_memory(asking()) as other:
         try:
@@ -127,7 +127,7 @@ def test_server_in_memory_that_ends_does_not_end_other_clients(end: type[BaseExc
     assert threads() == []
 
 
-def test_call_that_ends_by_a_failure_of_the_program_raises_it_in_its_caller() -> None:
+def test_base_exception_in_a_bridged_call_is_raised_in_its_caller() -> None:
     async def leave(_: object) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
@@ -172,7 +172,7 @@ CALLS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_client_of_a_script_raises_in_a_fork(seen: Seen, call: Callable[[Any], Any]) -> None:
+def test_blocking_client_raises_in_a_forked_process(seen: Seen, call: Callable[[Any], Any]) -> None:
     with blocking.open_memory(seen.server) as client:
 
         def use() -> None:
@@ -185,7 +185,7 @@ def test_client_of_a_script_raises_in_a_fork(seen: Seen, call: Callable[[Any], A
         assert client.call_tool("echo", {"text": "a"}).is_error is not True
 
 
-def test_client_of_an_asyncio_program_raises_in_a_fork(seen: Seen) -> None:
+def test_asyncio_client_raises_in_a_forked_process(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server) as client:
             # The loop of the fork is the one that runs here; a new one is what a program would use.
@@ -206,7 +206,7 @@ def test_client_of_an_asyncio_program_raises_in_a_fork(seen: Seen) -> None:
     run(main)
 
 
-def test_fork_opens_clients_of_its_own_and_leaves_the_inherited_ones_alone(seen: Seen) -> None:
+def test_forked_process_can_open_its_own_clients(seen: Seen) -> None:
     opened: AbstractContextManager[Any] = blocking.open_memory(seen.server)
     client = opened.__enter__()
 

@@ -14,7 +14,7 @@ from tests.bridging.seen import Seen, run
 from trio_mcp import aio
 
 
-def test_a_stack_that_one_task_fills_is_closed_by_another(seen: Seen) -> None:
+def test_exit_stack_filled_by_one_task_can_be_closed_by_another(seen: Seen) -> None:
     async def main() -> None:
         stack = AsyncExitStack()
         client = await stack.enter_async_context(aio.open_memory(seen.server))
@@ -25,7 +25,7 @@ def test_a_stack_that_one_task_fills_is_closed_by_another(seen: Seen) -> None:
     run(main)
 
 
-def test_servers_that_were_opened_in_tasks_of_their_own_are_closed_by_the_main_one(seen: Seen) -> None:
+def test_clients_opened_in_separate_tasks_can_be_closed_by_the_main_task(seen: Seen) -> None:
     async def main() -> None:
         stack = AsyncExitStack()
         opening = (stack.enter_async_context(aio.open_memory(seen.server)) for _ in range(5))
@@ -37,7 +37,7 @@ def test_servers_that_were_opened_in_tasks_of_their_own_are_closed_by_the_main_o
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_servers_are_closed_in_any_order(seen: Seen, order: tuple[int, ...]) -> None:
+def test_asyncio_clients_can_be_closed_in_any_order(seen: Seen, order: tuple[int, ...]) -> None:
     async def main() -> None:
         stacks = [AsyncExitStack() for _ in order]
         clients = [await stack.enter_async_context(aio.open_memory(seen.server)) for stack in stacks]
@@ -49,7 +49,7 @@ def test_servers_are_closed_in_any_order(seen: Seen, order: tuple[int, ...]) -> 
     run(main)
 
 
-def test_a_generator_with_a_client_is_closed_from_elsewhere_or_by_nobody(seen: Seen) -> None:
+def test_generator_holding_a_client_can_be_closed_elsewhere_or_abandoned(seen: Seen) -> None:
     async def connected() -> AsyncGenerator[aio.Client]:
         async with aio.open_memory(seen.server) as client:
             yield client
@@ -65,7 +65,7 @@ def test_a_generator_with_a_client_is_closed_from_elsewhere_or_by_nobody(seen: S
     run(main)
 
 
-def test_a_fixture_is_set_up_and_torn_down_by_tasks_of_one_runner(seen: Seen) -> None:
+def test_asyncio_client_can_be_opened_and_closed_by_separate_runner_tasks(seen: Seen) -> None:
     with asyncio.Runner() as runner:
         opened = aio.open_memory(seen.server)
         client = runner.run(opened.__aenter__())
@@ -73,7 +73,7 @@ def test_a_fixture_is_set_up_and_torn_down_by_tasks_of_one_runner(seen: Seen) ->
         runner.run(opened.__aexit__(None, None, None))
 
 
-def test_a_failure_beside_a_client_leaves_as_it_is(seen: Seen) -> None:
+def test_exception_beside_asyncio_clients_propagates_unchanged(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server), aio.open_memory(seen.server):
             raise ZeroDivisionError

@@ -41,7 +41,7 @@ def public(kind: Any) -> set[str]:
 
 @pytest.mark.parametrize("world", [aio, blocking], ids=lambda world: world.__name__)
 @pytest.mark.parametrize("name", CLASSES)
-def test_each_class_has_the_members_of_its_original(world: Any, name: str) -> None:
+def test_asyncio_and_blocking_classes_have_the_members_of_the_trio_ones(world: Any, name: str) -> None:
     original, view = names(*FACE)[name], getattr(world, name)
     assert public(original) - FOR_CODE_THAT_OPENS_AND_FORWARDS.get(name, set()) <= public(view)
     for member in public(view) & public(original):
@@ -53,6 +53,6 @@ def test_each_class_has_the_members_of_its_original(world: Any, name: str) -> No
 
 
 @pytest.mark.parametrize("world", [aio, blocking], ids=lambda world: world.__name__)
-def test_all_that_opens_is_there(world: Any) -> None:
+def test_asyncio_and_blocking_modules_have_all_open_functions(world: Any) -> None:
     ours = {name for name in names(*FACE) if name.startswith("open_")} - {"open_client", "open_process_tree"}
     assert ours == {name for name in world.__all__ if name.startswith("open_")}

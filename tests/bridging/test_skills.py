@@ -15,7 +15,7 @@ def server() -> Server:
     return Server("s", extensions=[skills])
 
 
-def test_an_asyncio_program_lists_loads_and_reads(server: Server) -> None:
+def test_asyncio_client_lists_loads_and_reads_skills(server: Server) -> None:
     async def main() -> None:
         async with aio.open_memory(server) as client:
             (skill,) = [skill async for skill in client.list_skills()]
@@ -30,7 +30,7 @@ def test_an_asyncio_program_lists_loads_and_reads(server: Server) -> None:
     run(main)
 
 
-def test_a_script_lists_loads_and_reads(server: Server) -> None:
+def test_blocking_client_lists_loads_and_reads_skills(server: Server) -> None:
     with blocking.open_memory(server) as client:
         (skill,) = client.list_skills()
         loaded = client.load_skill(skill)
