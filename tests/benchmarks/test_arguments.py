@@ -7,7 +7,7 @@ from benchmarks.suites import ENOUGH_ROUNDS, SUITES
 NAMES = [suite.name for suite in SUITES]
 
 
-def test_each_suite_is_named_once_by_the_help(
+def test_help_lists_each_benchmark_suite_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")  # lines end at hyphens, too
@@ -21,19 +21,19 @@ def test_each_suite_is_named_once_by_the_help(
 
 
 @pytest.mark.parametrize("name", [suite.name for suite in SUITES if suite.only_full])
-def test_suite_that_has_nothing_to_show_without_full_says_so(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_suite_without_measurements_requires_the_full_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         _arguments(["--suite", "stdio", "--suite", name])
     assert f"nothing is measured of {name} without --full" in capsys.readouterr().err
     assert _arguments(["--suite", name, "--full"]).suite == [name]
 
 
-def test_suites_that_always_run_have_enough_rounds_by_default() -> None:
+def test_default_suites_run_enough_rounds() -> None:
     assert {suite.rounds for suite in SUITES if not suite.only_full} == {ENOUGH_ROUNDS}
     assert _arguments([]).rounds is None
 
 
-def test_suite_that_there_is_none_of_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_suite_is_refused_with_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         _arguments(["--suite", "carrier-pigeon"])
     assert "choose from" in capsys.readouterr().err

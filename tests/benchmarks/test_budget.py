@@ -31,13 +31,13 @@ def found(instructions: float = 1000, calls: float = 100, size: float = 2000) ->
 
 
 @WHERE_IT_COUNTS
-def test_hot_paths_are_within_their_budget() -> None:
+def test_hot_paths_stay_within_their_instruction_budget() -> None:
     run = subprocess.run([sys.executable, "-m", "benchmarks.budget"], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
 @WHERE_IT_COUNTS
-def test_counts_are_the_same_each_time_and_grow_with_what_is_done() -> None:
+def test_instruction_counts_are_reproducible_and_proportional() -> None:
     def instructions(times: int) -> tuple[int, int]:
         with counting() as count:
             for _ in range(times):
@@ -51,13 +51,13 @@ def test_counts_are_the_same_each_time_and_grow_with_what_is_done() -> None:
     assert instructions(3) == (3 * once[0], 3 * once[1])
 
 
-def test_what_others_execute_does_not_count() -> None:
+def test_instructions_of_other_modules_are_not_counted() -> None:
     with counting() as count:
         sorted(range(100), key=lambda number: -number)
     assert (count.instructions, count.calls) == (0, 0)
 
 
-def test_bytes_are_those_that_our_own_lines_keep() -> None:
+def test_kept_bytes_counts_only_memory_of_our_own_lines() -> None:
     tracemalloc.start()
     try:
         before = kept_bytes()
@@ -70,7 +70,7 @@ def test_bytes_are_those_that_our_own_lines_keep() -> None:
     assert len(foreign) == len(kept)
 
 
-def test_what_is_within_five_percent_is_no_fault() -> None:
+def test_measurement_within_five_percent_is_not_a_fault() -> None:
     assert faults(found(1049, 104, 2099), RECORDED) == []
 
 
@@ -83,18 +83,18 @@ def test_what_is_within_five_percent_is_no_fault() -> None:
     ],
     ids=["instructions", "calls", "bytes"],
 )
-def test_each_unit_is_held(over: dict[str, float], line: str) -> None:
+def test_each_unit_of_the_budget_is_checked(over: dict[str, float], line: str) -> None:
     assert faults(found(**over), RECORDED) == [line]
 
 
-def test_another_python_is_held_to_the_calls_alone() -> None:
+def test_another_python_version_is_checked_for_calls_only() -> None:
     elsewhere = {**RECORDED, "python": "3.99"}
     assert faults(found(5000, 100, 9000), elsewhere) == []
     assert faults(found(5000, 200, 9000), elsewhere) == ["echo: 200 calls, budget 100 (+100.0%)"]
 
 
 @WHERE_IT_COUNTS
-def test_places_are_our_floors_and_the_packages_below_them() -> None:
+def test_place_of_returns_our_package_or_the_library() -> None:
     assert place_of(decode.__code__.co_filename) == "trio_mcp.jsonrpc"
     assert place_of(trio.run.__code__.co_filename) == "trio"
     assert place_of(attrs.evolve.__code__.co_filename) == "standard library and others"

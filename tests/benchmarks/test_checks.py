@@ -18,29 +18,29 @@ def logged(number: int) -> dict[str, Any]:
     return {"method": "notifications/message", "params": {"level": "info", "data": data}}
 
 
-def test_rows_in_order_pass() -> None:
+def test_notification_rows_in_order_pass() -> None:
     assert check_rows([logged(0), logged(1), logged(2)], 3) == 3
 
 
 @pytest.mark.parametrize("numbers", [[0, 1], [0, 2, 1], [0, 1, 1], [0, 1, 3], [0, 1, 2, 3]], ids=str)
-def test_rows_that_are_lost_swapped_repeated_or_too_many_fail(numbers: list[int]) -> None:
+def test_lost_swapped_repeated_or_extra_rows_raise_mismatch(numbers: list[int]) -> None:
     with pytest.raises(Mismatch):
         check_rows([logged(number) for number in numbers], 3)
 
 
-def test_reply_to_another_request_fails() -> None:
+def test_reply_with_another_id_raises_mismatch() -> None:
     reply = {"id": 8, "result": {"content": [{"type": "text", "text": "hi"}]}}
     assert text(reply, 8) == "hi"
     with pytest.raises(Mismatch, match="id of a reply"):
         text(reply, 7)
 
 
-def test_error_in_place_of_a_result_fails() -> None:
+def test_error_instead_of_a_result_raises_mismatch() -> None:
     with pytest.raises(Mismatch, match="the reply to 7"):
         text({"id": 7, "error": {"code": -1, "message": "no"}}, 7)
 
 
-def test_what_never_comes_is_not_waited_for_for_ever() -> None:
+def test_waiting_for_output_that_never_comes_raises_stuck() -> None:
     read, write = os.pipe()
     with pytest.raises(Stuck, match="a mark: nothing came"), within(0.01, "a mark"):
         select.select([read], [], [])
@@ -48,7 +48,7 @@ def test_what_never_comes_is_not_waited_for_for_ever() -> None:
     os.close(write)
 
 
-def test_marks_are_kept_until_they_are_asked_for() -> None:
+def test_marks_are_kept_until_they_are_read() -> None:
     read, write = os.pipe()
     marks = Marks(read)
     os.write(write, b"b1\nb2\ne1")
@@ -59,13 +59,13 @@ def test_marks_are_kept_until_they_are_asked_for() -> None:
     os.close(write)
 
 
-def test_calls_are_about_140_bytes_and_differ() -> None:
+def test_benchmark_calls_have_about_140_bytes_and_differ() -> None:
     calls = [tool_call(number, "echo", {"text": echo(number)}) for number in range(1000, 1100)]
     assert len(set(calls)) == 100
     assert {len(call) // 10 for call in calls} == {14}
 
 
-def test_incomplete_lines_stay_until_the_rest_is_here() -> None:
+def test_incomplete_lines_are_kept_until_the_rest_arrives() -> None:
     framing = Lines()
     buffer = bytearray(framing.frame(b"one") + framing.frame(b"two")[:-1])
     assert framing.cut(buffer) == [b"one"]
@@ -75,7 +75,7 @@ def test_incomplete_lines_stay_until_the_rest_is_here() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536])
-def test_frames_of_a_server_are_cut_at_every_length_of_size(size: int) -> None:
+def test_server_frames_of_every_length_size_are_parsed(size: int) -> None:
     if size < 126:
         head = bytes([0x81, size])
     else:
@@ -89,12 +89,12 @@ def test_frames_of_a_server_are_cut_at_every_length_of_size(size: int) -> None:
     assert Frames().cut(buffer) == whole
 
 
-def test_our_own_frames_are_masked_with_zeros() -> None:
+def test_client_frames_are_masked_with_zeros() -> None:
     assert Frames().frame(b"hello") == b"\x81\x85\x00\x00\x00\x00hello"
     assert Frames().frame(b"x" * 200)[:8] == b"\x81\xfe\x00\xc8\x00\x00\x00\x00"
     assert Frames().frame(b"x" * 70_000)[:14] == b"\x81\xff" + (70_000).to_bytes(8) + b"\x00\x00\x00\x00"
 
 
-def test_frame_that_is_no_text_fails() -> None:
+def test_frame_that_is_not_text_raises_connection_error() -> None:
     with pytest.raises(ConnectionError, match="0x88"):
         Frames().cut(bytearray(b"\x88\x00"))

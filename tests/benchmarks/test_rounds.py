@@ -23,7 +23,7 @@ def second(_: Any) -> dict[str, float]:
     return {"second": 2.0}
 
 
-def test_probes_that_a_subject_lacks_are_left_out_and_not_counted(monkeypatch: Any) -> None:
+def test_probes_a_subject_lacks_are_skipped_and_not_counted(monkeypatch: Any) -> None:
     monkeypatch.setattr(Subject, "command", lambda self: [self.name])
     able, lacking = Subject("able", (), ""), Subject("lacking", (), "", lacks=frozenset({"second"}))
     suite = Suite("s", (able, lacking), opened, (first, second))

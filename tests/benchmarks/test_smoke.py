@@ -50,7 +50,7 @@ def names(*suites: str) -> set[str]:
 
 
 @pytest.mark.parametrize("program", ["floor_stdio", "trio_mcp_stdio"])
-def test_all_is_there_and_in_order_over_stdio(program: str) -> None:
+def test_stdio_probes_measure_everything_in_order(program: str) -> None:
     figures: dict[str, float] = {}
     with open_pipes(command(f"servers/{program}.py"), FEW) as session:
         for probe in (*TOLD, *ANSWERED, echoing.sampling):
@@ -61,7 +61,7 @@ def test_all_is_there_and_in_order_over_stdio(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", ["bare_websocket", "trio_mcp_websocket"])
-def test_all_is_there_and_in_order_over_websocket(program: str) -> None:
+def test_websocket_probes_measure_everything_in_order(program: str) -> None:
     figures: dict[str, float] = {}
     with open_socket(command(f"servers/{program}.py"), FEW) as session:
         for probe in (notifying.notifications, *ANSWERED):
@@ -85,7 +85,7 @@ HTTP = ["floor_http.py h11", "floor_http.py written", "floor_http.py httptools",
 
 
 @pytest.mark.parametrize("program", [*HTTP, "trio_mcp_http.py --token abc"])
-def test_all_is_there_and_in_order_over_http(program: str) -> None:
+def test_http_probes_measure_everything_in_order(program: str) -> None:
     figures: dict[str, float] = {}
     with open_modern(command(f"servers/{program}"), FEW) as session:
         for probe in (starting.cold_start, *POSTED, holding.listening):
@@ -96,7 +96,7 @@ def test_all_is_there_and_in_order_over_http(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", HTTP)
-def test_all_is_there_and_in_order_in_a_legacy_session(program: str) -> None:
+def test_legacy_http_probes_measure_everything_in_order(program: str) -> None:
     figures: dict[str, float] = {}
     with open_legacy(command(f"servers/{program}"), FEW) as session:
         for probe in (*POSTED, holding.sessions):
@@ -106,7 +106,7 @@ def test_all_is_there_and_in_order_in_a_legacy_session(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", ["floor_client", "trio_mcp_client"])
-def test_clients_do_what_they_are_told(program: str) -> None:
+def test_client_probes_measure_everything(program: str) -> None:
     figures: dict[str, float] = {}
     server = [*command("servers/raw.py"), str(min(os.sched_getaffinity(0)))]
     with calling.open_client([*command(f"clients/{program}.py"), *server], FEW) as client:
@@ -116,7 +116,7 @@ def test_clients_do_what_they_are_told(program: str) -> None:
     assert figures.keys() == names("client")
 
 
-def test_server_that_loses_a_notification_fails_the_run(tmp_path: Path) -> None:
+def test_server_that_loses_a_notification_fails_the_benchmark(tmp_path: Path) -> None:
     floor = (HERE / "servers/floor.py").read_text()
     lossy = floor.replace("for number in range(count):\n        await", "for number in range(1, count):\n        await")
     assert lossy != floor
