@@ -1,4 +1,4 @@
-"""What is typed behind ``python -m benchmarks``."""
+"""Command line arguments of ``python -m benchmarks``."""
 
 import pytest
 from benchmarks.__main__ import _arguments

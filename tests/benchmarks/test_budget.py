@@ -1,4 +1,4 @@
-"""The hot paths execute no more than they are given."""
+"""Instruction budgets of the hot paths."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A loss fails the run."""
+"""Lost or wrong messages fail a benchmark."""
 
 import os
 import select

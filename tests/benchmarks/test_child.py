@@ -1,4 +1,4 @@
-"""A measured process: what the system says of it."""
+"""CPU time and memory of a measured process."""
 
 import sys
 import time

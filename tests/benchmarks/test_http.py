@@ -1,4 +1,4 @@
-"""The raw HTTP of the driver."""
+"""The raw HTTP client of the benchmarks."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""What people are shown of a run."""
+"""Tables and charts of benchmark results."""
 
 from xml.etree import ElementTree
 

@@ -1,4 +1,4 @@
-"""What figures of several rounds say together."""
+"""Statistics over several rounds."""
 
 from pathlib import Path
 

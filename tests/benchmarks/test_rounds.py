@@ -1,4 +1,4 @@
-"""Rounds: who is measured with what."""
+"""Which subjects are measured with which probes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

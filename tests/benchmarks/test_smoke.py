@@ -1,4 +1,4 @@
-"""The driver and all probes, a few messages each, on our own servers and on the floor."""
+"""All probes with a few messages each, on our own servers and on the minimal reference servers."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The figures of the structure: what counts as worse than recorded."""
+"""Comparison of structure counts with the recorded ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of tasks can be taken."""
+"""Benchmarks of tasks."""
 
 from __future__ import annotations
 

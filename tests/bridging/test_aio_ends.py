@@ -1,4 +1,4 @@
-"""How clients of asyncio programs end: closed, cancelled, abandoned, with their loop."""
+"""How asyncio clients end: closed, cancelled, abandoned, or with their loop."""
 
 from __future__ import annotations
 

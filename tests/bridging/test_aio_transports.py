@@ -1,4 +1,4 @@
-"""Clients of asyncio programs over each transport that listens, and their handlers when a server takes back."""
+"""Asyncio clients over each listening transport, and cancelled handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host on asyncio whose tasks are cancelled at random: nothing is lost, and nothing is left."""
+"""Random cancels of asyncio tasks lose no call and leave nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exception that would end a program ends one question, or one call, and no other client; a fork has no client."""
+"""SystemExit and similar exceptions end one request or call, and no other client. Clients can't be used after a fork."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Programs of other people that end by "Attempted to exit cancel scope in a different task than it was entered in" with
-the SDKs that keep a cancel scope open around the caller: here they end well."""
+"""Programs that fail with SDKs that keep a cancel scope open around the caller ("Attempted to exit cancel scope in a
+different task than it was entered in") work here.
+"""
 
 from __future__ import annotations
 

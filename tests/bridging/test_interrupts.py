@@ -1,4 +1,4 @@
-"""Interrupts of a thread that waits, at the moments where they hurt: while a call begins, and when it has ended."""
+"""Interrupts at the start and at the end of a blocking call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classes for other worlds have the members of trio's own."""
+"""The asyncio and blocking classes have the members of the trio classes."""
 
 from __future__ import annotations
 

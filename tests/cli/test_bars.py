@@ -1,4 +1,4 @@
-"""The bar of a call, and its words where there is none."""
+"""The progress bar of a call, and its text form without a terminal."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""``trio-mcp bridge``: a server on another transport, in another era, each client with a server of its own."""
+"""``trio-mcp bridge``: serves a server over another transport or revision, with one server process per client."""
 
 from __future__ import annotations
 

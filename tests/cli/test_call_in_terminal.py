@@ -1,4 +1,4 @@
-"""``trio-mcp call`` in a terminal: a bar, questions, and Ctrl-C."""
+"""``trio-mcp call`` in a terminal: progress bar, forms, and Ctrl-C."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Servers that have a name in a configuration file."""
+"""Servers named in a configuration file."""
 
 import json
 from pathlib import Path

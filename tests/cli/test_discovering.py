@@ -1,4 +1,4 @@
-"""``trio-mcp inspect https://host``: from a host to its server, by the catalogue and the card."""
+"""``trio-mcp inspect https://host``: finds the server of a host by its catalog and server card."""
 
 from __future__ import annotations
 

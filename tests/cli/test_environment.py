@@ -1,4 +1,4 @@
-"""What a server that a command starts gets of the environment, and where that is said."""
+"""The environment of servers that a command starts, and the help text about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--header`` and ``--env``: what the user adds to the server that is called."""
+"""``--header`` and ``--env``: headers and variables for the called server."""
 
 from __future__ import annotations
 

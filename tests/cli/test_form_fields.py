@@ -1,4 +1,4 @@
-"""Fields of forms: what is asked, and what an answer means."""
+"""Form fields: their prompts, and the values of typed answers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""``trio-mcp gateway``: the servers of a file as one server."""
+"""``trio-mcp gateway``: serves the servers of a configuration file as one server."""
 
 from __future__ import annotations
 

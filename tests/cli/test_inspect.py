@@ -1,4 +1,4 @@
-"""``trio-mcp inspect``: what a server offers."""
+"""``trio-mcp inspect``: lists tools, resources and prompts of a server."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""``trio-mcp inspect --web``: the page of a server, until Ctrl-C."""
+"""``trio-mcp inspect --web``: serves the web inspector until Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``trio-mcp install``: a server in the configuration file of a host."""
+"""``trio-mcp install``: adds a server to the configuration file of a host."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""JSON as text: one value is set, and the rest stays as it is."""
+"""Setting one value in JSON text keeps the rest of the text unchanged."""
 
 import json
 import shutil

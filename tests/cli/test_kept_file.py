@@ -1,4 +1,4 @@
-"""A file of somebody else's: changed all at once, with a copy of what it was."""
+"""Atomic change of a user's file, with a backup."""
 
 import os
 from pathlib import Path

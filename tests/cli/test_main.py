@@ -1,4 +1,4 @@
-"""The command itself: help, versions, and what it does without its extra."""
+"""The command itself: help, version, and a missing extra."""
 
 import shlex
 import sys

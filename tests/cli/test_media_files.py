@@ -1,4 +1,4 @@
-"""Images, sounds and files of a result in a folder of the user's."""
+"""Saving images, sounds and files of a result in a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``trio-mcp run`` for operators: the page of metrics, the access log, lines in JSON, and recordings."""
+"""``trio-mcp run`` for operators: metrics page, access log, JSON log lines, and recordings."""
 
 from __future__ import annotations
 

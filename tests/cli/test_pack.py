@@ -1,4 +1,4 @@
-"""``trio-mcp pack``: a server for registries and hosts."""
+"""``trio-mcp pack``: packs a server for registries and hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``trio-mcp pins`` and ``trio-mcp gateway --pins``: tools are offered as somebody has approved them."""
+"""``trio-mcp pins`` and ``trio-mcp gateway --pins``: only approved tools are listed."""
 
 from __future__ import annotations
 

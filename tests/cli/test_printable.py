@@ -1,4 +1,4 @@
-"""Text of others, on its way to a terminal."""
+"""Text from a server is made safe for a terminal."""
 
 import pytest
 

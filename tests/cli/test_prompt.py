@@ -1,4 +1,4 @@
-"""``trio-mcp prompt`` and ``trio-mcp complete``: a prompt filled in, and what its arguments may be."""
+"""``trio-mcp prompt`` and ``trio-mcp complete``: prompts, and completion of their arguments."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which questions of a server the user of a command is asked."""
+"""Elicitation and sampling requests that a command shows to its user."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""``trio-mcp read``: a resource, on standard output."""
+"""``trio-mcp read``: prints a resource to standard output."""
 
 import json
 import shlex

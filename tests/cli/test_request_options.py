@@ -1,4 +1,4 @@
-"""What the commands that want one thing of a server share on the command line."""
+"""Options that the commands call, read, prompt and complete share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``trio-mcp run``: a file is served, and nothing but the protocol comes out of standard output."""
+"""``trio-mcp run``: serves a file over stdio, with nothing but the protocol on standard output."""
 
 import io
 import json

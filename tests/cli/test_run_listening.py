@@ -1,4 +1,4 @@
-"""``trio-mcp run`` on an address: WebSocket, TCP and Unix sockets (SHD-01 from outside)."""
+"""``trio-mcp run`` on an address: HTTP, WebSocket, TCP and Unix sockets (SHD-01 from outside)."""
 
 from __future__ import annotations
 

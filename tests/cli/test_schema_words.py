@@ -1,4 +1,4 @@
-"""Schemas of arguments, in words."""
+"""Short descriptions of argument schemas."""
 
 import pytest
 

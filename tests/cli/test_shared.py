@@ -1,4 +1,4 @@
-"""``trio-mcp run --shared``: one of several processes that answer any request of any client."""
+"""``trio-mcp run --shared``: several processes act as one server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shell completion: of commands and hosts, of configured names, and of tools of servers that listen."""
+"""Shell completion of commands, hosts, configured names, and tools of listening servers."""
 
 import json
 import os

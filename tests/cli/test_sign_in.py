@@ -1,4 +1,4 @@
-"""Servers that want their users to sign in: by the browser, by tokens that are kept, by a token that the user has."""
+"""Signing in to a server: with the browser, with stored tokens, and with a token of the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals and time limits of commands: they win over whatever is computed."""
+"""Signals and timeouts end a command even during a computation."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What a user is shown before signing in."""
+"""The address shown to the user before signing in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor of workers, with workers that live in memory, on the virtual clock."""
+"""The supervisor of workers, with fake workers, on a virtual clock."""
 
 from __future__ import annotations
 

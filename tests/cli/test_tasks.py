@@ -1,4 +1,4 @@
-"""``trio-mcp call --task`` and ``trio-mcp tasks``: calls that go on in a server without their caller."""
+"""``trio-mcp call --task`` and ``trio-mcp tasks``: calls that continue in the server without their caller."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Tasks through ``trio-mcp bridge``: a host that only starts commands comes back to its task by another bridge."""
+"""Tasks through ``trio-mcp bridge``: a task can be resumed through another bridge."""
 
 from __future__ import annotations
 

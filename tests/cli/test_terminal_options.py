@@ -1,4 +1,4 @@
-"""Hosts of other people ask the user at the terminal as the commands do."""
+"""`terminal_options`: applications prompt their user in the terminal as the commands do."""
 
 from __future__ import annotations
 

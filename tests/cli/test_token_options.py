@@ -1,4 +1,6 @@
-"""``trio-mcp run --issuer``: which tokens a server takes, with keys in a file or of an issuer in a private network."""
+"""``trio-mcp run --issuer``: which tokens a server accepts, with keys in a file or from an issuer in a private
+network.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of tools, as they are printed."""
+"""How the results of tools are printed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""``trio-mcp run`` with several processes on one port, and with one that is started anew when its files change."""
+"""``trio-mcp run`` with several worker processes on one port, and with ``--reload``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for a slower consumer, within bounds of items and of bytes."""
+"""A queue with limits on items and bytes, which drops its oldest items."""
 
 from __future__ import annotations
 

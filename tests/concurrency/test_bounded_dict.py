@@ -1,4 +1,4 @@
-"""BoundedDict: the newest entries stay, within the bound."""
+"""BoundedDict: a dict that drops its oldest entries beyond its limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Context managers of generators: as those of contextlib, and nothing is left to the garbage collector."""
+"""Generator context managers that leave nothing to the garbage collector."""
 
 from __future__ import annotations
 

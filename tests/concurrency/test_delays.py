@@ -1,4 +1,4 @@
-"""Delays before what failed is tried again."""
+"""Retry delays with backoff and jitter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is entered, and what those are told who await it."""
+"""Opening functions as async context managers, with advice for those who await them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much one connection gets of what is for all."""
+"""How much of a shared limit one connection may take."""
 
 from __future__ import annotations
 

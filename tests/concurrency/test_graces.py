@@ -1,4 +1,4 @@
-"""How long what was cancelled may clean up."""
+"""Grace periods for cleanup after a cancel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""in_context: awaiting with the variables of another context."""
+"""in_context: awaits a function with the context variables of another context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C cancels a call, where a host wants that."""
+"""cancel_on_interrupt: Ctrl-C cancels a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits whose clock starts anew, or stands still. Their end in calls is tested with the calls."""
+"""Time limits that restart on progress or can be paused. Timeouts of calls have their own tests."""
 
 from __future__ import annotations
 

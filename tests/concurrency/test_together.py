@@ -1,4 +1,4 @@
-"""Several calls at once, whose exceptions stay plain."""
+"""run_together: concurrent calls that raise plain exceptions instead of groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TrioRun and Home: calls into trio's thread, from any other."""
+"""Calls into the trio thread from any other thread."""
 
 from __future__ import annotations
 

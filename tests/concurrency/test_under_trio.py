@@ -1,4 +1,4 @@
-"""What those are told who run trio-mcp with asyncio."""
+"""Errors with advice for those who run trio-mcp with asyncio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain functions in threads: what they return, how they are cancelled, and what becomes of those that never look."""
+"""Plain functions in worker threads: results, cancellation, and abandoned threads."""
 
 from __future__ import annotations
 

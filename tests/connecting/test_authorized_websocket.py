@@ -1,4 +1,4 @@
-"""Upgrade requests with ``auth=``: a token goes with each, and one more try follows a refusal."""
+"""WebSocket upgrade requests with ``auth=``: each carries a token, and a refused one is retried once."""
 
 from __future__ import annotations
 

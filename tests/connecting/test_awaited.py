@@ -1,4 +1,4 @@
-"""What is opened with a block, and awaited, as people do who come from elsewhere."""
+"""Awaiting an async context manager raises a TypeError with advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cards and catalogues as clients read them: of good servers, and of hostile ones."""
+"""Server cards and catalogs as clients read them, from valid and hostile servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However early a cancel comes, the other end learns of it: its channel is closed."""
+"""A cancel before opening or serving still closes the channel."""
 
 from __future__ import annotations
 

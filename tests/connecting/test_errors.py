@@ -1,4 +1,4 @@
-"""What can be no server is an `MCPError` that says why, before anything is started or asked."""
+"""Invalid targets raise an `MCPError` with the reason before anything is started or sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that exit while a process that they have started holds their output open."""
+"""Servers that exit while a child process keeps their output open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are not quite JSON-RPC end the wait of their call at once, over every transport that has lines."""
+"""Malformed JSON-RPC answers fail their call at once, over every line transport."""
 
 from __future__ import annotations
 

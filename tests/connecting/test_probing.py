@@ -1,4 +1,4 @@
-"""Servers that die when they are asked for their era, and what is remembered of them."""
+"""Servers that die of ``server/discover``, and what is remembered about them."""
 
 from __future__ import annotations
 

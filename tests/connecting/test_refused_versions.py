@@ -1,4 +1,4 @@
-"""A server that refuses the protocol version of `initialize` is offered the newest one that it names, or older ones."""
+"""After a server refuses the version of `initialize`, the client tries one that the server names, or older ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a command doesn't start: the errors have the last lines of both outputs, the command, and a hint."""
+"""Errors of a command that doesn't start contain its last output, the command line, and a hint."""
 
 from __future__ import annotations
 

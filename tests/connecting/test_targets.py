@@ -1,4 +1,4 @@
-"""Where a server is, as data."""
+"""Targets: commands, addresses and in-memory servers as data."""
 
 from __future__ import annotations
 

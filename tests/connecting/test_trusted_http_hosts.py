@@ -1,4 +1,4 @@
-"""Tokens over plain HTTP: to the hosts of a private network that the user has named, and to nobody else."""
+"""Tokens over plain HTTP: only to hosts of a private network that the user has named."""
 
 from __future__ import annotations
 

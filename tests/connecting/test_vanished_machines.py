@@ -1,4 +1,4 @@
-"""The system looks after each connection that a client opens, since machines vanish without a word."""
+"""TCP keep-alive on each connection of a client detects machines that vanish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be a target, or be sent to one, is refused where it is given, with what to write instead."""
+"""Invalid target arguments are refused with advice."""
 
 from __future__ import annotations
 

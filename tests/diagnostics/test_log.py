@@ -1,4 +1,4 @@
-"""The log of this package while something is served, and while nothing is."""
+"""The log of this package, written in a thread while something is served."""
 
 from __future__ import annotations
 

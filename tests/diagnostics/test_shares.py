@@ -1,4 +1,4 @@
-"""Shares of the log: many records of one kind, from one peer or from many."""
+"""Log limits: many records of one kind, from one peer or from many."""
 
 from __future__ import annotations
 

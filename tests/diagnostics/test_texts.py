@@ -1,4 +1,4 @@
-"""Records of the log as text, of bounded length."""
+"""Log records as text of bounded length."""
 
 from __future__ import annotations
 

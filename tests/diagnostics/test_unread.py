@@ -1,4 +1,4 @@
-"""Output that nobody reads, when a process is to end."""
+"""Unread output of a process that is about to exit."""
 
 from __future__ import annotations
 

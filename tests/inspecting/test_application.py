@@ -1,4 +1,4 @@
-"""Who gets the page: only who knows the token in its address, on this machine, and no foreign page."""
+"""Access to the web inspector: only with its token, on localhost, and from its own origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages are told, however fast it happens and however slowly they read."""
+"""The event feed of the web inspector: bounded, and merged for slow readers."""
 
 from __future__ import annotations
 

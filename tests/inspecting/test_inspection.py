@@ -1,4 +1,4 @@
-"""What a page can ask of a server, and is told."""
+"""Requests and events of the web inspector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which forms of a server the page gets."""
+"""Elicitation forms in the web inspector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server whose one tool asks its client what the test says, and the shortest questions."""
+"""A server with one tool that sends a request to its client, and the shortest such requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that ask by answering, as a RAW client in memory makes them."""
+"""Calls with input-required results and their retries, as a raw in-memory client makes them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A host, a server in the middle and a server behind it: what the last one asks reaches the user, and the answer
-comes back; and leaving the host's call stops all of it. In either era on either way."""
+"""A host, a server that forwards its calls, and a backend server: elicitation and cancellation pass through both, in
+each combination of legacy and modern.
+"""
 
 from __future__ import annotations
 

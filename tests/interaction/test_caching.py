@@ -1,4 +1,4 @@
-"""SV-07 and caching on a real wire: what a client keeps, and when it asks again, counted in another process."""
+"""SV-07: what a client caches over a real transport, counted in the server process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Calls that are left wait until the server has stopped, and tell how: trio-mcp/cancelAcknowledged, in both eras, in
-memory and over HTTP."""
+"""trio-mcp/cancelAcknowledged: a cancelled call waits until the server has stopped its handler. Legacy and modern, in
+memory and over HTTP.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server says of a call that was left is checked: its times are bounded by the length of the call."""
+"""A client validates the server's answer about a cancelled call: no time is longer than the call."""
 
 from __future__ import annotations
 

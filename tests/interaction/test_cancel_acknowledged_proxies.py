@@ -1,4 +1,4 @@
-"""trio-mcp/cancelAcknowledged through proxies and gateways, which answer for themselves and for what is behind them."""
+"""trio-mcp/cancelAcknowledged through proxies and gateways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""After "stopped" no line of a handler runs, whatever the handler does when it is cancelled, and whenever that is."""
+"""After a server reported "stopped", no line of the handler runs. Random handlers and random moments of the cancel."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""trio-mcp/cancelAcknowledged over the other transports, with tasks, in groups, and with servers that do not do as they
-should."""
+"""trio-mcp/cancelAcknowledged over the other transports, with tasks, in groups, and with nonconforming servers."""
 
 from __future__ import annotations
 

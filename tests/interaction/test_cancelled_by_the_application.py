@@ -1,4 +1,4 @@
-"""Whoever cancels a handler, `RequestContext.cancellation` says so before the handler sees it."""
+"""`RequestContext.cancellation` is set before the handler sees the cancel, whoever cancelled it."""
 
 from __future__ import annotations
 

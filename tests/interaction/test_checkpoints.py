@@ -1,5 +1,4 @@
-"""Every public async method is a checkpoint, and does nothing where it is called under a scope that was cancelled
-already: not even a word on the wire."""
+"""Every public async method is a checkpoint, and sends nothing if its scope is already cancelled."""
 
 from __future__ import annotations
 

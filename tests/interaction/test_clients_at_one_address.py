@@ -1,4 +1,4 @@
-"""Clients at one address share what the address gets: a client that floods a server leaves the next one its place."""
+"""Clients at one address share a limit, but a flood by one client leaves capacity for the next."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A connection that has ended is freed at once, with all that it ever served: nothing of ours is left to the garbage
-collector, which a server seldom runs. What trio and the transports' libraries leave is theirs."""
+"""A closed connection and all that it served are freed by reference counting, without the garbage collector.
+References inside trio and the transport libraries don't count.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deadline travels with the call and ends its handler, though no cancel gets through."""
+"""A call sends its deadline, and the deadline ends the handler even if the cancel doesn't arrive."""
 
 from __future__ import annotations
 

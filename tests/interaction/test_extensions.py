@@ -1,5 +1,6 @@
-"""Extensions of an author's own: declared by both sides, with requests and notifications in either direction, in both
-eras, in memory and over HTTP (SEP-2133)."""
+"""User-defined extensions (SEP-2133): declared by client and server, with requests and notifications in either
+direction, legacy and modern, in memory and over HTTP.
+"""
 
 from __future__ import annotations
 

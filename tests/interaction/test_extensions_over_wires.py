@@ -1,4 +1,4 @@
-"""An extension means the same over every wire, in both eras, and for a client without it."""
+"""Extensions behave the same over every transport, legacy and modern, and with a client that lacks the extension."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a server tells all clients that have an extension, outside of any request: legacy clients at once, modern ones
-on a stream that they open by themselves."""
+"""Extension notifications outside of a request: legacy clients get them directly, modern clients on a stream that they
+open.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is bounded for a whole server is shared by its clients: none can take what the next one needs."""
+"""Limits of a whole server are shared among its clients: none can take all of it."""
 
 from __future__ import annotations
 

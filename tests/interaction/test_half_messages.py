@@ -1,5 +1,4 @@
-"""Messages that have come by half take no more of the memory of a server, over all connections, than the share of
-their caller."""
+"""Incomplete messages use no more memory of a server, over all connections, than the limit of their client."""
 
 from __future__ import annotations
 

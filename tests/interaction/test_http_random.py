@@ -1,5 +1,6 @@
-"""HTTP, both eras, both ends: whatever is called, left and cut, each call ends once with what is its own, no handler
-runs twice, no answer reaches another question, and nothing is left."""
+"""Random calls, cancels and cut connections over HTTP: each call ends once with its own answer, no handler runs twice,
+and nothing is left.
+"""
 
 from __future__ import annotations
 

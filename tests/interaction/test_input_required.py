@@ -1,4 +1,4 @@
-"""MR-01 to MR-11: handlers that return what they want to know, in both eras."""
+"""MR-01 to MR-11: handlers that return input-required results, legacy and modern."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A large message is held no more often than its decoding or encoding needs: in both directions, in both roles, over
-lines and over HTTP. The measures are peaks of what Python allocates, as multiples of the size of the message."""
+"""Peak memory of a large message, as a multiple of its size: in both directions, for client and server, over lines and
+over HTTP.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""16 MiB of what does not fit stop nobody: what is too large to be checked is not, and others are served meanwhile."""
+"""16 MiB of invalid values don't block other clients: values too large to check are refused."""
 
 from __future__ import annotations
 

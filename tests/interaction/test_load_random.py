@@ -1,4 +1,6 @@
-"""SV: whatever several clients do at once, each request is answered once or cancelled, and nothing counts then."""
+"""SV: under random load of several clients, each request is answered once or cancelled, and all counters return to
+zero.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a peer says may come to be logged: never more than a line of it, nor as anything but a quotation."""
+"""Text from a peer is logged quoted and truncated."""
 
 from __future__ import annotations
 

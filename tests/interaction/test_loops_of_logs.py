@@ -1,4 +1,4 @@
-"""A handler that does nothing but log lets others run, whether its messages go out or not."""
+"""A handler that only logs in a loop lets other tasks run, whether its messages are sent or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers on asyncio, cancelled at random: no task, no thread, no late answer."""
+"""Random cancels of asyncio handlers leave no task, no thread and no late answer."""
 
 from __future__ import annotations
 

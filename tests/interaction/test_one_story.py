@@ -1,4 +1,4 @@
-"""One server file, with not one line about eras, tells a legacy and a modern client the same story."""
+"""One server file without any code about revisions behaves the same for a legacy and a modern client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request that has ended is kept by nothing: all that it was called with may be large, or secret."""
+"""A finished request is freed with its arguments, which may be large or secret."""
 
 from __future__ import annotations
 

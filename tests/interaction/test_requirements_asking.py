@@ -1,4 +1,4 @@
-"""SA, EL, RO and CH: whom a handler may ask, and the channel that its questions go over."""
+"""SA, EL, RO and CH: which requests a handler may send to its client, and over which channel."""
 
 from __future__ import annotations
 

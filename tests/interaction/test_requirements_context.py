@@ -1,4 +1,4 @@
-"""CX, CN, MR-01, AU: what a handler sees of its request, as far as the wire can show it."""
+"""CX, CN, MR-01, AU: the request context of a handler, as far as it depends on the messages."""
 
 from __future__ import annotations
 

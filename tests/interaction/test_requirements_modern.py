@@ -1,4 +1,4 @@
-"""What a modern server says of itself, what it no longer knows, and under which codes it says no."""
+"""A modern server: its discover result, removed methods, and error codes."""
 
 from __future__ import annotations
 

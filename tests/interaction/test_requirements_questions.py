@@ -1,4 +1,4 @@
-"""SA, EL and RO: what a handler asks its client, on the wire, over a memory channel."""
+"""SA, EL and RO: sampling, elicitation and roots requests as sent, over a memory channel."""
 
 from __future__ import annotations
 

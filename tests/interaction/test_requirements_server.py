@@ -1,4 +1,4 @@
-"""TL, SV and MR-13: tools, results and the rules of a server, as each revision shows them."""
+"""TL, SV and MR-13: tools, results and rules of a server, per revision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MR: rounds at the edge of bounds, deadlines and lives; nothing is lost there, and nothing hangs."""
+"""MR: handlers awaiting input at the edge of limits, deadlines and lifetimes lose nothing and don't hang."""
 
 from __future__ import annotations
 

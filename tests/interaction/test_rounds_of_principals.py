@@ -1,4 +1,4 @@
-"""A parked handler waits for its principal, and not for the connection on which the principal called."""
+"""A handler awaiting input belongs to its principal, and not to the connection of the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MR: what a handler did before it asked happens once, whatever the client does with the state it was given."""
+"""MR: code before an input request runs once, whatever the client does with the request state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MR: a handler asks a modern client, and waits where it is until the client comes back."""
+"""MR: a handler requests input from a modern client, and continues after the retry."""
 
 from __future__ import annotations
 

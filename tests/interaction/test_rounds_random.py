@@ -1,4 +1,4 @@
-"""MR: any mixture of rounds, cancels, expiries, duplicates and forgeries, against a model of what must happen."""
+"""MR: random retries, cancels, expiries, duplicates and forgeries, compared with a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MR: tools that are safe to run again keep nothing here between the rounds."""
+"""MR: replayed tools keep no state in the server between the retries."""
 
 from __future__ import annotations
 

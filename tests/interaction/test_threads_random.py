@@ -1,5 +1,4 @@
-"""Whatever clients do with plain ``def`` tools, and however their connections end: no thread and no share of one counts
-in the end, and nothing else does."""
+"""Random calls of plain ``def`` tools and random disconnects: all worker thread counters return to zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the two sides tell each other outside of any request: completed elicitations, and changed roots."""
+"""Notifications outside of a request: completed elicitations, and changed roots."""
 
 from __future__ import annotations
 

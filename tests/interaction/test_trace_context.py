@@ -1,4 +1,4 @@
-"""The trace context of a request: to its handler, and on to what the handler asks and calls."""
+"""The trace context of a request reaches its handler, and the requests and calls that the handler makes."""
 
 from __future__ import annotations
 

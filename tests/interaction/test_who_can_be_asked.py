@@ -1,4 +1,4 @@
-"""CX-08, CX-11: telling whether a client can be asked agrees with refusing to ask it, in every revision."""
+"""CX-08, CX-11: `client_supports` agrees with whether a request to the client is refused, in every revision."""
 
 from __future__ import annotations
 

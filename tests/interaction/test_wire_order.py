@@ -1,4 +1,4 @@
-"""Handlers begin, and get their threads, in the order in which their requests came."""
+"""Handlers start, and get their worker threads, in the order of their requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever comes in, one thing comes out; and what goes out, comes back."""
+"""Properties of the codec: any bytes give one message or one error, and encoding can be reversed."""
 
 from __future__ import annotations
 

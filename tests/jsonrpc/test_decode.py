@@ -1,4 +1,4 @@
-"""Bytes to messages: every line is a message, a batch, or one error owed to the peer."""
+"""Decoding: every line is a message, a batch, or one error."""
 
 from __future__ import annotations
 

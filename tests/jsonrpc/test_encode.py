@@ -1,4 +1,4 @@
-"""Messages to bytes: one line each, and nothing that JSON cannot carry."""
+"""Encoding: each message is one line of valid JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that carry a code say it, and survive being shown."""
+"""Errors with a JSON-RPC code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be the id of a request."""
+"""Valid and invalid request ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can still be read of lines that are not JSON."""
+"""Ids and kinds read from lines that aren't valid JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How deep and how large values are."""
+"""Nesting depth and size of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values: one per message, compared by what they hold."""
+"""Message classes: equality, copying, pickling."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Words of peers, as they enter errors and log records."""
+"""Text from peers in errors and log records has no control characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an API answers is a result that is bounded, and tells nothing of the author's side."""
+"""API answers become bounded results that reveal nothing of the server's internals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents as people have them: of both versions, large, in parts, with cycles, and wrong."""
+"""OpenAPI documents of both versions: split into files, with cycles, and invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations of an OpenAPI document are tools: which, under which names, and how a call goes to the API and back."""
+"""Operations of an OpenAPI document become tools: selection, names, and calls to the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large documents of OpenAPI: many operations with shared schemas, long chains, and references that multiply."""
+"""Large OpenAPI documents: many operations, long chains, and multiplying references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call's arguments become a request, and nothing that a caller writes leaves its place there."""
+"""Arguments of a call become an HTTP request, and can't change other parts of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents of authorization: what is read of them, and that no bytes do any harm."""
+"""OAuth documents: which members are read, and that malformed bytes do no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client declared, asked for by path (CX-08, EL-03)."""
+"""Declared client capabilities, looked up by path (CX-08, EL-03)."""
 
 from __future__ import annotations
 

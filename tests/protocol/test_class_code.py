@@ -1,4 +1,4 @@
-"""The code that is generated for classes of the specification does what the code of cattrs does."""
+"""Generated code for classes of the specification agrees with cattrs."""
 
 from __future__ import annotations
 

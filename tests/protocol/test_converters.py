@@ -1,4 +1,4 @@
-"""Objects to plain data and back: strict when reading, and per revision when writing (SV-01)."""
+"""Conversion of objects to JSON data and back: strict when reading, per revision when writing (SV-01)."""
 
 from __future__ import annotations
 

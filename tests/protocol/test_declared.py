@@ -1,4 +1,4 @@
-"""What a client declared counts as far as its revision has a word for it."""
+"""A declared capability counts only in revisions that have it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors MCP adds, and what they carry."""
+"""Error classes of MCP, and their codes and data."""
 
 from __future__ import annotations
 

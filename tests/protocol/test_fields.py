@@ -1,4 +1,4 @@
-"""Names on the wire, and the history beside a field."""
+"""Wire names of fields, and their first and last revision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which members came and went with which revision, written down once more, by hand and as on the wire."""
+"""Members added and removed by each revision, compared with lists written by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions of a schema stand where they are referred to, as far as they end, and nothing else changes."""
+"""Definitions of a schema are inlined where they are referred to, unless they are recursive."""
 
 from __future__ import annotations
 

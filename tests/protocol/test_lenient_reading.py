@@ -1,4 +1,4 @@
-"""Results that break the specification: what can be read of them is read, the rest is left out and reported."""
+"""Nonconforming results: readable parts are kept, and the faults are reported."""
 
 from __future__ import annotations
 

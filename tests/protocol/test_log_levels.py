@@ -1,4 +1,4 @@
-"""The order of log levels and what passes (LG-06 to LG-10)."""
+"""Order and filtering of log levels (LG-06 to LG-10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress tokens (PR-02, PR-09, PRG-01), and the names of keys."""
+"""Progress tokens (PR-02, PR-09, PRG-01), and keys of _meta."""
 
 from __future__ import annotations
 

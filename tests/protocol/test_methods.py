@@ -1,4 +1,4 @@
-"""The table of methods: who may send what, and when."""
+"""The table of methods: which role sends which method in which revision."""
 
 from __future__ import annotations
 

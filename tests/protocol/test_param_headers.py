@@ -1,4 +1,4 @@
-"""Which arguments are mirrored in headers, what such a header says, and when both agree (SEP-2243)."""
+"""Arguments mirrored in headers: their names, encoding and comparison (SEP-2243)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON data as the classes of authors: strict, and 3.0 is an integer."""
+"""JSON data as user classes: strict, but 3.0 is an integer."""
 
 from __future__ import annotations
 

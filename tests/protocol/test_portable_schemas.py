@@ -1,4 +1,4 @@
-"""Schemas in the keywords that models and hosts accept."""
+"""Schemas reduced to keywords that models and hosts accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data of a result as the class that a client wants."""
+"""`as_`: the data of a result as a class of the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of revisions, and which one a server chooses."""
+"""The table of revisions, and which one a server negotiates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row of the table of methods, in every revision that has it: what is said is understood again."""
+"""Every message of every revision survives encoding and decoding."""
 
 from __future__ import annotations
 

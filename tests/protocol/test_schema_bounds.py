@@ -1,4 +1,4 @@
-"""Schema bounds: what is checked at any size, and what only of values that are not too large."""
+"""Which schema keywords are checked for values of any size, and which only for small values."""
 
 from __future__ import annotations
 

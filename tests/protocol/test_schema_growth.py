@@ -1,4 +1,4 @@
-"""References multiply, and values are checked all the same, or refused, at once."""
+"""Schemas whose references multiply are checked or refused quickly."""
 
 from __future__ import annotations
 

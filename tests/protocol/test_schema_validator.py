@@ -1,4 +1,4 @@
-"""Schemas that authors hand over as dicts."""
+"""Validation of values with schemas that users pass as dicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a result, for those who want nothing else of it."""
+"""The `text` of a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a trace context and what is not (W3C Trace Context, W3C Baggage)."""
+"""Valid and invalid trace contexts (W3C Trace Context, W3C Baggage)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole numbers: mended where they may be, in one pass, and not in what is too large."""
+"""Integral floats are converted to int in one pass, up to a size limit."""
 
 from __future__ import annotations
 

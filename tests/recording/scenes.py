@@ -1,4 +1,4 @@
-"""A server with something of everything that a recording holds, and a client that uses it."""
+"""A server that uses every recorded feature, and a client that calls it."""
 
 from __future__ import annotations
 

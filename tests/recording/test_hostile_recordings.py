@@ -1,4 +1,4 @@
-"""Recordings that are damaged, or made to be slow or large, end in an error of their own or in a picture."""
+"""Damaged, slow or large recordings end in a BadRecording error or in a picture."""
 
 from __future__ import annotations
 

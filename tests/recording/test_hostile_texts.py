@@ -1,4 +1,4 @@
-"""Texts that are made to be slow do not stop a process whose connections are recorded."""
+"""Texts that are slow to mask don't block a recorded process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server over HTTP records: a file for each session, and one for all requests without a session."""
+"""Recordings of an HTTP server: one file per session, and one for requests without a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets in messages, by the names of their keys and by their forms."""
+"""Masking of secrets in messages, by key names and by forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recording holds, and what it must never do."""
+"""Contents and limits of a recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording is played again, and is a test."""
+"""Replaying a recording as a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording of a real run replays without a difference: over each transport, in each era, of either side."""
+"""A recorded run replays without differences: over each transport and revision, for client and server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request with the times of both sides."""
+"""Merging the times of client and server for one request."""
 
 from __future__ import annotations
 

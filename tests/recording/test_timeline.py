@@ -1,4 +1,4 @@
-"""Recordings of both sides on one axis, as a picture and as trace events."""
+"""Recordings of client and server as one timeline, as SVG and as Perfetto trace events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The times that a recording writes down."""
+"""Timestamps in a recording."""
 
 from __future__ import annotations
 

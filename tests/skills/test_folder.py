@@ -1,4 +1,4 @@
-"""A folder is read as a skill, or the file and the rule are named; nothing outside of the folder is ever read."""
+"""Reading a folder as a skill: invalid files are named, and nothing outside the folder is read."""
 
 from __future__ import annotations
 

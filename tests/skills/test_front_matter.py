@@ -1,4 +1,4 @@
-"""Front matter is YAML 1.2 with the core schema, as JSON: what a peer may have written costs nothing but an error."""
+"""Front matter: YAML 1.2 with the core schema, read as JSON, and safe against hostile input."""
 
 from __future__ import annotations
 

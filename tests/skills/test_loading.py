@@ -1,4 +1,4 @@
-"""A client believes no file of a skill that is not what the entry says, and reads none before it is needed."""
+"""A client verifies each skill file against its entry, and reads files only when needed."""
 
 from __future__ import annotations
 

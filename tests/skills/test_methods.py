@@ -1,4 +1,4 @@
-"""Which methods a server of skills has, and what a client may ask it (SEP-2640, Capability Negotiation)."""
+"""Methods of the skills extension, and their capabilities (SEP-2640, Capability Negotiation)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that claims tasks, a few at a time, until there are none, and says which.
+"""A process that claims tasks, a few at a time, until none are left, and prints which.
 
 Arguments: the file, and the name of the process. Each line on standard output is the id and the epoch of a task.
 """

@@ -1,4 +1,4 @@
-"""The store in memory keeps no more than the records, and has trio's time."""
+"""The in-memory store keeps only its records, and uses trio's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row is read by every later version, and with the right secret alone."""
+"""Rows stay readable in later versions, and encrypted ones only with the right secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sealed is read and changed only with the secret."""
+"""Encrypted data can be read and changed only with the secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of other processes are looked for only while somebody watches, and those of long ago are forgotten."""
+"""Polling for changes of other processes, and deletion of old change records."""
 
 from __future__ import annotations
 

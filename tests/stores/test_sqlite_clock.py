@@ -1,4 +1,4 @@
-"""The clock of a file goes on steadily, whatever becomes of the clock of the machine."""
+"""The clock of a store file is steady across changes of the system clock."""
 
 from __future__ import annotations
 

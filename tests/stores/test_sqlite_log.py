@@ -1,4 +1,4 @@
-"""The log of a file stays short, and whoever keeps it from that holds up nobody."""
+"""The write-ahead log stays short, and slow readers block no writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes use one file, and any of them may be killed at any time."""
+"""Several processes use one file, and each can be killed at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file is safe in the hands of several processes, of newer versions, and of whoever can write to it."""
+"""The SQLite store with several processes, newer versions, and manipulated files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for a file at the same time is written in one transaction, and stays apart all the same."""
+"""Concurrent writes are committed in one transaction and don't affect each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction keeps all or nothing, and the failure that ended it is the one that is told."""
+"""Transactions are atomic, and raise the error that ended them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is done to them, the store in memory and the store in a file say the same."""
+"""The in-memory store and the SQLite store behave the same under random operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record says of itself."""
+"""Computed properties of a task record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our stores do what every store of tasks has to do."""
+"""Both task stores pass the test suite for task stores."""
 
 from __future__ import annotations
 

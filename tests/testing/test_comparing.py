@@ -1,4 +1,4 @@
-"""Patterns: what fits, and what people are told when it does not."""
+"""Message patterns: matching, and descriptions of differences."""
 
 from __future__ import annotations
 

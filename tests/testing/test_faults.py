@@ -1,4 +1,4 @@
-"""Plans: which faults come, and that they come again."""
+"""Random fault plans are reproducible and have the given probabilities."""
 
 from __future__ import annotations
 

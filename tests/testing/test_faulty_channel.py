@@ -1,4 +1,4 @@
-"""What a faulty channel does to messages, and that it stays a channel."""
+"""FaultyChannel: faults change messages, and it still behaves as a channel."""
 
 from __future__ import annotations
 

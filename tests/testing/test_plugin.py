@@ -1,4 +1,4 @@
-"""The pytest plugin, in a pytest of its own, as its users have it."""
+"""The pytest plugin, run in a separate pytest process."""
 
 from __future__ import annotations
 

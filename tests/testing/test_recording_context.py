@@ -1,4 +1,4 @@
-"""A context that notes what a handler tells and asks, and answers by script."""
+"""RecordingContext: records what a handler sends, and answers its requests by script."""
 
 from __future__ import annotations
 

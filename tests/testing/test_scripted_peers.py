@@ -1,4 +1,4 @@
-"""Scripts against a server and against a client, and what they say when things go otherwise."""
+"""Scripted clients and servers, and their errors for unexpected messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite for what replicas share notices what it is there for: each defect of a part fails a test."""
+"""The test suite for shared storages detects each deliberate defect."""
 
 from __future__ import annotations
 

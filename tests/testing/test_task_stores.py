@@ -1,4 +1,4 @@
-"""The suite for stores of tasks notices what it is there for: each defect of a store fails a test."""
+"""The test suite for task stores detects each deliberate defect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ClientAuth whose tokens a test hands out, and a server that wants them."""
+"""A ClientAuth with tokens from the test, and a server that requires them."""
 
 from __future__ import annotations
 

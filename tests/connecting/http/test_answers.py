@@ -1,4 +1,4 @@
-"""The words of answers that bring no reply."""
+"""Readable text of HTTP error responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests with ``auth=``: each carries a token, and what was refused for want of one is sent again."""
+"""Requests with ``auth=``: each carries a token, and a refused request is repeated with a new token."""
 
 from __future__ import annotations
 

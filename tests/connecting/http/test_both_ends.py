@@ -1,4 +1,4 @@
-"""open_http and serve_http together, in both eras: from the scope of a caller to the handler's finally, and back."""
+"""open_http and serve_http together, legacy and modern: cancellation, progress, elicitation and notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token goes nowhere in plain text but to this machine, and what goes to this machine goes by no proxy."""
+"""Tokens are sent in plain text only to localhost, and requests to localhost bypass proxies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are cut at each of their bytes: the call ends at once, by its kind of error, and alone."""
+"""Responses truncated at each byte: only their own call fails, at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The era of a server, found out by a modern request (2026-07-28 Streamable HTTP, Backward Compatibility)."""
+"""Detection of a legacy or modern server over HTTP (2026-07-28 Streamable HTTP, Backward Compatibility)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream on which a legacy server is heard outside of calls, when it is refused (2025-11-25 transports)."""
+"""Refused and broken GET streams of a legacy server (2025-11-25 transports)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks of the HTTP client: a function for each request and response, and one that dials."""
+"""Hooks of the HTTP client: on_request, on_response and dial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transport HTTP+SSE of 2024-11-05: a client falls back to it at servers that refuse a POST to their URL."""
+"""The transport HTTP+SSE of 2024-11-05: the fallback for servers that refuse a POST to their URL."""
 
 from __future__ import annotations
 

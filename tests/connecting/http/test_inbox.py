@@ -1,4 +1,4 @@
-"""The queue at which exchanges wait before they read on."""
+"""The queue of received messages, which slows down reading when it is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions with legacy servers: their ids, their order, their end, and what follows (2025-11-25 transports)."""
+"""Sessions with legacy servers: ids, order, end, and loss (2025-11-25 transports)."""
 
 from __future__ import annotations
 

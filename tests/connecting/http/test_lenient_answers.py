@@ -1,4 +1,4 @@
-"""Answers of servers that HTTP, JSON or JSON-RPC have another form for, and that can be read all the same."""
+"""Nonconforming HTTP, JSON or JSON-RPC answers that can still be read."""
 
 from __future__ import annotations
 

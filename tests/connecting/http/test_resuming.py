@@ -1,4 +1,4 @@
-"""Answers that break, and are asked for again behind the last event (2025-11-25 transports, Resumability)."""
+"""Broken response streams are resumed with Last-Event-ID (2025-11-25 transports, Resumability)."""
 
 from __future__ import annotations
 

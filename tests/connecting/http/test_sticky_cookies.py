@@ -1,4 +1,4 @@
-"""Cookies of balancers: a client stays at the replica of its session, and shows its cookies to no other server."""
+"""Load balancer cookies: a client stays on the replica of its session, and sends its cookies to no other server."""
 
 from __future__ import annotations
 

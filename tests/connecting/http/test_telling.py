@@ -1,4 +1,4 @@
-"""What a client tells a server: answers that cannot be delivered, and servers that do not say that they have got it."""
+"""Answers and notifications of a client that the server refuses or doesn't acknowledge."""
 
 from __future__ import annotations
 

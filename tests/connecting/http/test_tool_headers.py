@@ -1,4 +1,4 @@
-"""Arguments that headers mirror (2026-07-28 Streamable HTTP, Custom Headers from Tool Parameters; SEP-2243)."""
+"""Arguments mirrored in headers (2026-07-28 Streamable HTTP, Custom Headers from Tool Parameters; SEP-2243)."""
 
 from __future__ import annotations
 

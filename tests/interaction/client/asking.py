@@ -1,4 +1,4 @@
-"""Questions of a legacy server, and a script that asks them."""
+"""Requests of a legacy server to its client, and a script that sends them."""
 
 from __future__ import annotations
 

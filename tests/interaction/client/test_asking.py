@@ -1,4 +1,4 @@
-"""What a legacy server asks of its client: answered, refused or cancelled, and never left in silence."""
+"""Requests of a legacy server to its client: each is answered, refused or cancelled."""
 
 from __future__ import annotations
 

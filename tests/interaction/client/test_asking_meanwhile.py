@@ -1,4 +1,4 @@
-"""What goes on while a client is asked by its legacy server."""
+"""Calls, pings and cancels while a client handles requests of its legacy server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trio-mcp client and a trio-mcp server in two processes: a cancel scope does not end between them."""
+"""A trio-mcp client and a trio-mcp server in two processes: cancellation reaches the other process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leaving a call: what the server gets to see of it, and what it can no longer do to us."""
+"""Cancelled calls: which messages the server gets, and that late answers do no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The child process: started, watched, and ended with everything it started."""
+"""The server process of a stdio client: start, stderr, exit, and cleanup of the whole process tree."""
 
 from __future__ import annotations
 

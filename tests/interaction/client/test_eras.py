@@ -1,4 +1,4 @@
-"""Finding out which era the server lives in, and settling the revision. All on a virtual clock."""
+"""Negotiation: detection of legacy and modern servers, and the choice of the revision. All on a virtual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes from the server: split, long, broken."""
+"""Messages from the server that are split, too long or malformed."""
 
 from __future__ import annotations
 

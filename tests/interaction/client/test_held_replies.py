@@ -1,4 +1,4 @@
-"""A reply waits for the callbacks of what its own request told, and for nothing else."""
+"""A call returns after the callbacks for its own notifications, and waits for no other callbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C in a host: whenever it comes, and however often, no process of the server's group is left."""
+"""Ctrl-C in a host at any moment leaves no process of the server's process group."""
 
 from __future__ import annotations
 

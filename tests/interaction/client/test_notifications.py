@@ -1,4 +1,4 @@
-"""What a server tells: order, callbacks, and what makes no sense."""
+"""Notifications from the server: order, callbacks, and malformed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers: good ones, errors, and what makes no sense."""
+"""Results of calls: valid ones, errors, and malformed ones."""
 
 from __future__ import annotations
 

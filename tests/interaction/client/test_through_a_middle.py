@@ -1,4 +1,4 @@
-"""CAN-17: a host, a server in the middle that hands its calls on, and a raw server behind it."""
+"""CAN-17: a host, a server that forwards its calls, and a raw backend server."""
 
 from __future__ import annotations
 

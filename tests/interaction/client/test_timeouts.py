@@ -1,4 +1,4 @@
-"""Time limits: of a call, of silence, of connecting."""
+"""Timeouts: of a call, of a call without progress, and of connecting."""
 
 from __future__ import annotations
 

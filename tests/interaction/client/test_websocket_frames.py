@@ -1,4 +1,4 @@
-"""What a server does to a client with WebSocket frames: close codes, and frames that may not be (WSK-02, WSK-03)."""
+"""WebSocket frames from the server: close codes and invalid frames (WSK-02, WSK-03)."""
 
 from __future__ import annotations
 

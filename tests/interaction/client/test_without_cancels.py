@@ -1,4 +1,4 @@
-"""Servers that die of a cancel: ``send_cancels=False``."""
+"""``send_cancels=False``, for servers that die of a cancel notification."""
 
 from __future__ import annotations
 

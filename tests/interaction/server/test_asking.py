@@ -1,4 +1,4 @@
-"""S2C: a server in another process asks its client."""
+"""S2C: a server in another process sends requests to its client."""
 
 from __future__ import annotations
 

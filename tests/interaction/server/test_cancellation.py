@@ -1,4 +1,4 @@
-"""CAN: what a cancel does to a server in another process."""
+"""CAN: cancel notifications to a server in another process."""
 
 from __future__ import annotations
 

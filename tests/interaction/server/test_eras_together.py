@@ -1,4 +1,4 @@
-"""Both eras at once on one connection: what belongs to a request stays with it."""
+"""Concurrent legacy and modern requests on one connection don't mix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ERR-01: what goes wrong in a handler stays there."""
+"""ERR-01: errors in a handler affect only its own request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API-03 and SHD-01: the beginning and the end of a server in another process."""
+"""API-03 and SHD-01: initialization and shutdown of a server in another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More clients than a server in another process has descriptors for."""
+"""More clients than the server process has file descriptors."""
 
 from __future__ import annotations
 

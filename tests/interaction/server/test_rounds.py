@@ -1,4 +1,4 @@
-"""S2C in the modern era: a server in another process asks by answering, and its handlers wait where they are."""
+"""S2C in the modern revision: a server in another process returns input-required results, and its handlers wait."""
 
 from __future__ import annotations
 

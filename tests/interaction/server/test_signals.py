@@ -1,4 +1,4 @@
-"""Signals end a server, whatever its handlers do: the first before hosts lose patience, the second at once."""
+"""Signals end a server whatever its handlers do: the first one within seconds, the second one at once."""
 
 from __future__ import annotations
 

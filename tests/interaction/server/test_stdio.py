@@ -1,4 +1,4 @@
-"""STD: a server in another process, over the pipes it was started with."""
+"""STD: a server in another process, over stdin and stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A standard error that nobody reads, as hosts leave it: no server waits for it."""
+"""A stderr pipe that the host doesn't read never blocks the server."""
 
 from __future__ import annotations
 

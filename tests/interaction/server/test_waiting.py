@@ -1,4 +1,4 @@
-"""What waits for its turn waits as bytes: as objects it would take thirty times as much."""
+"""Queued requests are kept as bytes, because decoded objects take thirty times as much memory."""
 
 from __future__ import annotations
 

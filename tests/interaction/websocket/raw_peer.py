@@ -1,4 +1,4 @@
-"""A WebSocket client that says exactly what a test wants, frame by frame, and hears every frame."""
+"""A WebSocket client that sends exact frames and receives every frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How connections end: orderly, by loss, by shutdown, and what that costs others (WSK-07, WSK-08, SHD-01, SHD-02)."""
+"""How connections end: by close, by loss, by shutdown, and that others are unaffected (WSK-07, WSK-08, SHD-01,
+SHD-02).
+"""
 
 from __future__ import annotations
 

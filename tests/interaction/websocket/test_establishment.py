@@ -1,4 +1,4 @@
-"""Who gets a connection, who is refused, and how that is said (WSK-01, WSK-06)."""
+"""Which WebSocket connections are accepted, and how others are refused (WSK-01, WSK-06)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that nobody foresaw: they end one connection, with close code 1011, and say nothing internal."""
+"""Unexpected errors end one connection with close code 1011 and reveal nothing internal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be in a frame, and how long a message may be (WSK-02, WSK-03)."""
+"""Valid and invalid frames, and the message size limit (WSK-02, WSK-03)."""
 
 from __future__ import annotations
 

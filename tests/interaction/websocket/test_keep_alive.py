@@ -1,4 +1,4 @@
-"""Pings find a peer that is frozen, and only such a one (WSK-05)."""
+"""Pings detect a frozen peer and keep all others (WSK-05)."""
 
 from __future__ import annotations
 

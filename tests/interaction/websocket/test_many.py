@@ -1,4 +1,4 @@
-"""Many connections on one server: what one does is nobody else's business (BPL-03), and all are counted."""
+"""Many connections to one server don't affect each other (BPL-03), and all are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WSK-03: what a peer sends and never finishes takes no more memory than a message may, seen from outside."""
+"""WSK-03: an unfinished message takes no more memory than the message limit, measured from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``wss://`` with a certificate that lives as long as the tests, and what happens where TLS meets no TLS."""
+"""``wss://`` with a temporary certificate, and connections where only one side uses TLS."""
 
 from __future__ import annotations
 
