@@ -94,7 +94,7 @@ def test_another_python_version_is_checked_for_calls_only() -> None:
 
 
 @WHERE_IT_COUNTS
-def test_place_of_returns_our_package_or_the_library() -> None:
+def test_profiled_code_is_attributed_to_our_package_or_its_library() -> None:
     assert place_of(decode.__code__.co_filename) == "trio_mcp.jsonrpc"
     assert place_of(trio.run.__code__.co_filename) == "trio"
     assert place_of(attrs.evolve.__code__.co_filename) == "standard library and others"

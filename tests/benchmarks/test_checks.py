@@ -18,12 +18,12 @@ def logged(number: int) -> dict[str, Any]:
     return {"method": "notifications/message", "params": {"level": "info", "data": data}}
 
 
-def test_notification_rows_in_order_pass() -> None:
+def test_check_of_notifications_in_order_passes() -> None:
     assert check_rows([logged(0), logged(1), logged(2)], 3) == 3
 
 
 @pytest.mark.parametrize("numbers", [[0, 1], [0, 2, 1], [0, 1, 1], [0, 1, 3], [0, 1, 2, 3]], ids=str)
-def test_lost_swapped_repeated_or_extra_rows_raise_mismatch(numbers: list[int]) -> None:
+def test_lost_swapped_repeated_or_extra_notifications_raise_mismatch(numbers: list[int]) -> None:
     with pytest.raises(Mismatch):
         check_rows([logged(number) for number in numbers], 3)
 

@@ -76,7 +76,7 @@ def test_comparison_marks_no_change_if_spreads_overlap() -> None:
     assert "better" not in echo
 
 
-def test_standing_above_one_means_better_than_the_floor() -> None:
+def test_standing_above_one_means_better_than_the_floor_subject() -> None:
     assert standing(samples(), ECHO, "trio-mcp") == pytest.approx(0.9)
     assert standing(samples(), CANCEL, "trio-mcp") == pytest.approx(0.5)
 
@@ -100,13 +100,13 @@ def test_results_are_written_only_between_their_markers() -> None:
     assert with_results(written, "new") == written
 
 
-def test_http_results_have_their_own_markers() -> None:
+def test_http_results_have_their_own_markers_in_the_page() -> None:
     page = "<!-- results -->\n<!-- end of results -->\n<!-- results over HTTP -->\n<!-- end of results over HTTP -->\n"
     written = with_results(page, "new", "results over HTTP")
     assert written.startswith("<!-- results -->\n<!-- end of results -->\n")
     assert "<!-- results over HTTP -->\n\nnew\n<!-- end" in written
 
 
-def test_page_without_markers_raises_value_error() -> None:
+def test_results_page_without_markers_raises_value_error() -> None:
     with pytest.raises(ValueError, match="needs the lines"):
         with_results("nothing here", "new")

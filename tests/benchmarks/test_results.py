@@ -31,13 +31,13 @@ def test_spread_of_no_values_raises_value_error() -> None:
         Spread.of([])
 
 
-def test_ratios_are_computed_round_by_round() -> None:
+def test_benchmark_ratios_are_computed_round_by_round() -> None:
     # The machine was slow in the second round, for both: the ratio of medians would say 0.5.
     ratio = samples(floor=[100, 10, 200], ours=[50, 9, 160]).ratio(RATE, "trio-mcp")
     assert ratio == Spread(0.8, 0.5, 0.9)
 
 
-def test_ratio_without_a_floor_is_none() -> None:
+def test_benchmark_ratio_without_the_floor_subject_is_none() -> None:
     assert samples(ours=[50]).ratio(RATE, "trio-mcp") is None
 
 
@@ -47,12 +47,12 @@ def test_ratio_of_different_numbers_of_rounds_raises_value_error() -> None:
 
 
 @pytest.mark.parametrize(("other", "overlaps"), [(Spread(3, 2, 4), True), (Spread(7, 5.1, 8), False)])
-def test_spread_overlap_is_symmetric(other: Spread, overlaps: bool) -> None:
+def test_overlap_of_two_spreads_is_symmetric(other: Spread, overlaps: bool) -> None:
     assert Spread(3, 1, 5).overlaps(other) is overlaps
     assert other.overlaps(Spread(3, 1, 5)) is overlaps
 
 
-def test_goal_direction_depends_on_the_measure() -> None:
+def test_benchmark_goal_direction_depends_on_the_measure() -> None:
     assert RATE.reached(0.8, 0.81)
     assert not RATE.reached(0.8, 0.79)
     latency = Measure("stdio", "cancel", "cancel", "µs", "less", Goal(1.3, 1.1))
@@ -60,7 +60,7 @@ def test_goal_direction_depends_on_the_measure() -> None:
     assert not latency.reached(1.3, 1.31)
 
 
-def test_saved_results_can_be_loaded(tmp_path: Path) -> None:
+def test_saved_benchmark_results_can_be_loaded(tmp_path: Path) -> None:
     kept = Results("today", {"python": "3.11"}, {"floor": {"trio": "0.35"}}, samples(floor=[1.5], ours=[2.5]))
     kept.save(tmp_path / "results.json")
     assert Results.load(tmp_path / "results.json") == kept

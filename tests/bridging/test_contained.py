@@ -1,4 +1,4 @@
-"""SystemExit and similar exceptions end one request or call, and no other client. Clients can't be used after a fork."""
+"""SystemExit and similar exceptions end one request or call, and no other client. Clients don't work after a fork."""
 
 from __future__ import annotations
 

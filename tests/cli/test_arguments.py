@@ -106,7 +106,7 @@ def test_unknown_type_in_a_list_of_schema_types_is_ignored(kind: str):
         arguments_typed(["x=five"], schema)
 
 
-def test_argument_given_twice_is_refused():
+def test_argument_given_twice_on_the_command_line_is_refused():
     with pytest.raises(WrongArgument, match="'count' occurs twice"):
         arguments_typed(["count=1", "count=2"], SCHEMA)
 

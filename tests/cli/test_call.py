@@ -189,7 +189,7 @@ async def test_call_beyond_timeout_is_cancelled_in_the_server(tmp_path: Path):
     assert note.read_text() == "the caller's deadline passed"
 
 
-async def test_call_works_over_websocket(nursery: trio.Nursery):
+async def test_call_command_works_over_websocket(nursery: trio.Nursery):
     listeners: Any = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
     url = f"ws://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp"
     ended = await run([*CALL, url, "pack", "files=1"])

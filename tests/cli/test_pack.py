@@ -329,7 +329,7 @@ async def test_pack_reports_an_unreadable_file_in_one_line(folder: Path) -> None
         path.chmod(0o700)
 
 
-async def test_certificate_file_is_not_a_secret(folder: Path) -> None:
+async def test_pack_does_not_treat_a_certificate_as_a_secret(folder: Path) -> None:
     (folder / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
     assert (await pack(folder)).status == 0
 

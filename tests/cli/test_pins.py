@@ -88,7 +88,7 @@ async def test_pins_report_a_server_that_cannot_be_reached(config: Path) -> None
     assert "the tools of gone could not be compared" in ended.stderr
 
 
-async def test_corrupt_pins_file_is_refused(config: Path) -> None:
+async def test_pins_and_gateway_refuse_a_corrupt_pins_file(config: Path) -> None:
     (config.parent / "pins.json").write_text('{"files": {"search": 1}}')
     words = "files: search must be a hash, or an object with one, not int"
     for command in ("show", "approve"):

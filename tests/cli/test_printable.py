@@ -50,6 +50,6 @@ def test_names_are_shown_with_escapes_for_invisible_characters(name: str, shown:
     assert name_shown(name) == shown
 
 
-def test_long_names_are_truncated():
+def test_long_names_are_truncated_before_they_are_printed():
     assert name_shown("abcdef", limit=4) == "abc…"
     assert name_shown("\u200b" * 1_000_000, limit=10) == "\\u200b\\u2…"

@@ -56,7 +56,7 @@ def test_schema_reader_stops_when_its_steps_are_used_up():
     assert reader.words({"type": "string"}, {}) == "…"
 
 
-def test_long_schema_reference_uses_many_steps():
+def test_long_schema_reference_counts_as_many_steps_of_the_reader():
     reference = {"$ref": "#/" + "a/" * 10_000}
     reader = SchemaReader(steps=1000)
     assert [reader.words(reference, {}) for _ in range(3)] == ["any", "…", "…"]

@@ -64,7 +64,7 @@ async def test_jwks_file_verifies_tokens_and_refusals_are_logged_with_the_reason
         assert foreign.rpartition(".")[2] not in reason
 
 
-async def test_options_choose_token_type_and_algorithm(tmp_path: Path) -> None:
+async def test_run_options_choose_token_type_and_algorithms(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     rsa: RSAKey = rsa_key()
     keys = key_set(tmp_path, jwk(ec_key(), kid="1"), jwk(rsa, kid="2"))

@@ -61,13 +61,13 @@ def test_connections_of_a_caller_share_its_limit_and_leave_half_for_others(parts
     assert other.connection().may_take(requests_of, free), "and so is another caller"
 
 
-def test_only_caller_may_use_everything() -> None:
+def test_only_client_of_a_server_may_use_the_whole_limit() -> None:
     only = Caller(alone=True)
     assert taken([only.part("one")], 60) == [30]
     assert taken([Caller(alone=True)], 60) == [60]
 
 
-def test_unnamed_caller_has_a_single_connection() -> None:
+def test_caller_without_a_name_has_a_single_connection() -> None:
     caller = Caller()
     assert caller.connection() is caller
     assert taken([caller.connection()], 60) == [30]

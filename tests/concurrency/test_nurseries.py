@@ -16,7 +16,7 @@ class Journal(list[str]):
             self.append("service cancelled")
 
 
-async def test_services_are_cancelled_when_the_body_is_left() -> None:
+async def test_service_nursery_cancels_its_tasks_when_the_body_is_left() -> None:
     journal = Journal()
     async with open_service_nursery("over") as nursery:
         nursery.start_soon(journal.serve)
@@ -24,7 +24,7 @@ async def test_services_are_cancelled_when_the_body_is_left() -> None:
     assert journal == ["service cancelled"]
 
 
-async def test_cancelled_service_sees_the_reason() -> None:
+async def test_cancelled_service_task_sees_the_cancel_reason() -> None:
     reasons: list[str | None] = []
 
     async def serve() -> None:

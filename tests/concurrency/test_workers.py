@@ -222,7 +222,7 @@ async def test_worker_call_is_refused_while_too_many_threads_are_abandoned(desk:
         await desk.run(lambda: pytest.fail("it started"))
 
 
-async def test_worker_calls_start_in_order(desk: Desk) -> None:
+async def test_queued_worker_thread_calls_start_in_order(desk: Desk) -> None:
     started, gate = list[int](), desk.gate()
 
     def note(number: int) -> None:

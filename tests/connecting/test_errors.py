@@ -80,6 +80,6 @@ async def test_missing_working_directory_is_named_in_the_error(tmp_path: Path) -
             pass
 
 
-async def test_unusual_host_names_are_accepted() -> None:
+async def test_tcp_targets_accept_unusual_host_names() -> None:
     for host in ("localhost", "::1", "127.0.0.1", "example.com.", "bücher.example", "under_score"):
         open_tcp(host, 65535)

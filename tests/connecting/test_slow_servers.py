@@ -98,7 +98,7 @@ MODERN_ANSWERS = [both, both_after_a_log, refusing_initialize, greeting_senseles
 
 
 @pytest.mark.parametrize("answers", MODERN_ANSWERS)
-def test_valid_discover_answer_wins_in_every_task_order(answers: Answers) -> None:
+def test_valid_discover_answer_wins_over_initialize_in_every_task_order(answers: Answers) -> None:
     found = {run_in_order_of(seed, in_memory, answers, clock=MockClock(autojump_threshold=0)) for seed in range(SEEDS)}
     assert found == {MODERN}
 
@@ -128,13 +128,15 @@ def test_valid_discover_answer_wins_over_the_exit_of_the_server() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("answers", MODERN_ANSWERS)
-def test_valid_discover_answer_wins_over_sockets(way: str, answers: Answers, tmp_path: Path) -> None:
+def test_valid_discover_answer_wins_over_initialize_on_socket_transports(
+    way: str, answers: Answers, tmp_path: Path
+) -> None:
     each = range(SEEDS // len(MODERN_ANSWERS))
     found = {run_in_order_of(seed, over_socket, answers, way, tmp_path) for seed in each}
     assert found == {MODERN}
 
 
-def test_valid_discover_answer_wins_over_stdio(tmp_path: Path) -> None:
+def test_valid_discover_answer_wins_over_initialize_on_stdio(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """

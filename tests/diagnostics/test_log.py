@@ -222,7 +222,7 @@ async def test_loggers_of_other_libraries_are_not_limited_after_serving(handler:
         accepting.removeHandler(handler)
 
 
-async def test_log_threads_can_be_nested(handler: Handler) -> None:
+async def test_log_in_thread_can_be_nested(handler: Handler) -> None:
     async with log_in_thread():
         async with log_in_thread():
             logger.warning("inner")

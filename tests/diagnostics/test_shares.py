@@ -77,7 +77,7 @@ def test_log_records_of_a_kind_are_written_again_after_the_window() -> None:
     assert len(log.written) == 3 * BURST
 
 
-def test_slow_log_records_are_all_written() -> None:
+def test_infrequent_log_records_are_all_written() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(100):
         log.log(peer, "now and then")

@@ -50,7 +50,7 @@ async def test_page_far_behind_receives_the_full_state_again(autojump_clock: tri
         assert count <= 2002
 
 
-async def test_idle_feed_sends_keep_alives(autojump_clock: trio.testing.MockClock) -> None:
+async def test_idle_inspector_feed_sends_keep_alives(autojump_clock: trio.testing.MockClock) -> None:
     with feed().opened() as page:
         await page.next_events()
         begun = trio.current_time()
@@ -58,7 +58,7 @@ async def test_idle_feed_sends_keep_alives(autojump_clock: trio.testing.MockCloc
         assert trio.current_time() - begun == pytest.approx(15)
 
 
-async def test_published_event_wakes_a_waiting_page(autojump_clock: trio.testing.MockClock) -> None:
+async def test_published_event_wakes_a_waiting_inspector_page(autojump_clock: trio.testing.MockClock) -> None:
     news = feed()
     with news.opened() as page:
         await page.next_events()
@@ -72,7 +72,7 @@ async def test_published_event_wakes_a_waiting_page(autojump_clock: trio.testing
             assert told(await page.next_events()) == [{"what": "log"}]
 
 
-def test_feed_counts_its_open_pages() -> None:
+def test_inspector_feed_counts_its_open_pages() -> None:
     from contextlib import ExitStack
 
     news = feed()

@@ -189,7 +189,7 @@ async def test_inspector_answers_each_kind_of_server_request(
 
 
 @eras
-async def test_cancelled_run_closes_its_elicitation(era: str) -> None:
+async def test_cancelled_inspector_run_closes_its_elicitation(era: str) -> None:
     async with inspected(server(), era) as opened:
         run = await opened.start("call", "ask")
         question = await opened.heard("question")
@@ -423,7 +423,7 @@ async def test_inspector_messages_are_masked_and_drawn() -> None:
         assert "server/discover" not in await opened.inspection.picture(run)
 
 
-async def test_response_summary_contains_the_method_of_its_request() -> None:
+async def test_inspector_summary_of_a_response_contains_the_method_of_its_request() -> None:
     made = Server("shop")
     started = trio.Event()
 
@@ -444,7 +444,7 @@ async def test_response_summary_contains_the_method_of_its_request() -> None:
 
 
 @eras
-async def test_elicitation_names_the_run_of_its_call(era: str) -> None:
+async def test_inspector_elicitation_names_the_run_of_its_call(era: str) -> None:
     made = Server("shop")
 
     @made.tool

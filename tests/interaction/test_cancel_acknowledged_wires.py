@@ -69,13 +69,13 @@ async def stops(opened: AbstractAsyncContextManager[Client]) -> None:
         assert (await left(client, {"cleanup": 1.5}, within=0.3)).state == "overran"
 
 
-async def test_cancel_is_confirmed_over_stdio(era: Era) -> None:
+async def test_cancel_acknowledged_works_over_stdio(era: Era) -> None:
     async with open_stdio(forked_command([PROGRAM]), **options(era)) as client:
         first = await left(client, {"cleanup": 0.3})
         assert first.state == "stopped"
 
 
-async def test_cancel_is_confirmed_over_tcp(era: Era) -> None:
+async def test_cancel_acknowledged_works_over_tcp(era: Era) -> None:
     async with trio.open_nursery() as nursery:
         serving = partial(serve_tcp, cancel_server.server, "127.0.0.1", 0, handle_signals=False)
         [listener] = await nursery.start(serving)
@@ -84,7 +84,7 @@ async def test_cancel_is_confirmed_over_tcp(era: Era) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_cancel_is_confirmed_over_a_unix_socket(era: Era, tmp_path: Path) -> None:
+async def test_cancel_acknowledged_works_over_a_unix_socket(era: Era, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_unix, cancel_server.server, path, handle_signals=False))
@@ -92,7 +92,7 @@ async def test_cancel_is_confirmed_over_a_unix_socket(era: Era, tmp_path: Path) 
         nursery.cancel_scope.cancel()
 
 
-async def test_cancel_is_confirmed_over_websocket(era: Era) -> None:
+async def test_cancel_acknowledged_works_over_websocket(era: Era) -> None:
     async with trio.open_nursery() as nursery:
         serving = partial(serve_websocket, cancel_server.server, "127.0.0.1", 0, handle_signals=False)
         [listener] = await nursery.start(serving)
@@ -115,7 +115,7 @@ async def test_cancel_of_a_call_to_a_group_member_is_confirmed(era: Era) -> None
         assert (await left(client, {"cleanup": 0.1})).state == "stopped"
 
 
-def test_cancel_is_confirmed_to_asyncio_clients(era: Era) -> None:
+def test_cancel_acknowledged_works_for_asyncio_clients(era: Era) -> None:
     async def main() -> list[CallEnding]:
         async with aio.open_memory(cancel_server.server, **options(era)) as client:
             begun = asyncio.Event()

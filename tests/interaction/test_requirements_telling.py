@@ -125,7 +125,7 @@ async def test_pr_04_pr_08_delayed_progress_is_sent_when_due_and_before_the_repl
         assert (await peer.notification("notifications/progress"))["progress"] == 2
         assert trio.current_time() - begin == pytest.approx(0.1)
         await peer.reply(call)
-        # 3 may not have been written when 4 came, and what waits gives way to the latest (ruling 11).
+        # 3 may still have been queued when 4 came, and a queued value is replaced by a later one (ruling 11).
         assert [params["progress"] for params in peer.progress_of("t")] in ([1, 2, 4], [1, 2, 3, 4])
         assert "result" in peer.messages[-1]
         await peer.everything()

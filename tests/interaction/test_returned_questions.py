@@ -1,4 +1,4 @@
-"""Input requests that a handler returns are validated like those that it sends by a call: MR-10, EL-04, EL-05, EL-14."""
+"""Input requests that a handler returns are validated like requests that it sends: MR-10, EL-04, EL-05, EL-14."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ async def test_input_request_made_invalid_before_sending_fails_the_call(autojump
         assert server.statistics().in_flight == 0
 
 
-# Many questions, and questions that are given up
+# Many elicitations, and elicitations that time out
 
 
 async def yes(_: Any) -> dict[str, Any]:

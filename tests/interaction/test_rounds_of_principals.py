@@ -75,7 +75,7 @@ async def wires(server: Server) -> AsyncGenerator[Wires]:
         nursery.cancel_scope.cancel()
 
 
-async def test_principal_can_retry_over_another_connection(autojump_clock: MockClock) -> None:
+async def test_principal_can_retry_an_input_required_call_over_another_connection(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with wires(desk.server) as opened:
         first, second = await opened.open("ada", "one"), await opened.open("ada", "two")

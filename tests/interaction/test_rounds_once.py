@@ -133,7 +133,9 @@ async def test_request_state_is_accepted_for_arguments_in_another_order(autojump
         assert text(await peer.retry(peer.call_message("add", {"b": 2, "a": 1}), result)) == "3"
 
 
-async def test_retry_from_another_connection_is_refused(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_retry_of_input_required_call_from_another_connection_is_refused(
+    autojump_clock: MockClock, shop: Shop
+) -> None:
     async with connected_twice(shop.server) as (peer, stranger):
         await peer.open(MODERN, ALL)
         await stranger.open(MODERN, ALL)
@@ -184,7 +186,7 @@ async def test_changed_system_clock_does_not_affect_the_retry_timeout(
         await refused(peer, late, other, "expired")
 
 
-async def test_retry_timeout_restarts_with_each_retry(autojump_clock: MockClock) -> None:
+async def test_retry_timeout_restarts_with_each_input_required_result(autojump_clock: MockClock) -> None:
     shop = Shop(Limits(retry_timeout=30))
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order")

@@ -243,7 +243,7 @@ async def test_invalid_elicitation_answer_fails_the_retry_with_invalid_params(
         assert "does not fit" in reply["error"]["message"]
 
 
-async def test_handler_can_catch_bad_answer(autojump_clock: MockClock) -> None:
+async def test_handler_can_catch_bad_answer_of_a_malformed_elicitation_result(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool

@@ -112,10 +112,10 @@ async def test_answers_to_input_requests_not_yet_sent_are_ignored(autojump_clock
         (name,) = result["inputRequests"]
         second = asked(await peer.retry(first, result))
         (roots,) = second["inputRequests"]
-        # Too early for the roots: they were not asked for then.
+        # Roots sent too early: the server has not requested them yet.
         early = asked(await peer.retry(first, result, {name: ANSWERS["elicitation/create"], roots: {"roots": []}}))
         assert methods(early) == ["roots/list"]
-        # What was left out is asked again.
+        # Unanswered input requests are repeated.
         assert asked(await peer.retry(first, result, {}))["inputRequests"] == result["inputRequests"]
 
 

@@ -128,7 +128,7 @@ def test_unknown_member_does_not_change_the_decoded_message(message: dict[str, A
 
 @quick
 @given(members, st.sampled_from(["jsonrpc", "method", "id"]), values)
-def test_last_of_duplicate_members_is_used(message: dict[str, Any], name: str, first: Any) -> None:
+def test_last_of_duplicate_members_of_a_message_is_used(message: dict[str, Any], name: str, first: Any) -> None:
     data = json.dumps({**message, name: message.get(name, "2.0")})
     twice = json.dumps({name: first})[:-1] + ", " + data[1:]
     assert decode(twice.encode()) == decode(data.encode())

@@ -41,7 +41,7 @@ def reported(data: bytes) -> str:
 
 
 @pytest.mark.parametrize("request_id", IDS)
-def test_request_keeps_type_and_value_of_its_id(request_id: int | str) -> None:
+def test_decoded_request_keeps_type_and_value_of_its_id(request_id: int | str) -> None:
     message = decode(line(id=request_id, method="ping"))
     assert message == Request(request_id, "ping")
     assert isinstance(message, Request)
@@ -49,7 +49,7 @@ def test_request_keeps_type_and_value_of_its_id(request_id: int | str) -> None:
 
 
 @pytest.mark.parametrize("request_id", IDS)
-def test_result_keeps_type_and_value_of_its_id(request_id: int | str) -> None:
+def test_decoded_result_keeps_type_and_value_of_its_id(request_id: int | str) -> None:
     message = decode(line(id=request_id, result={}))
     assert message == Response(request_id, {})
 
@@ -59,16 +59,16 @@ def test_message_with_a_method_and_no_id_is_a_notification() -> None:
 
 
 @pytest.mark.parametrize("params", [{}, {"a": [1, None]}, [], [1], None, 3, "x", False])
-def test_params_of_any_type_are_kept(params: Any) -> None:
+def test_decoded_request_keeps_params_of_any_type(params: Any) -> None:
     assert decode(line(id=1, method="x", params=params)) == Request(1, "x", params)
 
 
 @pytest.mark.parametrize("result", [{}, None, False, 0, "", [1]])
-def test_result_of_any_type_is_kept(result: Any) -> None:
+def test_decoded_response_keeps_a_result_of_any_type(result: Any) -> None:
     assert decode(line(id=1, result=result)) == Response(1, result)
 
 
-def test_error_keeps_code_message_and_data() -> None:
+def test_decoded_error_keeps_code_message_and_data() -> None:
     message = decode(line(id="a", error={"code": -1, "message": "no", "data": [1], "more": 2}))
     assert message == ErrorResponse("a", -1, "no", [1])
 
@@ -78,11 +78,11 @@ def test_error_without_id_or_with_null_id_is_accepted(members: dict[str, Any]) -
     assert decode(line(error={"code": -32700, "message": "?"}, **members)) == ErrorResponse(None, -32700, "?")
 
 
-def test_unknown_members_are_ignored() -> None:
+def test_unknown_members_of_a_message_are_ignored() -> None:
     assert decode(line(id=1, method="ping", extra=True)) == Request(1, "ping")
 
 
-def test_request_has_its_size_in_bytes() -> None:
+def test_decoded_request_has_its_size_in_bytes() -> None:
     data = line(id=1, method="ping", params={"text": "ü"})
     message = decode(data)
     assert isinstance(message, Request)
@@ -384,12 +384,12 @@ def test_unreadable_reply_fails_the_call_with_its_id(data: bytes, settles: objec
 # Batches
 
 
-def test_batch_keeps_its_members_in_order() -> None:
+def test_decoded_batch_keeps_its_members_in_order() -> None:
     batch = decode(b"[" + line(id=1, method="ping") + b"," + line(method="x") + b"," + line(id=2, result=0) + b"]")
     assert batch == Batch((Request(1, "ping"), Notification("x"), Response(2, 0)))
 
 
-def test_invalid_batch_member_is_its_own_error() -> None:
+def test_invalid_member_of_a_batch_is_decoded_as_its_own_error() -> None:
     batch = decode(b"[1," + line(id=1, method="ping") + b",[],{}]")
     assert isinstance(batch, Batch)
     assert [type(member) for member in batch.members] == [Unreadable, Request, Unreadable, Unreadable]

@@ -29,16 +29,16 @@ from trio_mcp.jsonrpc.sizes import MOST_LEVELS
 IDS = [0, -1, 1, "1", "", 2**53 + 1, 10**25, "x" * 4096, "🦑", "\u2028"]
 
 
-def test_absent_params_are_omitted() -> None:
+def test_absent_params_of_a_message_are_omitted() -> None:
     assert json.loads(encode(Request(1, "ping"))) == {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     assert json.loads(encode(Notification("x"))) == {"jsonrpc": "2.0", "method": "x"}
 
 
-def test_empty_params_are_written() -> None:
+def test_empty_params_of_a_request_are_written() -> None:
     assert json.loads(encode(Request(1, "ping", {})))["params"] == {}
 
 
-def test_null_result_is_written() -> None:
+def test_null_result_of_a_response_is_written() -> None:
     assert json.loads(encode(Response(1, None))) == {"jsonrpc": "2.0", "id": 1, "result": None}
 
 
@@ -215,7 +215,7 @@ def test_every_frame_refuses_values_that_are_not_json(frame: Callable[[Any], byt
 
 
 @pytest.mark.parametrize("value", [None, [None], {"a": None}, "null", {"null": 1.5}, (None, 2.5)])
-def test_null_values_are_encoded(value: Any) -> None:
+def test_null_values_are_not_mistaken_for_nan(value: Any) -> None:
     assert json.loads(encode_value(value)) == (list(value) if isinstance(value, tuple) else value)
 
 

@@ -46,7 +46,7 @@ def test_tuples_count_as_arrays_for_nesting() -> None:
     assert is_too_deep(value)
 
 
-def test_scalar_has_no_nesting() -> None:
+def test_long_string_is_not_nested_too_deeply() -> None:
     assert not is_too_deep("x" * 1000)
 
 
@@ -96,7 +96,7 @@ UNITS += [
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_weight_of_a_line_estimates_its_decoded_size(unit: str) -> None:
+def test_memory_estimate_of_a_line_covers_its_decoded_size(unit: str) -> None:
     line = ("[" + ",".join([unit] * (200_000 // len(unit))) + "]").encode()
     tracemalloc.start()
     try:
@@ -108,7 +108,7 @@ def test_weight_of_a_line_estimates_its_decoded_size(unit: str) -> None:
     assert 0.95 * taken <= weight_of(line) <= max(16 * taken, 8 * len(line))
 
 
-def test_weight_of_a_line_with_unique_member_names_covers_its_decoded_size() -> None:
+def test_memory_estimate_of_a_line_with_unique_names_covers_its_decoded_size() -> None:
     line = ("{" + ",".join(f'"{number}":{number}' for number in range(20_000)) + "}").encode()
     tracemalloc.start()
     try:
@@ -121,11 +121,11 @@ def test_weight_of_a_line_with_unique_member_names_covers_its_decoded_size() -> 
 
 
 @pytest.mark.parametrize("mark", [b"[", b"{", b":", b",", b'"', b'"\xc3\xa9', "😀".encode(), b"\\u0041", b"x"])
-def test_weight_per_byte_is_bounded(mark: bytes) -> None:
+def test_memory_estimate_per_byte_of_a_line_is_bounded(mark: bytes) -> None:
     assert weight_of(mark * 10_000) <= HEAVIEST * len(mark) * 10_000
 
 
-def test_weight_of_a_short_line_is_its_length() -> None:
+def test_memory_estimate_of_a_short_line_is_its_length() -> None:
     assert weight_of(b"[" * 512) == 512
     assert weight_of(b"[" * 513) > 513
 
@@ -174,7 +174,7 @@ def test_size_of_a_request_with_a_long_text_matches_its_memory(text: str) -> Non
     assert weight_of(line) >= 0.95 * request.size
 
 
-def test_size_of_a_request_with_many_parts_is_its_weight() -> None:
+def test_size_of_a_request_with_many_parts_is_its_memory_estimate() -> None:
     for items in (b"0," * 300_000 + b"0", b"[]," * 100_000 + b"[]", b'"' + b"x" * 100_000 + b'"' + b",0" * 200):
         line = b'{"jsonrpc":"2.0","id":1,"method":"x","params":[%b]}' % items
         request = decode(line)

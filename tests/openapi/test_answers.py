@@ -96,7 +96,7 @@ async def test_damaged_compressed_answer_becomes_a_note(body: bytes) -> None:
     assert (result.is_error, result.text) == (None, "200 OK, and the body is incomplete or damaged")
 
 
-async def test_decompression_lets_other_tasks_run() -> None:
+async def test_decompressing_an_answer_lets_other_tasks_run() -> None:
     turns = 0
 
     async def count() -> None:
@@ -190,7 +190,7 @@ async def test_answer_in_an_unsupported_charset_is_decoded_as_utf8(name: str) ->
 
 
 @pytest.mark.parametrize("name", sorted(_CHARSETS))
-async def test_supported_charsets_are_known_to_python(name: str) -> None:
+async def test_supported_charsets_of_answers_are_known_to_python(name: str) -> None:
     text = "a" if name != "utf_16" else "ab"
     answer = Answer(body=text.encode(name), kind=f"text/plain; charset={name.replace('_', '-')}")
     assert (await answered(answer)).text == text

@@ -137,7 +137,7 @@ async def test_tools_have_valid_names_and_annotations_of_their_http_methods() ->
     assert tools["drop"].description == "Deprecated."
 
 
-async def test_tool_names_are_made_unique() -> None:
+async def test_tool_names_of_operations_are_made_unique() -> None:
     same: dict[str, Any] = {
         "openapi": "3.0.0",
         "paths": {"/a": {"get": {"operationId": "a.b"}}, "/b": {"get": {"operationId": "a b"}}, "/a.b": {"get": {}}},
@@ -182,7 +182,7 @@ async def test_tool_call_becomes_an_http_request_and_its_answer_the_result(era: 
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_cancelled_call_closes_the_http_exchange(era: Any) -> None:
+async def test_cancelled_call_closes_the_http_request_to_the_api(era: Any) -> None:
     begun = trio.Event()
 
     async def wait(_: Seen) -> Answer:
@@ -201,7 +201,7 @@ async def test_cancelled_call_closes_the_http_exchange(era: Any) -> None:
                 await api.left.wait()
 
 
-async def test_tool_timeout_ends_the_http_request(autojump_clock: trio.testing.MockClock) -> None:
+async def test_timeout_of_an_openapi_tool_ends_its_http_request(autojump_clock: trio.testing.MockClock) -> None:
     ended = trio.Event()
 
     async def wait(_: httpx2.Request) -> httpx2.Response:
@@ -271,7 +271,7 @@ async def test_cookies_set_by_the_api_last_only_for_the_call() -> None:
         assert api.seen[-2].headers["cookie"] == "key=changed"
 
 
-def test_operations_are_hashable() -> None:
+def test_openapi_operations_are_hashable() -> None:
     seen = set[APIOperation]()
     from_openapi(PETS, http=HTTP, operations=lambda operation: bool(seen.add(operation)))
     assert {operation.id for operation in seen} == {"listPets", "add pet!", None, "drop", "change"}

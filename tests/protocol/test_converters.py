@@ -133,7 +133,7 @@ def test_only_the_first_fault_of_large_data_is_reported() -> None:
         (InputRequiredResult, {"inputRequests": []}, "expected an object @ $.inputRequests"),
     ],
 )
-def test_fault_is_reported_with_its_path(kind: Any, data: Any, words: str) -> None:
+def test_decoding_fault_is_reported_with_its_path(kind: Any, data: Any, words: str) -> None:
     assert words in fault(data, kind)
 
 
@@ -144,7 +144,7 @@ def test_all_faults_of_small_data_are_reported_together() -> None:
     assert "missing 'clientInfo'" in words
 
 
-def test_invalid_params_raise_coded_error() -> None:
+def test_invalid_params_raise_coded_error_invalid_params() -> None:
     with pytest.raises(CodedError, match=r"Invalid params: missing 'name'") as caught:
         structure_params({}, CallToolParams, LATEST_LEGACY)
     assert caught.value.code == INVALID_PARAMS
@@ -198,7 +198,7 @@ def test_null_counts_as_absent_for_optional_members() -> None:
     assert structure({"cursor": None}, PageParams) == PageParams()
 
 
-def test_meta_is_kept_unchanged() -> None:
+def test_meta_of_a_content_block_is_kept_unchanged() -> None:
     meta = {"x/y": [None, {"z": 1}], "progressToken": 0}
     assert structure({"type": "text", "text": "a", "_meta": meta}, TextContent).meta == meta
 

@@ -56,7 +56,7 @@ def test_each_field_type_of_the_specification_is_accepted_in_a_form(field: Any) 
     check_form_schema(form(wind=field))
 
 
-def test_form_may_have_required_fields_title_and_description() -> None:
+def test_elicitation_form_may_have_required_fields_title_and_description() -> None:
     schema = form(wind=FIELDS["enum"], force=FIELDS["integer"])
     schema |= {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -68,7 +68,7 @@ def test_form_may_have_required_fields_title_and_description() -> None:
     check_form_schema(schema)
 
 
-def test_form_may_have_no_fields() -> None:
+def test_elicitation_form_may_have_no_fields() -> None:
     check_form_schema(form())
 
 
@@ -242,7 +242,7 @@ def test_absolute_web_url_is_accepted_for_elicitation(url: str) -> None:
         " https://example.org",
     ],
 )
-def test_other_urls_are_refused_for_elicitation(url: str) -> None:
+def test_relative_and_non_web_urls_are_refused_for_elicitation(url: str) -> None:
     with pytest.raises(CodedError) as caught:
         check_url(url)
     assert caught.value.code == INVALID_PARAMS

@@ -37,7 +37,7 @@ def test_numpy_classes_have_the_schemas_of_their_json_forms() -> None:
     assert write_foreign(numpy.float32(0.5)) == 0.5
 
 
-def test_path_is_read_and_written_as_a_string() -> None:
+def test_path_object_is_read_and_written_as_a_string() -> None:
     assert schema_of_foreign(PurePosixPath, read=True) == {"type": "string"}
     assert read_foreign(PurePosixPath, "/a/b") == PurePosixPath("/a/b")
     assert write_foreign(PurePosixPath("/a/b")) == "/a/b"

@@ -176,7 +176,7 @@ def test_unknown_content_block_is_written_as_received(revision: Any) -> None:
 
 
 @pytest.mark.parametrize(("raw", "name"), [({"type": "x"}, "x"), ({"type": 5}, ""), ({}, ""), ([], "")])
-def test_unknown_content_block_has_its_type(raw: Any, name: str) -> None:
+def test_unknown_content_block_exposes_its_type(raw: Any, name: str) -> None:
     assert UnknownContent(raw).type == name
 
 
@@ -190,7 +190,7 @@ def test_unknown_content_block_has_its_type(raw: Any, name: str) -> None:
         ({"a": 1}, [UnknownContent({"a": 1})]),
     ],
 )
-def test_content_that_is_not_a_list_of_blocks_is_read(content: Any, blocks: list[Any]) -> None:
+def test_content_that_is_not_a_list_of_blocks_is_read_leniently(content: Any, blocks: list[Any]) -> None:
     assert read(CallToolResult, {"content": content})[0].content == blocks
 
 
@@ -242,7 +242,7 @@ def test_malformed_capabilities_declare_the_names_they_contain(capabilities: Any
         ({"name": "n", "version": "1", "icons": [None], "title": {}, "websiteUrl": 5}, "n", "1"),
     ],
 )
-def test_malformed_server_info_is_read(info: Any, name: str, version: str) -> None:
+def test_malformed_server_info_is_read_leniently(info: Any, name: str, version: str) -> None:
     found, _ = read(InitializeResult, {**VERSION, "capabilities": {}, "serverInfo": info, "instructions": ["x"]})
     assert found.server_info == Implementation(name, version)
     assert found.instructions is None
@@ -266,7 +266,7 @@ def test_initialize_result_without_a_version_raises_protocol_violation(nothing: 
         ({"role": "assistant", "content": {"type": "video"}}, "assistant", UnknownContent({"type": "video"})),
     ],
 )
-def test_malformed_prompt_message_is_read(message: Any, role: str, content: Any) -> None:
+def test_malformed_prompt_message_is_read_leniently(message: Any, role: str, content: Any) -> None:
     found, _ = read(GetPromptResult, {"messages": [message, None], "description": 5})
     assert [(each.role, each.content) for each in found.messages] == [(role, content)]
 
@@ -288,7 +288,7 @@ def test_prompt_message_with_several_blocks_becomes_several_messages() -> None:
         ({"uri": 5, "blob": "aa", "mimeType": 5}, BlobResourceContents("", "aa")),
     ],
 )
-def test_malformed_resource_contents_are_read(contents: Any, read_as: Any) -> None:
+def test_malformed_resource_contents_are_read_leniently(contents: Any, read_as: Any) -> None:
     good = {"uri": "v", "text": "good"}
     for whole in ([contents, good], [good, contents, None, {"uri": "u"}, {"uri": "u", "text": None}]):
         found, _ = read(ReadResourceResult, {"contents": whole, "ttlMs": "x"})
@@ -312,7 +312,7 @@ def test_malformed_completion_keeps_its_strings(completion: Any, values: list[st
     assert (found.completion.values, found.completion.has_more) == (values, None)
 
 
-def test_malformed_sampling_result_is_read() -> None:
+def test_malformed_sampling_result_is_read_leniently() -> None:
     found, _ = read(CreateMessageResult, {"role": "model", "content": [TEXT, {"type": "video"}], "stopReason": 5})
     assert (found.text, found.role, found.model) == ("useful", "assistant", "unknown")
     with pytest.raises(ProtocolViolation):

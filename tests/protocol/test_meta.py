@@ -85,6 +85,6 @@ def test_reserved_meta_prefix_is_refused_with_an_alternative(key: str) -> None:
         check_meta_keys({key: 1})
 
 
-def test_missing_or_empty_meta_is_accepted() -> None:
+def test_check_meta_keys_accepts_missing_or_empty_meta() -> None:
     check_meta_keys(None)
     check_meta_keys({})

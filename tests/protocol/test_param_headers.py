@@ -132,7 +132,7 @@ def test_property_named_like_a_schema_keyword_can_have_a_header() -> None:
 @pytest.mark.parametrize(
     "odd", [{}, {"properties": []}, {"properties": {"a": 1}}, {"anyOf": {"a": REGION}}, {"items": 1}]
 )
-def test_malformed_schema_has_no_headers(odd: Any) -> None:
+def test_malformed_tool_schema_mirrors_no_headers(odd: Any) -> None:
     assert param_headers(odd) == ()
 
 
@@ -352,7 +352,9 @@ def test_large_header_numbers_are_compared_exactly() -> None:
         ({"mcp-param-region": "é"}, {"region": "é"}, "Mcp-Param-Region has characters"),
     ],
 )
-def test_header_mismatch_is_described(headers: dict[str, str], arguments: dict[str, Any], words: str) -> None:
+def test_mismatch_of_mirrored_header_and_argument_is_described(
+    headers: dict[str, str], arguments: dict[str, Any], words: str
+) -> None:
     assert words in (check(headers, arguments, TABLE) or "they agree")
 
 

@@ -16,7 +16,7 @@ from trio_mcp.protocol.types.elicitation import ElicitFormParams, ElicitResult, 
 from trio_mcp.protocol.types.input_required import InputRequest, InputRequiredResult
 from trio_mcp.protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult
 
-# What travels inside other messages: questions and answers of modern requests, the data of errors.
+# Objects inside other messages: input requests and responses of modern requests, and the data of errors.
 INSIDE: list[tuple[Revision, str, Any]] = [
     *(
         (LATEST_MODERN, "input", kind)

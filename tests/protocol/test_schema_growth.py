@@ -43,13 +43,13 @@ def nested(levels: int, last: Any = 1) -> Any:
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
-def test_forty_doubling_definitions_are_refused(keyword: str) -> None:
+def test_schema_with_forty_doubling_definitions_is_refused(keyword: str) -> None:
     with pytest.raises(ValueError, match="its references multiply"):
         SchemaValidator(twice(keyword))
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
-def test_ten_doubling_definitions_are_checked(keyword: str) -> None:
+def test_schema_with_ten_doubling_definitions_is_checked(keyword: str) -> None:
     validator = SchemaValidator(twice(keyword, 10))
     assert (validator.faults(1) is None) == (keyword != "oneOf")
     assert validator.faults("x") is not None

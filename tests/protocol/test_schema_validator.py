@@ -30,11 +30,11 @@ def test_keywords_unknown_to_the_dialect_may_have_any_value(foreign: object) -> 
     assert "[0]" in faults
 
 
-def test_valid_value_has_no_faults() -> None:
+def test_schema_validator_finds_no_faults_in_a_valid_value() -> None:
     assert SchemaValidator({"type": "string"}).faults("x") is None
 
 
-def test_invalid_schema_is_refused() -> None:
+def test_schema_validator_refuses_an_invalid_schema() -> None:
     with pytest.raises(ValueError, match="not a usable JSON Schema"):
         SchemaValidator({"type": "strong"})
 
@@ -44,7 +44,7 @@ def test_remote_schema_reference_is_never_fetched() -> None:
         SchemaValidator({"$ref": "http://127.0.0.1:9/schema.json"})
 
 
-def test_unknown_schema_dialect_is_refused() -> None:
+def test_schema_validator_refuses_an_unknown_dialect() -> None:
     with pytest.raises(ValueError, match="JSON Schema"):
         SchemaValidator({"$schema": "https://example.com/dialect", "type": "string"})
 

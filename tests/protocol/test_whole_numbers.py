@@ -81,7 +81,7 @@ def test_tagged_union_is_converted_by_the_class_of_its_tag_only() -> None:
         convert(wrong, Add | Times)  # type: ignore[arg-type]
 
 
-def test_tagged_array_structs_are_converted() -> None:
+def test_integral_floats_in_tagged_array_structs_become_ints() -> None:
     data = [[5, 1.0], [6.0, 2.0, 3.0]]
     assert convert(data, list[Point | Line]) == [Point(1), Line(2.0, 3)]
     for none in ([], [[]], [{"x": 1.0}], [1.0], [["5", 1.0]]):

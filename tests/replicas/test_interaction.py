@@ -9,7 +9,7 @@ from tests.interaction.server import conftest as there
 
 OF_STDIO = ("test_signals", "test_stdio", "test_unread_stderr", "test_descriptors")
 
-LEFT_OUT = {"test_first_progress_value_is_sent_immediately"}
+LEFT_OUT = {"test_first_progress_value_of_a_call_is_sent_immediately"}
 """The first value waits until the storage has the event before it, and a later value takes its place meanwhile."""
 
 for file in sorted(Path(there.__file__).parent.glob("test_*.py")):

@@ -185,7 +185,7 @@ async def test_file_not_listed_in_the_skill_sends_no_request(era: Era) -> None:
     assert liar.read == ["pdf/SKILL.md"]
 
 
-async def test_dynamic_skill_files_are_not_compared() -> None:
+async def test_dynamic_skill_files_are_not_compared_with_a_digest() -> None:
     liar = Liar({"resources": "dynamic"}, FORMS="anything")
     async with liar.opened() as client:
         loaded = await load(client)

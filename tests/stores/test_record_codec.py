@@ -114,7 +114,7 @@ def test_encrypted_row_of_the_first_version_can_be_read():
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET,), (SECRET, OTHER)], ids=["plain", "sealed", "two secrets"])
-def test_record_survives_encoding_and_decoding(secrets: tuple[bytes, ...]):
+def test_task_record_survives_encoding_and_decoding(secrets: tuple[bytes, ...]):
     codec = RecordCodec(secrets)
     assert codec.decode(codec.encode(WHOLE)) == WHOLE
 
@@ -185,7 +185,7 @@ def test_encrypted_body_moved_to_another_task_or_scope_is_refused():
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET,)], ids=["plain", "sealed"])
-def test_damaged_body_is_refused(secrets: tuple[bytes, ...]):
+def test_damaged_body_of_a_record_is_refused(secrets: tuple[bytes, ...]):
     codec = RecordCodec(secrets)
     row = codec.encode(WHOLE)
     for body in (

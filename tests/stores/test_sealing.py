@@ -41,7 +41,7 @@ def test_sealing_the_same_content_twice_gives_different_bytes():
     assert key.seal(b"content", b"") != key.seal(b"content", b"")
 
 
-def test_derived_keys_differ_by_purpose():
+def test_derived_encryption_keys_differ_by_purpose():
     assert derived_key(SECRET, b"p") != derived_key(SECRET, b"q")
 
 

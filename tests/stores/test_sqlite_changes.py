@@ -72,7 +72,7 @@ async def test_watcher_busy_with_own_changes_also_gets_those_of_others(path: Pat
                 heard.append(await anext(hints))
 
 
-async def test_file_is_not_polled_without_watchers(path: Path, autojump_clock: MockClock):
+async def test_store_file_is_not_polled_without_watchers(path: Path, autojump_clock: MockClock):
     looks: list[str] = []
     async with SQLiteTaskStore(path, poll_interval=1) as store:
         await store._database.read(lambda connection: connection.set_trace_callback(looks.append))
@@ -108,7 +108,9 @@ async def test_deleted_change_records_are_reported_as_lost_hints(path: Path, mon
                 pass
 
 
-async def test_failed_poll_is_retried_and_watchers_continue(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_failed_poll_of_the_store_file_is_retried_and_watchers_continue(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     failed = trio.Event()
 
     async def fail(look: object) -> None:

@@ -109,7 +109,7 @@ async def test_shared_data_expires_on_time_after_a_system_clock_change(path: Pat
 
 
 @pytest.mark.parametrize("after", [2000, 10 * HOUR, -HOUR])
-async def test_leases_are_free_after_a_reboot(path: Path, machine: Machine, after: int):
+async def test_task_leases_are_free_after_a_reboot(path: Path, machine: Machine, after: int):
     """Its clock may have been lost."""
     async with SQLiteStorage(path).join("weather") as replica:
         await create(replica.tasks, record("held", holder="dead"), lease_ms=HOUR)

@@ -479,7 +479,7 @@ def test_short_secret_is_refused_when_the_store_is_created(path: Path):
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET, OTHER)], ids=["plain", "two secrets"])
-async def test_no_statement_scans_the_whole_table(path: Path, secrets: tuple[bytes, ...]):
+async def test_no_sql_statement_scans_a_whole_table(path: Path, secrets: tuple[bytes, ...]):
     statements: list[str] = []
 
     def trace(connection: sqlite3.Connection) -> None:
@@ -528,6 +528,6 @@ async def test_record_counts_are_correct_after_all_operations(path: Path):
     assert counted == execute(path, "SELECT scope, count(*) FROM tasks GROUP BY scope ORDER BY scope")
 
 
-def test_record_is_frozen():
+def test_task_record_is_frozen():
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         record("one").version = 2  # type: ignore[misc]

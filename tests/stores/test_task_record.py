@@ -23,11 +23,11 @@ def test_record_size_is_the_sum_of_its_json_fields():
     assert whole.size == 63
 
 
-def test_ttl_counts_from_the_creation():
+def test_task_ttl_counts_from_the_creation():
     assert record("one", created_at=7, expires_at=12).ttl_ms == 5
     assert record("one", expires_at=None).ttl_ms is None
 
 
 @pytest.mark.parametrize("phase", TaskPhase)
-def test_ended_and_cancelled_phases_are_final(phase: TaskPhase):
+def test_ended_and_cancelled_task_phases_are_final(phase: TaskPhase):
     assert phase.is_final == (phase in (TaskPhase.ENDED, TaskPhase.CANCELLED))

@@ -24,7 +24,7 @@ from trio_mcp.testing.scripted_peer import differences, shown
         (..., None),
     ],
 )
-def test_matching_message_has_no_differences(pattern: Any, message: Any) -> None:
+def test_message_that_matches_a_pattern_has_no_differences(pattern: Any, message: Any) -> None:
     assert differences(pattern, message) == []
 
 
@@ -41,7 +41,7 @@ def test_matching_message_has_no_differences(pattern: Any, message: Any) -> None
         (pytest.approx(1), 2, "$: expected 1 ± 1.0e-06, got 2"),
     ],
 )
-def test_difference_is_reported_with_its_path(pattern: Any, message: Any, told: str) -> None:
+def test_difference_from_a_message_pattern_is_reported_with_its_path(pattern: Any, message: Any, told: str) -> None:
     assert differences(pattern, message) == [told.replace("[1,2]", "[1, 2]")]
 
 
@@ -54,7 +54,7 @@ def test_values_of_different_json_types_never_match(expected: Any, got: Any) -> 
     assert (differences(expected, got) == []) == (expected is got)
 
 
-def test_every_difference_is_reported() -> None:
+def test_every_difference_from_a_message_pattern_is_reported() -> None:
     assert len(differences({"a": 1, "b": 2, "c": 3}, {"a": 9, "b": 9, "d": 9})) == 4
 
 

@@ -51,7 +51,7 @@ def test_after_option_of_random_faults_lets_the_first_messages_pass() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"drop": 1.5}, {"drop": -0.1}, {"drop": 0.6, "cut": 0.6}, {"max_delay": -1}])
-def test_invalid_probability_or_time_is_refused(wrong: dict[str, float]) -> None:
+def test_random_faults_refuse_an_invalid_probability_or_time(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"from 0 to 1|at most 1|>= 0"):
         RandomFaults(1, **wrong)  # type: ignore[arg-type]
 

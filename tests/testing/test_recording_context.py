@@ -205,7 +205,7 @@ async def test_progress_that_does_not_increase_is_not_recorded() -> None:
     assert ctx.progress_reports == [Progress(1), Progress(2.5)]
 
 
-async def test_invalid_progress_is_not_recorded() -> None:
+async def test_recording_context_does_not_record_invalid_progress() -> None:
     ctx = RecordingContext()
     bad: list[Any] = [(1, math.nan), (1, "10"), (1, None, 5), (1, None, "\ud800"), (10**5000,), (True,)]
     assert not any(ctx.progress(*report) for report in bad)
@@ -260,7 +260,7 @@ async def test_cancel_of_a_recording_context_stops_the_handler_with_its_reason(a
     assert ctx.progress_reports == []
 
 
-async def test_nothing_is_recorded_after_the_cancel() -> None:
+async def test_recording_context_records_nothing_after_its_cancel() -> None:
     ctx = RecordingContext()
     ctx.cancel()
     await ctx.log.error("late")

@@ -79,7 +79,7 @@ async def test_scripted_client_answers_a_server_request(autojump_clock: MockCloc
         await client.expect_text(call, "file:///x")
 
 
-async def test_expect_error_matches_code_and_message(autojump_clock: MockClock) -> None:
+async def test_scripted_client_expect_error_matches_code_and_message(autojump_clock: MockClock) -> None:
     async with open_scripted_client(a_server(), MODERN) as client:
         call = await client.request("tools/call", {"name": "nobody"})
         error = await client.expect_error(call, -32602)
@@ -220,7 +220,7 @@ async def test_accept_fails_if_the_first_message_is_not_an_opening(autojump_cloc
         await ScriptedServer(theirs).accept()
 
 
-# What is told
+# Error messages
 
 
 async def test_unexpected_message_error_shows_expectation_message_and_transcript(autojump_clock: MockClock) -> None:
@@ -237,7 +237,7 @@ async def test_unexpected_message_error_shows_expectation_message_and_transcript
     assert caught.value.got["id"] == call
 
 
-async def test_patience_uses_the_trio_clock(autojump_clock: MockClock) -> None:
+async def test_patience_of_a_scripted_peer_uses_the_trio_clock(autojump_clock: MockClock) -> None:
     ours, _ = memory_transport_pair()
     with pytest.raises(MissingMessage, match="nothing within 7 seconds"):
         await ScriptedPeer(ours, patience=7).expect({"id": 1})
@@ -267,7 +267,7 @@ async def test_expect_end_fails_on_a_timeout_or_a_message(autojump_clock: MockCl
     await peer.expect_end()
 
 
-async def test_until_skips_messages_and_keeps_them_in_the_transcript(autojump_clock: MockClock) -> None:
+async def test_scripted_peer_until_skips_messages_and_keeps_them_in_the_transcript(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     await other.notify("one")
@@ -290,14 +290,14 @@ async def test_scripted_peer_sends_messages_exactly(autojump_clock: MockClock) -
     assert lines == [b'{"jsonrpc":"2.0","id":1}', b'{"jsonrpc":"1.0"}', b'{ "x" :1}', b"text", b"[1]"]
 
 
-async def test_message_that_is_not_json_is_unexpected(autojump_clock: MockClock) -> None:
+async def test_scripted_peer_reports_a_message_that_is_not_json_as_unexpected(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     await theirs.send(b"Hello!\n")
     with pytest.raises(UnexpectedMessage, match=r"(?s)Hello!.*not JSON"):
         await ScriptedPeer(ours).receive()
 
 
-async def test_sending_after_the_end_raises_connection_lost() -> None:
+async def test_scripted_peer_sending_after_the_end_raises_connection_lost() -> None:
     ours, theirs = memory_transport_pair()
     await theirs.aclose()
     with pytest.raises(ConnectionLost):

@@ -175,7 +175,7 @@ async def test_refused_delete_of_a_session_requests_no_token() -> None:
     assert auth.refusals == []
 
 
-# The user is asked
+# The user signs in
 
 
 async def test_call_timeout_is_paused_while_the_user_signs_in(jump_clock: MockClock) -> None:

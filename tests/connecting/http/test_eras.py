@@ -63,7 +63,7 @@ def refusing(refusal: Refusal) -> Refusal:
         failed(-32022, supported=["2025-11-25"]),
     ],
 )  # fmt: skip
-async def test_server_that_rejects_discover_over_http_is_initialized(refusal: Refusal) -> None:
+async def test_server_that_rejects_discover_over_http_is_sent_initialize(refusal: Refusal) -> None:
     async with serving(refusing(refusal)) as server:
         async with open_http(server.url) as client:
             assert client.revision.handshake

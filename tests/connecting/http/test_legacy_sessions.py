@@ -216,7 +216,7 @@ async def test_send_cancels_false_sends_no_cancel_over_http() -> None:
     assert "notifications/cancelled" not in server.names
 
 
-# Questions
+# Requests of the server
 
 
 def question(request_id: Any = 1) -> dict[str, Any]:

@@ -100,7 +100,7 @@ async def test_each_resumption_uses_the_newest_event_id() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 405])
-async def test_refused_resumption_fails_the_call(status: int) -> None:
+async def test_refused_resumption_of_a_response_fails_the_call(status: int) -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         await answer.whole(status, b"what?")
 
@@ -119,7 +119,7 @@ async def test_resumption_that_is_not_an_event_stream_fails_the_call() -> None:
             await client.call_tool("any")
 
 
-async def test_resumption_gives_up_after_repeated_503() -> None:
+async def test_resumption_of_a_response_gives_up_after_repeated_503() -> None:
     rest = Rest()
     steps = [primed, *[rest.unavailable] * 10]
     async with serving(resuming(*steps)) as server, open_http(server.url, era="legacy") as client:

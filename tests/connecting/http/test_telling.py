@@ -188,7 +188,7 @@ async def test_error_for_an_answer_denied_authorization_is_not_sent(autojump_clo
     assert refused.times == []
 
 
-# Servers that do not answer what they are told
+# Servers that do not acknowledge answers and notifications
 
 
 def silent_about(*names: str, then: Handler) -> Handler:

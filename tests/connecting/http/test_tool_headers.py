@@ -107,7 +107,7 @@ async def test_header_mismatch_is_raised_if_a_new_listing_changes_nothing() -> N
     assert server.names == ["server/discover", "tools/call", "tools/list"]
 
 
-async def test_second_header_mismatch_is_raised() -> None:
+async def test_header_mismatch_after_a_new_listing_is_raised() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.name == "tools/list":
             await answer.json(listed(got, tool("look", REGION)))
@@ -163,7 +163,7 @@ async def test_argument_that_cannot_be_a_header_is_not_mirrored() -> None:
     assert (first.headers["mcp-param-region"], second.headers["mcp-param-n"]) == ("eu", "42")
 
 
-def test_forgotten_tool_headers_are_unknown_again() -> None:
+def test_tool_headers_forget_removes_the_learned_headers() -> None:
     tools = ToolHeaders()
     tools.learn([tool("look", REGION)])
     assert ("look" in tools, len(tools.of("look"))) == (True, 1)

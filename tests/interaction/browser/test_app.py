@@ -85,7 +85,7 @@ async def test_app_view_shows_tool_result_and_calls_tool_hidden_from_model(tmp_p
     assert seen["shown"] == {"rows": ROWS, "state": "Low: 2 of 4 items.", "scheme": "light"}
     assert seen["ordered"]["rows"] == [ROWS[0], ["Bread", 17, False, True], *ROWS[2:]]
     assert seen["ordered"]["state"] == "Low: 1 of 4 items."
-    # The frame is sandboxed, and the policy of the view lets it reach nobody.
+    # The frame is sandboxed, and the content security policy of the view blocks all connections.
     assert (seen["blocked"], seen["outer"], seen["origin"], seen["inner"]) == (True, "none", "null", "null")
     assert "/escaped" not in backend.asked
 

@@ -163,7 +163,7 @@ async def test_running_sampling_handler_is_cancelled_when_client_closes(autojump
     assert events == ["finally"]
 
 
-async def test_roots_changed_notifies_the_server(autojump_clock: object) -> None:
+async def test_client_roots_changed_sends_list_changed_to_the_server(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("notifications/roots/list_changed")

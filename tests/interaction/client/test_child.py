@@ -20,7 +20,7 @@ from trio_mcp import Client, ConnectionLost, open_stdio
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="process groups")
 
-# A grandchild that nobody waits for: a shell, say, that was started by the server in the background.
+# A grandchild that no process waits for, such as a shell that the server started in the background.
 GRANDCHILD = """
 import subprocess
 sleeper = subprocess.Popen(["sleep", "60"])
@@ -284,7 +284,7 @@ async def test_std_13_cancelled_connect_leaves_no_process_of_the_tree(tmp_path: 
 async def test_child_left_behind_by_exiting_server_is_killed(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, GRANDCHILD)
     with trio.fail_after(PATIENCE):
-        # Nor is the grace waited for, though nobody may ever reap the orphan.
+        # close_grace is not waited for either, although the orphan may never be reaped.
         async with open_stdio(raw.command, era="legacy", close_grace=10 * PATIENCE):
             pass
     assert not any(running(pid) for pid in pids_of(raw))

@@ -45,7 +45,7 @@ async def test_modern_requests_carry_protocol_version_client_info_and_capabiliti
 
 
 @pytest.mark.parametrize("code", [-32601, -32602, -32600, -32002, 0])
-async def test_server_that_rejects_discover_is_initialized(autojump_clock: object, code: int) -> None:
+async def test_server_that_rejects_discover_is_sent_initialize(autojump_clock: object, code: int) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.error(await peer.until("server/discover"), code)
         await peer.handshake()
@@ -66,7 +66,7 @@ async def test_server_that_rejects_discover_is_initialized(autojump_clock: objec
         '{"jsonrpc":"2.0","id":%d,"result":null,"error":{"code":-32601,"message":"Method not found"}}',
     ],
 )
-async def test_server_that_rejects_discover_with_malformed_json_rpc_is_initialized(
+async def test_server_that_rejects_discover_with_malformed_json_rpc_is_sent_initialize(
     autojump_clock: object, answer: str
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -129,7 +129,7 @@ async def test_unsupported_revision_chosen_by_server_raises_protocol_violation(
     assert methods_in(peer.wire) == ["server/discover", "initialize"]
 
 
-async def test_modern_server_without_common_version_is_not_initialized(autojump_clock: object) -> None:
+async def test_modern_server_without_common_version_is_not_sent_initialize(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         discover = await peer.until("server/discover")
         await peer.error(discover, -32022, "no", data={"supported": ["2031-01-01"], "requested": MODERN})

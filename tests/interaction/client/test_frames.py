@@ -223,7 +223,7 @@ async def test_single_bytes_with_crlf_blank_lines_and_bom_are_read_as_messages(t
             assert text_of(await client.call_tool("any")) == "é\u2028😀"
 
 
-async def test_last_line_without_newline_is_read(tmp_path: Path) -> None:
+async def test_last_message_without_newline_is_read_at_end_of_output(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """

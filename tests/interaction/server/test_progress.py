@@ -55,7 +55,7 @@ def test_prg_02_latest_progress_is_sent_before_the_response_and_none_after(clien
     assert len(values) <= most_values(client, request_id)
 
 
-def test_first_progress_value_is_sent_immediately(client: RawClient) -> None:
+def test_first_progress_value_of_a_call_is_sent_immediately(client: RawClient) -> None:
     client.result(client.call("progress", {"values": list(range(1, 101))}, token="t"))
     assert client.finish() == 0
     assert next(params["progress"] for params in client.progress_of("t")) == 1
