@@ -55,41 +55,41 @@ def _asks_for_all(peer: Conversation, tool: str, prompt: str) -> None:
     assert peer.journal.lines[before:] == [f"{tool} ran"]
 
 
-def test_an_elicitation_a_sampling_and_a_roots_question_at_once_are_answered(peer: Conversation) -> None:
+def test_client_answers_elicitation_sampling_and_roots_requested_at_once(peer: Conversation) -> None:
     _asks_for_all(peer, "all_at_once", "A slogan?")
 
 
 @only_official
-def test_an_elicitation_a_sampling_and_a_roots_question_in_a_row_are_answered(peer: Conversation) -> None:
+def test_client_answers_elicitation_sampling_and_roots_requested_in_sequence(peer: Conversation) -> None:
     _asks_for_all(peer, "one_after_another", "Name a green shirt.")
 
 
 @only_official_modern
-def test_a_prompt_that_asks_is_answered(peer: Conversation) -> None:
+def test_get_prompt_answers_elicitation_from_the_prompt_handler(peer: Conversation) -> None:
     (message,) = peer.run(peer.client.get_prompt, "greet").messages
     assert message.content.text == "greeting to {'colour': 'green', 'size': 40}"
 
 
 @only_official_modern
-def test_a_resource_that_asks_is_answered(peer: Conversation) -> None:
+def test_read_resource_answers_a_roots_request_from_the_resource_handler(peer: Conversation) -> None:
     (contents,) = peer.run(peer.client.read_resource, "places://0").contents
     assert contents.text == "file:///home/pilot"
 
 
 @only_official_modern
-def test_a_server_that_asks_to_be_called_again_is_called_again_with_its_state(peer: Conversation) -> None:
+def test_client_retries_an_input_required_result_with_the_request_state(peer: Conversation) -> None:
     assert peer.text("count_to", last=5) == "there"
 
 
 @only_official_modern
-def test_a_server_that_asks_to_be_called_again_for_ever_is_left(peer: Conversation) -> None:
+def test_client_stops_after_32_input_required_results_for_one_call(peer: Conversation) -> None:
     with pytest.raises(ProtocolViolation, match="more than 32 times"):
         peer.call("count_to", last=1000)
     assert peer.text("count_to", last=1) == "there"
 
 
 @only_official_modern
-def test_a_user_who_says_no_ends_the_call_and_nothing_else(peer: Conversation) -> None:
+def test_error_of_the_elicitation_handler_ends_that_call_only(peer: Conversation) -> None:
     with pytest.raises(CodedError, match="the user said no") as caught:
         peer.call("rude")
     assert caught.value.code == -1

@@ -62,7 +62,7 @@ def peer(
 # Opening
 
 
-def test_era_and_identity_of_the_peer_are_known_after_opening(peer: Conversation) -> None:
+def test_client_knows_revision_identity_and_capabilities_of_the_server_once_open(peer: Conversation) -> None:
     client = peer.client
     assert client.revision.name == ("2025-11-25" if peer.is_legacy else "2026-07-28")
     assert client.server_info is not None
@@ -75,7 +75,7 @@ def test_era_and_identity_of_the_peer_are_known_after_opening(peer: Conversation
 # Tools
 
 
-def test_tools_are_listed_with_their_schemas(peer: Conversation) -> None:
+def test_list_tools_returns_input_and_output_schemas(peer: Conversation) -> None:
     async def listed() -> dict[str, Any]:
         return {tool.name: tool async for tool in peer.client.list_tools()}
 
@@ -87,7 +87,7 @@ def test_tools_are_listed_with_their_schemas(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
-def test_text_arrives_as_it_was_sent(peer: Conversation, text: str) -> None:
+def test_tool_text_arrives_unchanged(peer: Conversation, text: str) -> None:
     assert peer.text("echo", text=text) == text
 
 
@@ -95,17 +95,17 @@ def test_structured_output_of_a_class_arrives_as_an_object(peer: Conversation) -
     assert peer.call("weather", city="Oslo").structured_content == {"city": "Oslo", "celsius": 21.5}
 
 
-def test_structured_output_of_a_number_arrives_wrapped(peer: Conversation) -> None:
+def test_structured_output_of_a_number_arrives_in_a_result_object(peer: Conversation) -> None:
     assert peer.call("add", a=2, b=3).structured_content == {"result": 5}
 
 
-def test_failure_of_a_tool_is_a_result(peer: Conversation) -> None:
+def test_tool_failure_is_a_result_with_is_error_and_its_text(peer: Conversation) -> None:
     result = peer.call("fail")
     assert result.is_error
     assert "no luck today" in result.content[0].text
 
 
-def test_unknown_tool_is_told(peer: Conversation) -> None:
+def test_unknown_tool_is_an_error_result(peer: Conversation) -> None:
     """The specification has -32602 for it. Both peers answer with an error result instead; it is shown as it
     came."""
     result = peer.call("nowhere")
@@ -113,11 +113,11 @@ def test_unknown_tool_is_told(peer: Conversation) -> None:
     assert "Unknown tool" in result.content[0].text
 
 
-def test_bad_arguments_are_told(peer: Conversation) -> None:
+def test_invalid_tool_arguments_are_an_error_result(peer: Conversation) -> None:
     assert peer.call("add", a="two").is_error
 
 
-def test_concurrent_calls_get_their_own_answers(peer: Conversation) -> None:
+def test_fifty_concurrent_calls_each_get_their_own_result(peer: Conversation) -> None:
     async def many() -> dict[int, str]:
         answers: dict[int, str] = {}
 
@@ -136,7 +136,7 @@ def test_concurrent_calls_get_their_own_answers(peer: Conversation) -> None:
 # Resources, prompts, completion
 
 
-def test_resources_and_templates_are_listed(peer: Conversation) -> None:
+def test_resources_and_resource_templates_are_listed(peer: Conversation) -> None:
     async def listed() -> tuple[set[str], set[str]]:
         resources = {resource.uri async for resource in peer.client.list_resources()}
         return resources, {template.uri_template async for template in peer.client.list_resource_templates()}
@@ -144,22 +144,22 @@ def test_resources_and_templates_are_listed(peer: Conversation) -> None:
     assert peer.run(listed) == ({"note://motto", "note://dot"}, {"note://by/{author}/{title}"})
 
 
-def test_text_resource_is_read(peer: Conversation) -> None:
+def test_read_resource_returns_text_and_mime_type(peer: Conversation) -> None:
     (contents,) = peer.run(peer.client.read_resource, "note://motto").contents
     assert (contents.text, contents.mime_type) == ("never late, never lost", "text/plain")
 
 
-def test_bytes_of_a_resource_survive(peer: Conversation) -> None:
+def test_read_resource_returns_binary_data_unchanged(peer: Conversation) -> None:
     (contents,) = peer.run(peer.client.read_resource, "note://dot").contents
     assert (base64.b64decode(contents.blob), contents.mime_type) == (b"\x89PNG\x00", "image/png")
 
 
-def test_resource_of_a_template_is_read(peer: Conversation) -> None:
+def test_read_resource_fills_in_a_uri_template(peer: Conversation) -> None:
     (contents,) = peer.run(peer.client.read_resource, "note://by/Ada/Engines").contents
     assert contents.text == "Engines, by Ada"
 
 
-def test_unknown_resource_is_an_error_with_its_uri(peer: Conversation) -> None:
+def test_unknown_resource_raises_invalid_params_with_its_uri(peer: Conversation) -> None:
     """Legacy revisions have -32002 for it. Both peers say -32602, as modern ones do, in both eras."""
     with pytest.raises(PeerError) as caught:
         peer.run(peer.client.read_resource, "note://nowhere")
@@ -167,7 +167,7 @@ def test_unknown_resource_is_an_error_with_its_uri(peer: Conversation) -> None:
     assert caught.value.data == {"uri": "note://nowhere"}
 
 
-def test_prompts_are_listed_with_their_arguments(peer: Conversation) -> None:
+def test_list_prompts_returns_arguments_and_which_are_required(peer: Conversation) -> None:
     async def listed() -> list[Any]:
         return [prompt async for prompt in peer.client.list_prompts()]
 
@@ -176,14 +176,14 @@ def test_prompts_are_listed_with_their_arguments(peer: Conversation) -> None:
     assert [(argument.name, argument.required) for argument in prompt.arguments] == [("name", True), ("tone", False)]
 
 
-def test_prompt_is_filled_in(peer: Conversation) -> None:
+def test_get_prompt_returns_messages_with_arguments_filled_in(peer: Conversation) -> None:
     result = peer.run(peer.client.get_prompt, "greet", {"name": "Bo", "tone": "dry"})
     assert [(message.role, message.content.text) for message in result.messages] == [
         ("user", "Greet Bo in a dry tone.")
     ]
 
 
-def test_unknown_prompt_is_an_error(peer: Conversation) -> None:
+def test_unknown_prompt_raises_peer_error(peer: Conversation) -> None:
     """The specification has -32602 for it. ``fastmcp`` says so; the official package says 0 in the legacy era
     and -32603 in the modern one."""
     with pytest.raises(PeerError) as caught:
@@ -192,12 +192,12 @@ def test_unknown_prompt_is_an_error(peer: Conversation) -> None:
     assert caught.value.code == (official if peer.name == "official" else -32602)
 
 
-def test_argument_of_a_prompt_is_completed(peer: Conversation) -> None:
+def test_completion_of_a_prompt_argument_returns_matching_values(peer: Conversation) -> None:
     completion = peer.run(peer.client.complete, PromptReference("greet"), "name", "Ad")
     assert (completion.values, completion.total, completion.has_more) == (["Ada", "Adele"], 2, False)
 
 
-def test_arguments_settled_before_reach_the_completer(peer: Conversation) -> None:
+def test_completion_handler_receives_previously_resolved_arguments(peer: Conversation) -> None:
     async def complete() -> list[str]:
         ref = ResourceTemplateReference("note://by/{author}/{title}")
         return (await peer.client.complete(ref, "title", "Eng", settled={"author": "Ada"})).values
@@ -208,7 +208,7 @@ def test_arguments_settled_before_reach_the_completer(peer: Conversation) -> Non
 # Progress, logs, changes
 
 
-def test_progress_comes_in_order_and_before_the_result(peer: Conversation) -> None:
+def test_progress_arrives_in_order_and_before_the_result(peer: Conversation) -> None:
     seen: list[Any] = []
 
     async def count() -> None:
@@ -232,7 +232,7 @@ ALOUD = ("info", "aloud", "mouth")
 SHOUTED = ("error", "shouted", None)
 
 
-def test_log_level_is_observed_and_messages_come_before_the_result(peer: Conversation) -> None:
+def test_log_messages_respect_the_log_level_and_precede_the_result(peer: Conversation) -> None:
     """A legacy server of the official package has no ``logging/setLevel`` and sends everything."""
     if peer.name == "official" and peer.is_legacy:
         with pytest.raises(PeerError) as caught:
@@ -247,7 +247,7 @@ def test_log_level_is_observed_and_messages_come_before_the_result(peer: Convers
 
 
 @only_legacy
-def test_changes_are_told_in_their_order(peer: Conversation) -> None:
+def test_change_notifications_arrive_in_order(peer: Conversation) -> None:
     peer.changes.clear()
     assert peer.text("change") == "changed"
     peer.run(peer.has_heard, "tools", "note://motto")
@@ -255,7 +255,7 @@ def test_changes_are_told_in_their_order(peer: Conversation) -> None:
 
 
 @only_official_modern
-def test_changes_come_on_the_stream_that_asked_for_them(peer: Conversation) -> None:
+def test_listen_stream_yields_the_requested_changes(peer: Conversation) -> None:
     async def listen() -> tuple[Any, list[Change]]:
         async with peer.client.listen(tools=True, uris=["note://motto"]) as changes:
             await peer.client.call_tool("publish")
@@ -267,7 +267,7 @@ def test_changes_come_on_the_stream_that_asked_for_them(peer: Conversation) -> N
 
 
 @only_official_modern
-def test_a_subscription_reaches_the_callback_on_a_stream_of_its_own(peer: Conversation) -> None:
+def test_subscribe_delivers_resource_updates_to_the_change_callback(peer: Conversation) -> None:
     async def follow() -> list[str]:
         await peer.client.subscribe("note://motto")
         peer.changes.clear()
@@ -280,7 +280,7 @@ def test_a_subscription_reaches_the_callback_on_a_stream_of_its_own(peer: Conver
     assert peer.run(follow) == ["note://motto"]
 
 
-def test_ping_is_answered(peer: Conversation) -> None:
+def test_ping_from_the_client_gets_a_response(peer: Conversation) -> None:
     peer.run(peer.client.ping)
 
 
@@ -288,7 +288,7 @@ def test_ping_is_answered(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("leave", [trio.CancelScope.cancel, expire], ids=["cancel", "deadline"])
-def test_leaving_the_scope_of_a_call_ends_the_handler(
+def test_cancel_or_deadline_around_a_call_cancels_the_server_handler(
     peer: Conversation, leave: Callable[[trio.CancelScope], None]
 ) -> None:
     assert hang_until(peer, leave)
@@ -302,7 +302,7 @@ def late(peer: Conversation, before: int) -> list[str]:
     return [message for message in peer.ignored.messages[before:] if not (is_ended and message == ended)]
 
 
-def test_nothing_comes_late_for_a_cancelled_call(peer: Conversation) -> None:
+def test_no_late_message_arrives_for_a_cancelled_call(peer: Conversation) -> None:
     ignored = len(peer.ignored.messages)
     hang_until(peer, trio.CancelScope.cancel)
     # Messages keep their order, so what were to come for the cancelled call would be here before this answer.
@@ -310,7 +310,7 @@ def test_nothing_comes_late_for_a_cancelled_call(peer: Conversation) -> None:
     assert late(peer, ignored) == []
 
 
-def test_call_of_a_handler_that_cannot_be_stopped_is_left_all_the_same(peer: Conversation) -> None:
+def test_call_of_an_uninterruptible_handler_returns_at_once_when_cancelled(peer: Conversation) -> None:
     """The peers run plain functions in threads, which they do not interrupt. They send nothing when those end."""
 
     async def leave() -> bool:
@@ -331,7 +331,7 @@ def test_call_of_a_handler_that_cannot_be_stopped_is_left_all_the_same(peer: Con
     assert late(peer, ignored) == []
 
 
-def test_exception_of_a_progress_callback_ends_the_handler_and_leaves_the_call(peer: Conversation) -> None:
+def test_exception_in_a_progress_callback_is_raised_and_cancels_the_handler(peer: Conversation) -> None:
     def spill(_: Progress) -> None:
         raise ZeroDivisionError
 
@@ -345,7 +345,7 @@ def test_exception_of_a_progress_callback_ends_the_handler_and_leaves_the_call(p
     peer.journal.wait_for("hang ended", after=before)
 
 
-def test_cancelled_call_does_not_disturb_its_neighbours(peer: Conversation) -> None:
+def test_cancelled_call_leaves_concurrent_calls_running(peer: Conversation) -> None:
     async def neighbours() -> None:
         hanging = trio.Event()
         async with trio.open_nursery() as nursery:
@@ -369,7 +369,7 @@ def test_cancelled_call_does_not_disturb_its_neighbours(peer: Conversation) -> N
 
 
 @only_legacy_http
-def test_client_comes_back_for_what_a_server_tells_after_it_has_closed_the_answer(peer: Conversation) -> None:
+def test_client_reconnects_for_messages_after_the_server_closed_the_response_stream(peer: Conversation) -> None:
     seen: list[float] = []
 
     async def come_back() -> str:
@@ -381,7 +381,7 @@ def test_client_comes_back_for_what_a_server_tells_after_it_has_closed_the_answe
 
 
 @pytest.mark.parametrize("peer", PEERS[4:5], indirect=True)
-def test_client_comes_back_for_changes_after_the_server_has_closed_the_stream_of_the_session(
+def test_client_reconnects_for_change_notifications_after_the_server_closed_the_get_stream(
     peer: Conversation,
 ) -> None:
     """Tools of ``fastmcp`` have no such means."""
@@ -395,7 +395,7 @@ def test_client_comes_back_for_changes_after_the_server_has_closed_the_stream_of
 
 
 @only_legacy
-def test_sampling_is_answered(peer: Conversation) -> None:
+def test_sampling_request_is_answered_by_the_client_handler(peer: Conversation) -> None:
     assert peer.text("ask_model", question="What is it?") == "deep-thought: forty-two"
     params = peer.samplings[-1]
     assert (params.max_tokens, params.system_prompt) == (10, "Be brief.")
@@ -403,7 +403,7 @@ def test_sampling_is_answered(peer: Conversation) -> None:
 
 
 @only_legacy
-def test_refused_sampling_fails_in_the_handler_that_asked(peer: Conversation) -> None:
+def test_refused_sampling_request_fails_in_the_server_handler(peer: Conversation) -> None:
     """The official package passes the client's error on as the answer, ``fastmcp`` makes it an error result."""
     if peer.name == "official":
         with pytest.raises(PeerError, match="the user said no") as caught:
@@ -414,7 +414,7 @@ def test_refused_sampling_fails_in_the_handler_that_asked(peer: Conversation) ->
 
 
 @only_legacy
-def test_elicitation_is_answered(peer: Conversation) -> None:
+def test_elicitation_request_is_answered_by_the_client_handler(peer: Conversation) -> None:
     assert peer.text("ask_user", message="Which colour?") == "accept green"
     params = peer.elicitations[-1]
     assert params.message == "Which colour?"
@@ -422,12 +422,12 @@ def test_elicitation_is_answered(peer: Conversation) -> None:
 
 
 @only_legacy
-def test_roots_are_given(peer: Conversation) -> None:
+def test_roots_request_is_answered_with_the_client_roots(peer: Conversation) -> None:
     assert peer.call("show_roots").structured_content == {"result": ["file:///home/pilot"]}
 
 
 @only_legacy
-def test_cancelling_a_call_cancels_what_its_handler_asked_us(peer: Conversation) -> None:
+def test_cancelling_a_call_cancels_the_sampling_request_of_its_handler(peer: Conversation) -> None:
     async def ask() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(peer.client.call_tool, "ask_model", {"question": "never"})
@@ -447,7 +447,7 @@ def test_cancelling_a_call_cancels_what_its_handler_asked_us(peer: Conversation)
     [("ask_model", {"question": "?"}), ("ask_user", {"message": "?"}), ("show_roots", {})],
     ids=["sampling", "elicitation", "roots"],
 )
-def test_modern_server_that_asks_the_legacy_way_fails_alone(
+def test_server_to_client_request_on_a_modern_connection_fails_that_call_only(
     peer: Conversation, tool: str, arguments: dict[str, Any]
 ) -> None:
     """Modern servers have no way to send requests. The official package answers an error, ``fastmcp`` an error
@@ -466,7 +466,7 @@ def test_modern_server_that_asks_the_legacy_way_fails_alone(
 
 
 @pytest.mark.parametrize("name", ["official", "fastmcp"])
-async def test_slow_modern_server_is_not_taken_for_a_legacy_one(name: str, tmp_path: Path) -> None:
+async def test_slow_modern_server_is_detected_as_modern_with_probe_timeout_zero(name: str, tmp_path: Path) -> None:
     """With no patience at all ``initialize`` follows ``server/discover`` at once; the peers then refuse it."""
     with trio.fail_after(PATIENCE):
         journal = Journal(tmp_path / "journal")
@@ -476,7 +476,7 @@ async def test_slow_modern_server_is_not_taken_for_a_legacy_one(name: str, tmp_p
 
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
-async def test_older_revisions_are_spoken_too(over: str, over_http: HttpServers, tmp_path: Path) -> None:
+async def test_client_speaks_older_protocol_revisions(over: str, over_http: HttpServers, tmp_path: Path) -> None:
     async def speak(revision: str) -> None:
         if over == "http":
             opened = open_http(over_http.get("official", server("official")).url, era="legacy", revision=revision)
@@ -496,7 +496,7 @@ async def test_older_revisions_are_spoken_too(over: str, over_http: HttpServers,
     assert answers == {revision: revision for revision in revisions}
 
 
-async def test_calls_under_way_end_with_the_connection_when_the_block_is_left(tmp_path: Path) -> None:
+async def test_leaving_the_client_block_cancels_running_calls_and_ends_the_stdio_server(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     with trio.fail_after(PATIENCE):
         async with open_stdio(server("official"), env=journal.env) as client, trio.open_nursery() as nursery:
@@ -509,7 +509,7 @@ async def test_calls_under_way_end_with_the_connection_when_the_block_is_left(tm
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", ["official", "fastmcp"])
-async def test_calls_under_way_over_http_end_when_the_block_is_left(
+async def test_leaving_the_client_block_cancels_running_calls_over_http(
     name: str, era: Literal["legacy", "modern"], over_http: HttpServers
 ) -> None:
     running = over_http.get(name, server(name))

@@ -53,7 +53,9 @@ def of_era(request: pytest.FixtureRequest, tmp_path: Path, over_http: HttpServer
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_they_are_called_side_by_side_by_one_catalogue(of_era: MembersOfEra, era: str) -> None:
+async def test_group_calls_tools_and_reads_resources_of_all_its_servers_concurrently(
+    of_era: MembersOfEra, era: str
+) -> None:
     texts: dict[str, str] = {}
     with trio.fail_after(PATIENCE):
         async with open_group(of_era(era)) as group:
@@ -76,7 +78,7 @@ async def test_they_are_called_side_by_side_by_one_catalogue(of_era: MembersOfEr
                 assert read.contents[0].text == "never late, never lost"  # type: ignore[union-attr]
 
 
-async def test_one_that_is_cut_off_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
+async def test_group_restarts_a_lost_server_while_other_servers_keep_working(tmp_path: Path) -> None:
     with trio.fail_after(PATIENCE):
         async with open_group(members(tmp_path, "legacy")) as group:
             await group.settled()
@@ -96,7 +98,7 @@ async def test_one_that_is_cut_off_is_replaced_and_the_others_go_on(tmp_path: Pa
             assert await group.client("official") is not client
 
 
-async def test_the_limit_of_calls_stands_still_while_they_ask_the_user(
+async def test_call_timeout_of_a_group_is_paused_during_elicitation(
     of_era: MembersOfEra, jump_clock: MockClock
 ) -> None:
     asked, all_are_asked = list[str](), trio.Event()
@@ -153,7 +155,7 @@ server.run(show_banner=False)
 
 
 @pytest.mark.parametrize("name", ASKING)
-async def test_gateway_connects_in_a_revision_in_which_the_handler_can_ask(name: str) -> None:
+async def test_gateway_negotiates_a_revision_in_which_the_server_can_elicit(name: str) -> None:
     described = {"m": MemberDescription([sys.executable, "-W", "ignore", "-c", ASKING[name]])}
     with trio.fail_after(PATIENCE):
         async with (

@@ -124,7 +124,9 @@ async def theirs(python: Path, name: str, options: dict[str, Any]) -> AsyncItera
 
 
 @pytest.mark.parametrize(("page", "name"), PAIRS, indirect=["page"])
-async def test_a_client_sees_the_same_of_both_servers(page: Page, name: str, python: Path) -> None:
+async def test_client_sees_the_same_from_the_original_and_the_migrated_server(
+    page: Page, name: str, python: Path
+) -> None:
     there, here = Observer(), Observer()
     async with theirs(python, name, there.options()) as client:
         expected = await there.take(client, name)
@@ -133,7 +135,7 @@ async def test_a_client_sees_the_same_of_both_servers(page: Page, name: str, pyt
 
 
 @pytest.mark.parametrize("page", ["from-python-sdk"], indirect=True)
-def test_their_greeting_client_sees_of_our_first_server_what_ours_sees(page: Page, python: Path) -> None:
+def test_mcp_client_gets_tools_and_results_from_our_first_server(page: Page, python: Path) -> None:
     program = "import sys, anyio, their_greeting_client; print(anyio.run(their_greeting_client.ask, *sys.argv[1:]))"
     command = [str(python), "-W", "ignore", "-c", program, sys.executable, "greeting.py"]  # -c finds modules beside it
     asked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -37,12 +37,12 @@ def peer(request: pytest.FixtureRequest, over_http: HttpServers) -> Iterator[Con
         yield talk
 
 
-def test_client_and_server_speak_the_same_era(peer: Conversation) -> None:
+def test_proxy_speaks_the_same_revision_to_client_and_server(peer: Conversation) -> None:
     assert peer.client.revision.name == ("2025-11-25" if peer.is_legacy else "2026-07-28")
     assert peer.text("echo", text="naïve ☕") == "naïve ☕"
 
 
-def test_lists_resources_and_prompts_pass(peer: Conversation) -> None:
+def test_proxy_forwards_tool_lists_resources_and_prompts(peer: Conversation) -> None:
     async def listed() -> set[str]:
         return {tool.name async for tool in peer.client.list_tools()}
 
@@ -53,7 +53,7 @@ def test_lists_resources_and_prompts_pass(peer: Conversation) -> None:
     assert message.content.text == "Greet Bo in a warm tone."
 
 
-def test_progress_passes_in_order_and_before_the_result(peer: Conversation) -> None:
+def test_proxy_forwards_progress_in_order_and_before_the_result(peer: Conversation) -> None:
     seen: list[Any] = []
 
     async def count() -> None:
@@ -64,18 +64,18 @@ def test_progress_passes_in_order_and_before_the_result(peer: Conversation) -> N
     assert seen == [*(Progress(number, 20, f"step {number}") for number in range(1, 21)), "result"]
 
 
-def test_leaving_a_call_ends_the_handler(peer: Conversation) -> None:
+def test_cancelling_a_call_through_the_proxy_cancels_the_server_handler(peer: Conversation) -> None:
     assert hang_until(peer, trio.CancelScope.cancel)
 
 
 @only_legacy
-def test_questions_and_answers_pass(peer: Conversation) -> None:
+def test_proxy_forwards_sampling_and_elicitation_requests_and_their_answers(peer: Conversation) -> None:
     assert peer.text("ask_model", question="What is it?") == "deep-thought: forty-two"
     assert peer.text("ask_user", message="Which colour?") == "accept green"
 
 
 @only_legacy
-def test_leaving_a_call_takes_back_what_its_handler_asked(peer: Conversation) -> None:
+def test_cancelling_a_call_through_the_proxy_cancels_the_sampling_request_of_its_handler(peer: Conversation) -> None:
     async def ask() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(peer.client.call_tool, "ask_model", {"question": "never"})
@@ -89,7 +89,7 @@ def test_leaving_a_call_takes_back_what_its_handler_asked(peer: Conversation) ->
 
 
 @only_legacy
-def test_change_of_a_list_passes_and_that_of_a_resource_to_which_nobody_subscribed_does_not(peer: Conversation) -> None:
+def test_proxy_forwards_list_changes_but_no_updates_of_unsubscribed_resources(peer: Conversation) -> None:
     peer.changes.clear()
     assert peer.text("change") == "changed"
     peer.run(peer.has_heard, "tools")
@@ -97,7 +97,7 @@ def test_change_of_a_list_passes_and_that_of_a_resource_to_which_nobody_subscrib
 
 
 @pytest.mark.parametrize("peer", PEERS[1:2], indirect=True)
-def test_changes_pass_on_the_stream_that_asked_for_them(peer: Conversation) -> None:
+def test_proxy_forwards_changes_to_the_listen_stream_that_requested_them(peer: Conversation) -> None:
     async def listen() -> list[Change]:
         async with peer.client.listen(tools=True, uris=["note://motto"]) as changes:
             await peer.client.call_tool("publish")

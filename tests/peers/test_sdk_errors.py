@@ -123,7 +123,7 @@ def ours(name: str) -> Child:
     return Child([sys.executable, f"{name}.py"])
 
 
-def test_a_cancel_ends_a_server_of_mcp_1_whose_handler_returns(newest_1: str) -> None:
+def test_cancel_ends_the_mcp_1_server_process_if_the_handler_still_returns(newest_1: str) -> None:
     with theirs(newest_1) as server:
         server.begin("answer_anyway")
         server.cancel()
@@ -134,7 +134,7 @@ def test_a_cancel_ends_a_server_of_mcp_1_whose_handler_returns(newest_1: str) ->
         assert server.process.returncode == 1
 
 
-def test_a_cancel_leaves_our_server_running_whose_handler_returns(page: Page) -> None:
+def test_cancel_leaves_our_server_running_if_the_handler_still_returns(page: Page) -> None:
     with ours("answers_anyway") as server:
         server.begin("answer_anyway")
         server.cancel()
@@ -166,12 +166,12 @@ def closed_elsewhere(python: str) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("release", ["1", "2"])
-def test_a_client_of_mcp_cannot_be_closed_in_another_task(release: str, newest_1: str) -> None:
+def test_mcp_client_raises_runtime_error_when_closed_in_another_task(release: str, newest_1: str) -> None:
     error, _ = closed_elsewhere(newest_1 if release == "1" else sys.executable)
     assert error == "Attempted to exit cancel scope in a different task than it was entered in"
 
 
-def test_our_client_is_closed_in_another_task(page: Page) -> None:
+def test_our_asyncio_client_can_be_closed_in_another_task(page: Page) -> None:
     command = [sys.executable, "answers_anyway.py"]
     loop = CountingLoop()
     try:
@@ -180,12 +180,12 @@ def test_our_client_is_closed_in_another_task(page: Page) -> None:
         loop.close()
 
 
-def test_an_event_loop_spins_after_a_client_of_mcp_1_is_closed_in_another_task(newest_1: str) -> None:
+def test_event_loop_spins_after_an_mcp_1_client_is_closed_in_another_task(newest_1: str) -> None:
     _, passes = closed_elsewhere(newest_1)
     assert passes > 100 * IDLE
 
 
-def test_the_event_loop_is_idle_after_a_call_and_its_client_of_ours_are_left(page: Page) -> None:
+def test_event_loop_is_idle_after_our_asyncio_client_is_closed(page: Page) -> None:
     loop = CountingLoop()
     try:
         loop.run_until_complete(page.load("disconnect").main())
@@ -203,7 +203,7 @@ def older_1(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize(("release", "tool"), [("1.26.0", "wait"), (SEEN, "block"), ("2", "block")])
-def test_servers_of_mcp_outlive_their_client_and_ours_does_not(
+def test_mcp_server_outlives_its_client_during_a_blocking_call_but_ours_exits(
     page: Page, newest_1: str, older_1: str, release: str, tool: str
 ) -> None:
     python = {"1.26.0": older_1, SEEN: newest_1, "2": sys.executable}[release]
@@ -218,7 +218,9 @@ def test_servers_of_mcp_outlive_their_client_and_ours_does_not(
 
 
 @pytest.mark.parametrize("whose", ["mcp 1", "ours"])
-def test_a_cancelled_request_is_answered_by_mcp_1_and_not_by_us(page: Page, newest_1: str, whose: str) -> None:
+def test_cancelled_request_gets_an_error_response_from_mcp_1_but_none_from_our_server(
+    page: Page, newest_1: str, whose: str
+) -> None:
     with theirs(newest_1) if whose == "mcp 1" else ours("answers_anyway") as server:
         server.begin("wait" if whose == "mcp 1" else "answer_anyway")
         server.cancel()

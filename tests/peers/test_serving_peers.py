@@ -60,7 +60,7 @@ def lines_of(command: list[str | Path]) -> list[str]:
 # Opening and closing
 
 
-def test_client_finds_the_era_and_the_identity_of_the_server(report: Report) -> None:
+def test_client_gets_revision_identity_and_capabilities_of_our_server(report: Report) -> None:
     assert report.saw("opening") == {
         "revision": "2025-11-25" if report.is_legacy else "2026-07-28",
         "server": {"name": "ours", "title": "Our server", "version": "1.2.3"},
@@ -69,14 +69,14 @@ def test_client_finds_the_era_and_the_identity_of_the_server(report: Report) -> 
     }
 
 
-def test_server_leaves_its_lifespan_and_ends_when_the_client_closes_or_over_http_at_its_signal(report: Report) -> None:
+def test_server_leaves_its_lifespan_when_the_client_closes_or_on_an_http_server_signal(report: Report) -> None:
     assert report.saw("closed")
     assert report.journal.lines == ["lifespan entered", "lifespan left", "server ended"]
 
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("name", ["official", "fastmcp"])
-def test_client_that_pins_the_modern_revision_is_served_without_any_opening(
+def test_client_pinned_to_the_modern_revision_is_served_without_a_handshake(
     name: str, over: str, tmp_path: Path
 ) -> None:
     report = report_of(name, "pinned", tmp_path / "journal", over)
@@ -89,7 +89,7 @@ def test_client_that_pins_the_modern_revision_is_served_without_any_opening(
 # Tools
 
 
-def test_tools_of_all_pages_are_listed_with_their_schemas(report: Report) -> None:
+def test_tool_list_contains_all_pages_with_their_schemas(report: Report) -> None:
     tools = report.saw("tools")
     assert len(tools) == 19  # of which a page has four
     assert tools["echo"]["description"] == "Say it again."
@@ -99,7 +99,7 @@ def test_tools_of_all_pages_are_listed_with_their_schemas(report: Report) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
-def test_text_arrives_as_it_was_sent(report: Report, text: str) -> None:
+def test_tool_text_arrives_unchanged(report: Report, text: str) -> None:
     assert report.text(f"echo {len(text)}") == text
 
 
@@ -109,32 +109,32 @@ def test_structured_output_of_a_class_arrives_as_an_object(report: Report) -> No
     assert json.loads(report.text("weather")) == result["structuredContent"]
 
 
-def test_structured_output_of_a_number_arrives_wrapped(report: Report) -> None:
+def test_structured_output_of_a_number_arrives_in_a_result_object(report: Report) -> None:
     assert report.saw("add")["structuredContent"] == {"result": 5}
     assert report.text("add") == "5"
 
 
 @only_fastmcp
-def test_client_rebuilds_objects_from_the_output_schema(report: Report) -> None:
+def test_fastmcp_client_rebuilds_objects_from_the_output_schema(report: Report) -> None:
     assert report.saw("weather data") == {"city": "Oslo", "celsius": 21.5}
 
 
-def test_all_kinds_of_content_arrive(report: Report) -> None:
+def test_text_image_audio_and_resource_content_arrive(report: Report) -> None:
     kinds = [content["type"] for content in report.saw("exhibits")["content"]]
     assert kinds == ["text", "image", "audio", "resource_link", "resource"]
 
 
-def test_failure_of_a_tool_is_a_result_with_its_words(report: Report) -> None:
+def test_tool_failure_is_an_error_result_with_its_text(report: Report) -> None:
     assert report.saw("fail")["isError"]
     assert report.text("fail") == "no luck today"
 
 
 @only_fastmcp
-def test_client_raises_the_failure_of_a_tool_with_its_words(report: Report) -> None:
+def test_fastmcp_client_raises_tool_error_with_the_text_of_the_failure(report: Report) -> None:
     assert report.error("fail raised") == ("ToolError", None, "no luck today", None)
 
 
-def test_crash_of_a_tool_tells_nothing_of_its_inside(report: Report) -> None:
+def test_unexpected_exception_in_a_tool_is_reported_without_details(report: Report) -> None:
     assert report.saw("crash")["isError"]
     assert report.text("crash") == "internal error in tool crash"
 
@@ -143,12 +143,12 @@ def test_unknown_tool_is_a_protocol_error(report: Report) -> None:
     assert report.error("unknown tool") == ("MCPError", -32602, "Unknown tool: nowhere", None)
 
 
-def test_bad_arguments_are_told_to_the_model(report: Report) -> None:
+def test_invalid_tool_arguments_are_an_error_result_naming_the_argument(report: Report) -> None:
     assert report.saw("bad arguments")["isError"]
     assert "$.a" in report.text("bad arguments")
 
 
-def test_concurrent_calls_get_their_own_answers(report: Report) -> None:
+def test_fifty_concurrent_calls_each_get_their_own_result(report: Report) -> None:
     assert report.saw("many") == [str(number) for number in range(50)]
 
 
@@ -166,27 +166,27 @@ def test_resources_templates_and_prompts_are_listed(report: Report) -> None:
     assert lists["prompts"] == [{"name": "greet", "description": "Words of welcome.", "arguments": arguments}]
 
 
-def test_text_resource_is_read(report: Report) -> None:
+def test_read_resource_returns_text_and_mime_type(report: Report) -> None:
     (contents,) = report.saw("text resource")
     assert contents == {"uri": "note://motto", "mimeType": "text/plain", "text": "never late, never lost"}
 
 
-def test_bytes_of_a_resource_survive(report: Report) -> None:
+def test_read_resource_returns_binary_data_unchanged(report: Report) -> None:
     (contents,) = report.saw("bytes resource")
     assert (base64.b64decode(contents["blob"]), contents["mimeType"]) == (b"\x89PNG\x00", "image/png")
 
 
-def test_resource_of_a_template_is_read(report: Report) -> None:
+def test_read_resource_fills_in_a_uri_template(report: Report) -> None:
     (contents,) = report.saw("template resource")
     assert contents["text"] == "Engines, by Ada"
 
 
-def test_unknown_resource_has_the_code_of_its_era(report: Report) -> None:
+def test_unknown_resource_error_code_depends_on_the_protocol_revision(report: Report) -> None:
     code = -32002 if report.is_legacy else -32602
     assert report.error("unknown resource") == ("MCPError", code, "Resource not found", {"uri": "note://nowhere"})
 
 
-def test_prompt_is_filled_in(report: Report) -> None:
+def test_prompt_messages_have_the_arguments_filled_in(report: Report) -> None:
     assert report.saw("prompt") == [["user", "Greet Bo in a dry tone."]]
 
 
@@ -194,18 +194,18 @@ def test_unknown_prompt_is_a_protocol_error(report: Report) -> None:
     assert report.error("unknown prompt") == ("MCPError", -32602, "Unknown prompt: nowhere", None)
 
 
-def test_argument_of_a_prompt_is_completed(report: Report) -> None:
+def test_completion_of_a_prompt_argument_returns_matching_values(report: Report) -> None:
     assert report.saw("prompt completion") == ["Ada", "Adele"]
 
 
-def test_arguments_settled_before_reach_the_completer(report: Report) -> None:
+def test_completion_handler_receives_previously_resolved_arguments(report: Report) -> None:
     assert report.saw("template completion") == ["Eng of Ada"]
 
 
 # Progress, logs, changes
 
 
-def test_progress_only_grows_and_its_last_value_always_arrives(report: Report) -> None:
+def test_progress_values_increase_and_the_last_value_is_always_sent(report: Report) -> None:
     """Some values are held back by the interval. The clients start a task for each notification and keep their
     order all the same."""
     seen = report.saw("progress")
@@ -220,7 +220,7 @@ ALOUD = ["info", {"said": "aloud"}, "mouth"]
 SHOUTED = ["emergency", "shouted", None]
 
 
-def test_log_messages_arrive_down_to_the_level_asked_for(report: Report) -> None:
+def test_log_messages_are_sent_from_the_requested_or_default_level_upwards(report: Report) -> None:
     """Modern: the official client was opened with ``info``, ``fastmcp`` always asks for ``debug``. Legacy:
     neither has said anything yet, and ``info`` is our default."""
     asks_for_all = report.name == "fastmcp" and not report.is_legacy
@@ -228,26 +228,26 @@ def test_log_messages_arrive_down_to_the_level_asked_for(report: Report) -> None
 
 
 @only_legacy
-def test_log_level_is_raised_for_the_connection(report: Report) -> None:
+def test_set_log_level_applies_to_the_legacy_connection(report: Report) -> None:
     assert report.saw("set level") is None
     assert report.saw("logs above level") == [SHOUTED]
 
 
 @only_legacy
-def test_subscribed_resource_and_changed_list_are_told(report: Report) -> None:
+def test_subscribed_resource_and_changed_tool_list_are_notified(report: Report) -> None:
     changes = ["notifications/resources/updated", "notifications/tools/list_changed"]
     assert report.saw("change") == [*changes, "grown"]
 
 
 @pytest.mark.parametrize("report", [CLIENTS[1], CLIENTS[5]], indirect=True)
-def test_changes_are_told_on_a_stream_of_what_it_asked_for_and_we_have(report: Report) -> None:
+def test_listen_stream_is_acknowledged_and_sends_the_requested_changes(report: Report) -> None:
     acknowledged, came = report.saw("listen")
     assert acknowledged == {"toolsListChanged": True, "resourceSubscriptions": ["note://motto"]}
     assert came == [["ResourceUpdated", "note://motto"], ["ToolsListChanged", None]]
 
 
 @only_legacy
-def test_ping_is_answered(report: Report) -> None:
+def test_ping_from_the_client_gets_a_response(report: Report) -> None:
     assert report.saw("ping") is None
 
 
@@ -255,49 +255,49 @@ def test_ping_is_answered(report: Report) -> None:
 
 
 @pytest.mark.parametrize("tool", ["hang", "family", "in_thread"])
-def test_leaving_a_call_ends_the_handler_which_learns_why(report: Report, tool: str) -> None:
+def test_cancelled_call_cancels_the_handler_with_the_reason(report: Report, tool: str) -> None:
     """An async handler, a child task of one that has returned already, and a plain function in a thread."""
     assert report.saw(tool) == [True, report.ending("caller cancelled")]
 
 
-def test_handler_that_swallows_the_cancel_sends_nothing_more(report: Report) -> None:
+def test_handler_that_swallows_its_cancellation_sends_no_further_messages(report: Report) -> None:
     left, how, notified, late = report.saw("stubborn")
     assert (left, how) == (True, report.ending("caller cancelled"))
     assert notified == ["notifications/progress"]  # the first sign of life, at which the client left
     assert late == []
 
 
-def test_time_limit_of_the_client_ends_the_handler_which_learns_why(report: Report) -> None:
+def test_client_timeout_cancels_the_handler_with_the_timeout_as_reason(report: Report) -> None:
     assert report.error("timeout")[1] == -32001
     assert report.text("timeout ending") == report.ending("timed out after 1.0s")
 
 
-def test_no_answer_ever_came_late(report: Report) -> None:
+def test_no_response_arrives_after_its_call_was_cancelled(report: Report) -> None:
     assert report.saw("late") == []
 
 
-def test_connection_is_usable_after_all_of_it(report: Report) -> None:
+def test_connection_still_serves_calls_after_all_other_tests(report: Report) -> None:
     assert report.text("still here") == "still here"
 
 
 # What the server asks
 
 
-def test_model_of_the_client_is_asked(report: Report) -> None:
+def test_server_gets_a_sampling_result_from_the_client(report: Report) -> None:
     model = "deep-thought" if report.name == "official" else "fastmcp-slim"
     assert report.text("sampling") == f"{model}: forty-two"
     assert report.saw("asked")["sampling"] == ["user", "What is it?", 10, "Be brief."]
     assert report.text("sampling ending") == "not cancelled"
 
 
-def test_user_of_the_client_fills_in_a_form(report: Report) -> None:
+def test_server_gets_a_form_elicitation_result_from_the_client(report: Report) -> None:
     assert report.text("elicitation") == "accept green"
     question = report.saw("asked")["elicitation"]
     assert (question["mode"], question["message"]) == ("form", "Which colour?")
     assert question["requestedSchema"]["properties"] == {"colour": {"type": "string"}}
 
 
-def test_user_of_the_client_is_sent_to_a_url(report: Report) -> None:
+def test_server_gets_a_url_elicitation_result_from_the_client(report: Report) -> None:
     assert report.text("url elicitation") == "accept"
     assert report.saw("url asked") == {
         "mode": "url",
@@ -307,11 +307,11 @@ def test_user_of_the_client_is_sent_to_a_url(report: Report) -> None:
     }
 
 
-def test_roots_of_the_client_are_listed(report: Report) -> None:
+def test_server_gets_the_roots_of_the_client(report: Report) -> None:
     assert report.saw("roots")["structuredContent"] == {"result": ["home: file:///home/pilot"]}
 
 
 @only_legacy
-def test_leaving_a_call_takes_back_what_its_handler_asked_the_client(report: Report) -> None:
+def test_cancelled_call_cancels_the_sampling_request_to_the_client(report: Report) -> None:
     """The client's own sampling callback was cancelled before this step returned."""
     assert report.saw("leave asking") == "peer: caller cancelled"

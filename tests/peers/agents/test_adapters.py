@@ -49,23 +49,23 @@ def run(
     return Run(name, steps, journal)
 
 
-def test_cancelled_run_cancels_the_handler_and_the_next_run_works(run: Run) -> None:
+def test_cancelled_agent_run_cancels_the_server_handler_and_the_next_run_works(run: Run) -> None:
     run.journal.wait_for("revision 2026-07-28")
     assert run.saw["cancelled"] == "cancelled"
     assert run.saw["handler"] == "ended"
     assert run.saw["afterwards"] == run.saw["order"]
 
 
-def test_model_is_given_results_and_failures(run: Run) -> None:
+def test_model_receives_tool_results_and_tool_failures(run: Run) -> None:
     order = run.saw["order"]
     assert (order if isinstance(order, dict) else json.loads(order)) == RECEIPT
     assert run.saw["fail"].endswith("sold out")
 
 
-def test_tool_of_a_group_is_called_by_its_name_in_the_group(run: Run) -> None:
+def test_agent_calls_a_group_tool_by_its_prefixed_name(run: Run) -> None:
     assert run.saw["group"] == run.saw["order"]
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_adapter_has_at_most_30_lines(name: str) -> None:
+def test_agent_framework_adapter_has_at_most_30_lines(name: str) -> None:
     assert len(BLOCKS[name].splitlines()) <= 30

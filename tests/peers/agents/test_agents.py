@@ -73,7 +73,7 @@ def lines_of(command: list[str | Path], journal: Journal) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_model_gets_a_schema_without_references(conversation: Conversation) -> None:
+def test_agent_framework_receives_a_tool_schema_with_references_inlined(conversation: Conversation) -> None:
     assert conversation.saw("tools") == ["fail", "hang", "order", "picture"]
     schema = conversation.saw("schema")
     assert "$ref" not in json.dumps(schema)
@@ -82,17 +82,17 @@ def test_a_model_gets_a_schema_without_references(conversation: Conversation) ->
     assert order["properties"]["toppings"]["items"]["properties"]["grams"] == {"type": "integer", "default": 10}
 
 
-def test_a_result_with_structure_comes_as_data_or_as_its_text(conversation: Conversation) -> None:
+def test_structured_result_reaches_the_agent_framework_as_data_or_json_text(conversation: Conversation) -> None:
     is_data = conversation.framework == "pydantic_ai"
     assert (conversation.saw("order") if is_data else json.loads(conversation.text("order"))) == RECEIPT
 
 
-def test_a_failure_is_told_to_the_model(conversation: Conversation) -> None:
+def test_tool_failure_text_reaches_the_agent_framework(conversation: Conversation) -> None:
     is_text = conversation.framework == "pydantic_ai"
     assert (conversation.saw("fail") if is_text else conversation.text("fail")) == "sold out"
 
 
-def test_a_picture_is_a_picture(conversation: Conversation) -> None:
+def test_image_content_reaches_the_agent_framework_as_png(conversation: Conversation) -> None:
     seen = conversation.saw("picture")
     shown = {
         "pydantic_ai": lambda: seen,
@@ -102,7 +102,7 @@ def test_a_picture_is_a_picture(conversation: Conversation) -> None:
     assert shown() == "image/png"
 
 
-def test_cancelled_call_is_cancelled_in_the_server_by_mcp_2(conversation: Conversation) -> None:
+def test_cancelled_agent_call_cancels_the_handler_except_with_mcp_1(conversation: Conversation) -> None:
     """langchain's adapters stand on ``mcp`` 1.x, which tells no server of a cancel: there the handler runs on until the
     connection ends."""
     assert conversation.saw("cancelled") == "cancelled"
@@ -111,5 +111,5 @@ def test_cancelled_call_is_cancelled_in_the_server_by_mcp_2(conversation: Conver
     conversation.journal.wait_for("hang ended")
 
 
-def test_revision_is_the_newest_that_the_sdk_has(conversation: Conversation) -> None:
+def test_agent_framework_negotiates_the_newest_revision_of_its_sdk(conversation: Conversation) -> None:
     conversation.journal.wait_for(REVISIONS[conversation.framework])

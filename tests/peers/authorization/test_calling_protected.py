@@ -45,7 +45,7 @@ async def whoami(client: Client, tool: str = "whoami") -> Any:
 
 @both_eras
 @all_servers
-async def test_our_client_finds_the_way_from_a_refusal_to_a_token(peers: Peers, make: str, era: Any) -> None:
+async def test_oauth_client_gets_a_token_after_a_401_with_one_user_visit(peers: Peers, make: str, era: Any) -> None:
     user = User()
     with trio.fail_after(PATIENCE):
         async with open_http(peers.server(make), era=era, auth=OAuth(on_visit=user.visit)) as client:
@@ -55,7 +55,7 @@ async def test_our_client_finds_the_way_from_a_refusal_to_a_token(peers: Peers, 
 
 
 @both_eras
-async def test_our_client_steps_up_for_a_tool_that_needs_more(peers: Peers, era: Any) -> None:
+async def test_oauth_client_steps_up_scopes_for_a_tool_that_requires_more(peers: Peers, era: Any) -> None:
     """The servers of Python have the same scopes for all tools."""
     user = User()
     with trio.fail_after(PATIENCE):
@@ -67,7 +67,7 @@ async def test_our_client_steps_up_for_a_tool_that_needs_more(peers: Peers, era:
 
 
 @pytest.mark.parametrize("make", [*SERVERS, "fastmcp_proxying"])
-async def test_a_token_that_is_over_is_refreshed_without_the_user(peers: Peers, make: str) -> None:
+async def test_expired_access_token_is_refreshed_without_a_user_visit(peers: Peers, make: str) -> None:
     user, storage, url = User(), MemoryTokenStorage(), peers.server(make)
     auth = OAuth(on_visit=user.visit, storage=storage)
     with trio.fail_after(PATIENCE):
@@ -94,7 +94,7 @@ def over(stored: StoredAuthorization) -> StoredAuthorization:
 
 
 @all_servers
-async def test_a_program_calls_in_its_own_name(peers: Peers, make: str) -> None:
+async def test_client_credentials_client_calls_a_tool_as_itself(peers: Peers, make: str) -> None:
     auth = ClientCredentials(client_id=ROBOT["client_id"], client_secret=ROBOT["client_secret"])
     with trio.fail_after(PATIENCE):
         async with open_http(peers.server(make), auth=auth) as client:
@@ -102,7 +102,7 @@ async def test_a_program_calls_in_its_own_name(peers: Peers, make: str) -> None:
 
 
 @all_servers
-async def test_a_token_for_another_resource_is_refused_in_words(peers: Peers, make: str) -> None:
+async def test_token_for_another_resource_raises_authorization_error_with_status_401(peers: Peers, make: str) -> None:
     with trio.fail_after(PATIENCE):
         async with RawClient.registered(peers.issuer) as raw:
             tokens = await raw.tokens("http://127.0.0.1:1/mcp", READ)
@@ -112,7 +112,7 @@ async def test_a_token_for_another_resource_is_refused_in_words(peers: Peers, ma
 
 
 @both_eras
-async def test_a_server_of_fastmcp_is_its_own_authorization_server(peers: Peers, era: Any) -> None:
+async def test_oauth_client_signs_in_at_fastmcp_as_authorization_server(peers: Peers, era: Any) -> None:
     """Its issuer has a slash at the end, and its user need not even look."""
 
     async def look(url: str) -> str:
@@ -128,7 +128,7 @@ async def test_a_server_of_fastmcp_is_its_own_authorization_server(peers: Peers,
 
 
 @both_eras
-async def test_a_server_of_fastmcp_stands_before_its_authorization_server(peers: Peers, era: Any) -> None:
+async def test_oauth_client_signs_in_through_the_oauth_proxy_of_fastmcp(peers: Peers, era: Any) -> None:
     user = User()
     with trio.fail_after(PATIENCE):
         async with open_http(peers.server("fastmcp_proxying"), era=era, auth=OAuth(on_visit=user.visit)) as client:

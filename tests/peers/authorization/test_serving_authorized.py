@@ -49,20 +49,20 @@ def seen(request: pytest.FixtureRequest, peers: Peers) -> Seen:
     return Seen(peers.client(*request.param, url), url)
 
 
-def test_the_client_finds_the_way_from_a_refusal_to_a_token(seen: Seen) -> None:
+def test_other_sdk_client_gets_a_token_after_a_401_of_our_server(seen: Seen) -> None:
     assert seen.whoami("whoami") == ("alice", READ)
     assert seen.requests()[0] == {READ}
 
 
 @pytest.mark.parametrize("seen", [make for make in MAKES if make != TYPESCRIPT1], indirect=True, ids="-".join)
-def test_the_client_steps_up_for_a_tool_that_needs_more(seen: Seen) -> None:
+def test_other_sdk_client_steps_up_scopes_for_a_tool_that_requires_more(seen: Seen) -> None:
     assert seen.whoami("write") == ("alice", BOTH)
     assert seen.whoami("whoami again") == ("alice", BOTH)
     assert seen.requests() == [{READ}, set(BOTH.split())]
 
 
 @pytest.mark.parametrize("seen", [TYPESCRIPT1], indirect=True, ids="-".join)
-def test_a_client_that_would_step_up_by_a_refresh_is_refused_for_that_call_alone(seen: Seen) -> None:
+def test_step_up_by_token_refresh_fails_that_call_with_403_and_keeps_the_session(seen: Seen) -> None:
     """1.x refreshes its token for a step-up, which cannot add a scope, and gives up then."""
     assert seen.steps["write"]["code"] == 403
     assert seen.whoami("whoami again") == ("alice", READ)
@@ -71,7 +71,7 @@ def test_a_client_that_would_step_up_by_a_refresh_is_refused_for_that_call_alone
 
 @pytest.mark.parametrize("scheme", ["dpop", "dpop-nonce"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_client_proves_that_it_has_the_key_of_its_token(peers: Peers, era: str, scheme: str) -> None:
+def test_typescript_client_with_a_dpop_key_is_accepted_by_our_server(peers: Peers, era: str, scheme: str) -> None:
     url = peers.server("ours", scheme)
     seen = Seen(peers.client("typescript2", era, url, "dpop"), url)
     assert seen.whoami("whoami") == ("alice", READ)

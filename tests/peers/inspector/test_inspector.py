@@ -66,33 +66,33 @@ def runs(request: pytest.FixtureRequest, eras: dict[str, Runs]) -> Runs:
     return eras[request.param]
 
 
-def test_era_that_was_asked_for_is_spoken(runs: Runs) -> None:
+def test_inspector_speaks_the_revision_selected_by_the_option(runs: Runs) -> None:
     _, told = runs.ending["call"].result()
     assert ("_meta" in told["result"]) is (runs.era == "modern")
 
 
-def test_tools_of_all_pages_are_listed(runs: Runs) -> None:
+def test_inspector_lists_the_tools_of_all_pages(runs: Runs) -> None:
     tools = {tool["name"]: tool for tool in runs.result("list")["tools"]}
     assert len(tools) == 19  # of which a page has four
     assert tools["weather"]["outputSchema"]["properties"].keys() == {"city", "celsius"}
 
 
-def test_tool_is_called(runs: Runs) -> None:
+def test_inspector_shows_content_and_structured_content_of_a_tool_result(runs: Runs) -> None:
     weather = {"city": "Oslo", "celsius": 21.5}
     content = [{"type": "text", "text": '{"city":"Oslo","celsius":21.5}'}]
     assert runs.result("call") == {"content": content, "structuredContent": weather}
 
 
-def test_failure_of_a_tool_is_told_with_its_words(runs: Runs) -> None:
+def test_inspector_shows_the_error_text_of_a_failed_tool(runs: Runs) -> None:
     content = [{"type": "text", "text": "no luck today"}]
     assert runs.result("failing call", status=5) == {"content": content, "isError": True}
 
 
-def test_resource_is_read(runs: Runs) -> None:
+def test_inspector_reads_a_text_resource(runs: Runs) -> None:
     motto = {"uri": "note://motto", "mimeType": "text/plain", "text": "never late, never lost"}
     assert runs.result("read") == {"contents": [motto]}
 
 
-def test_prompt_is_filled_in(runs: Runs) -> None:
+def test_inspector_shows_a_prompt_filled_in_with_arguments(runs: Runs) -> None:
     words = {"role": "user", "content": {"type": "text", "text": "Greet Bo in a dry tone."}}
     assert runs.result("prompt") == {"description": "Words of welcome.", "messages": [words]}

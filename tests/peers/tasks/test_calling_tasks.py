@@ -77,11 +77,11 @@ async def last_status(peer: Conversation, task_id: str) -> str:
 # Calls that are tasks
 
 
-def test_call_of_a_tool_that_is_a_task_returns_its_result(peer: Conversation) -> None:
+def test_call_tool_returns_the_result_if_the_tool_runs_as_a_task(peer: Conversation) -> None:
     assert peer.text("work", steps=2) == "2 steps"
 
 
-def test_messages_of_a_task_are_the_progress_of_its_call(peer: Conversation) -> None:
+def test_status_messages_of_a_task_arrive_as_progress_of_its_call(peer: Conversation) -> None:
     seen: list[Progress] = []
 
     async def work() -> None:
@@ -94,12 +94,12 @@ def test_messages_of_a_task_are_the_progress_of_its_call(peer: Conversation) -> 
     assert set(messages) <= {f"step {step}" for step in range(1, 6)}
 
 
-def test_tool_that_is_no_task_is_called_as_ever(peer: Conversation) -> None:
+def test_tool_without_task_support_is_called_without_a_task(peer: Conversation) -> None:
     assert peer.text("plain") == "plain"
 
 
 @core_only
-def test_tool_that_must_be_a_task_is_called_as_one(peer: Conversation) -> None:
+def test_tool_that_requires_a_task_is_called_as_a_task_and_cancelled_with_its_call(peer: Conversation) -> None:
     """The listing of a tool decides (2025-11-25 tasks, Tool-Level Negotiation). Both SDKs refuse a plain call by a
     failure of the tool, which nobody can tell from another."""
 
@@ -117,7 +117,7 @@ def test_tool_that_must_be_a_task_is_called_as_one(peer: Conversation) -> None:
     assert peer.run(called_and_left) == ["cancelled"]
 
 
-def test_tool_that_is_no_task_answers_at_once(peer: Conversation) -> None:
+def test_tool_without_task_support_returns_its_result_instead_of_a_task(peer: Conversation) -> None:
     async def plain() -> Any:
         task = await start(peer, "plain")
         assert task.id is None
@@ -130,12 +130,12 @@ def test_tool_that_is_no_task_answers_at_once(peer: Conversation) -> None:
 # Tasks in the hands of the caller
 
 
-def test_task_goes_from_its_start_to_its_result(peer: Conversation) -> None:
+def test_task_status_goes_from_working_to_completed_with_a_result(peer: Conversation) -> None:
     seen, result = peer.run(partial(whole, peer, "work", steps=3))
     assert (seen, result.text) == (["working", "completed"], "3 steps")
 
 
-def test_task_tells_its_time_to_live(peer: Conversation) -> None:
+def test_task_state_contains_the_ttl_requested_or_chosen_by_the_server(peer: Conversation) -> None:
     """That of a server which decides on tasks is its own."""
 
     async def state(ttl: float | None) -> Any:
@@ -147,7 +147,7 @@ def test_task_tells_its_time_to_live(peer: Conversation) -> None:
     assert peer.run(state, None).ttl == (None if core else 900)
 
 
-def test_question_of_a_task_is_answered(peer: Conversation) -> None:
+def test_elicitation_from_a_task_is_answered_by_the_client_handler(peer: Conversation) -> None:
     before = len(peer.elicitations)
     seen, result = peer.run(partial(whole, peer, "ask_user"))
     assert (seen[-1], result.text) == ("input_required", "accept green")
@@ -155,7 +155,7 @@ def test_question_of_a_task_is_answered(peer: Conversation) -> None:
 
 
 @core_only
-def test_sampling_of_a_task_is_answered(peer: Conversation) -> None:
+def test_sampling_request_from_a_task_is_answered_by_the_client_handler(peer: Conversation) -> None:
     _, result = peer.run(partial(whole, peer, "ask_model"))
     assert result.text == "deep-thought: forty-two"
 
@@ -164,16 +164,18 @@ def test_sampling_of_a_task_is_answered(peer: Conversation) -> None:
 @pytest.mark.parametrize(
     ("tool", "answer"), [("elicit_as_task", "accept green"), ("sample_as_task", "deep-thought: forty-two")]
 )
-def test_question_that_is_to_be_a_task_of_the_client_is_one(peer: Conversation, tool: str, answer: str) -> None:
+def test_client_answers_elicitation_and_sampling_as_a_task_of_its_own_on_request(
+    peer: Conversation, tool: str, answer: str
+) -> None:
     assert peer.text(tool) == answer
 
 
-def test_failure_of_a_tool_is_the_result_of_its_task(peer: Conversation) -> None:
+def test_tool_failure_is_returned_as_the_result_of_its_task(peer: Conversation) -> None:
     _, result = peer.run(partial(whole, peer, "fail"))
     assert (result.is_error, result.text) == (True, "no luck today")
 
 
-def test_error_of_a_task_is_that_of_its_caller(peer: Conversation) -> None:
+def test_error_in_a_task_is_raised_by_task_result(peer: Conversation) -> None:
     """mcp1 keeps its words alone. The TypeScript SDK keeps results alone, so that its author made one of the error."""
 
     async def crash() -> Any:
@@ -192,7 +194,7 @@ def test_error_of_a_task_is_that_of_its_caller(peer: Conversation) -> None:
 # Cancelling
 
 
-def test_cancelled_task_is_cancelled_and_has_no_result(peer: Conversation) -> None:
+def test_cancelled_task_has_status_cancelled_and_raises_on_result(peer: Conversation) -> None:
     async def cancel() -> str:
         task = await start(peer, "hang")
         await task.cancel()
@@ -204,7 +206,7 @@ def test_cancelled_task_is_cancelled_and_has_no_result(peer: Conversation) -> No
     assert peer.run(cancel) == "cancelled"
 
 
-def test_task_that_was_cancelled_is_cancelled_again(peer: Conversation) -> None:
+def test_cancelling_a_cancelled_task_again_succeeds(peer: Conversation) -> None:
     async def cancel() -> None:
         task = await start(peer, "hang")
         await task.cancel()
@@ -214,7 +216,7 @@ def test_task_that_was_cancelled_is_cancelled_again(peer: Conversation) -> None:
 
 
 @extension_only
-def test_call_that_is_left_cancels_its_task(peer: Conversation) -> None:
+def test_cancelled_call_cancels_its_task_and_handler(peer: Conversation) -> None:
     async def leave() -> None:
         with trio.CancelScope() as scope:
             await peer.client.call_tool("hang", on_progress=lambda _: scope.cancel())
@@ -228,7 +230,7 @@ def test_call_that_is_left_cancels_its_task(peer: Conversation) -> None:
 
 
 @core_only
-def test_tasks_are_listed(peer: Conversation) -> None:
+def test_list_tasks_returns_every_started_task_across_pages(peer: Conversation) -> None:
     """mcp1 lists them in one page, the TypeScript SDK ten by ten."""
 
     async def listed() -> bool:
@@ -238,7 +240,7 @@ def test_tasks_are_listed(peer: Conversation) -> None:
     assert peer.run(listed)
 
 
-def test_unknown_task_is_told(peer: Conversation) -> None:
+def test_get_of_an_unknown_task_raises_invalid_params(peer: Conversation) -> None:
     async def get() -> None:
         await peer.client.resume_task("no such task").get()
 
@@ -247,7 +249,7 @@ def test_unknown_task_is_told(peer: Conversation) -> None:
     assert caught.value.code == -32602
 
 
-def test_task_is_resumed_by_its_id(peer: Conversation) -> None:
+def test_resume_task_by_id_returns_the_result(peer: Conversation) -> None:
     async def resume() -> str:
         task = await start(peer, "work", steps=2)
         return (await peer.client.resume_task(task.id).result()).text
@@ -255,5 +257,5 @@ def test_task_is_resumed_by_its_id(peer: Conversation) -> None:
     assert peer.run(resume) == "2 steps"
 
 
-def test_connection_is_usable_after_all_of_it(peer: Conversation) -> None:
+def test_connection_still_serves_calls_after_all_other_tests(peer: Conversation) -> None:
     assert peer.text("plain") == "plain"

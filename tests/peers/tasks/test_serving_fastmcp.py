@@ -30,25 +30,25 @@ def report(
 # Calls, of which the client does not say that they are tasks
 
 
-def test_call_that_becomes_a_task_is_answered_as_any_call(report: Report) -> None:
+def test_fastmcp_client_gets_the_result_of_a_call_that_runs_as_a_task(report: Report) -> None:
     assert report.text("work") == "3 steps"
 
 
-def test_question_of_a_task_is_answered_by_the_handler_of_the_client(report: Report) -> None:
+def test_elicitation_from_a_task_calls_the_handler_of_the_fastmcp_client(report: Report) -> None:
     assert report.text("ask_user") == "accept green"
     assert report.saw("asked") == [{"mode": "form", "message": "Which colour?", "requestedSchema": FORM}]
 
 
-def test_failure_of_a_tool_is_its_result(report: Report) -> None:
+def test_fastmcp_client_gets_a_tool_failure_as_the_task_result(report: Report) -> None:
     assert (report.saw("fail")["isError"], report.text("fail")) == (True, "no luck today")
 
 
-def test_error_of_a_task_is_told(report: Report) -> None:
+def test_fastmcp_client_gets_an_error_in_a_task_as_a_tool_failure(report: Report) -> None:
     """The client makes a failure of a tool of it."""
     assert (report.saw("crash")["isError"], report.text("crash")) == (True, "broken")
 
 
-def test_tool_that_is_no_task_answers_at_once(report: Report) -> None:
+def test_tool_without_task_support_returns_its_result_instead_of_a_task(report: Report) -> None:
     assert report.text("plain") == "plain"
     assert report.error("plain as a task")[0] == "ToolError"
 
@@ -56,14 +56,14 @@ def test_tool_that_is_no_task_answers_at_once(report: Report) -> None:
 # Tasks in the hands of the caller
 
 
-def test_task_is_created_at_work_with_its_time_to_live(report: Report) -> None:
+def test_new_task_has_status_working_with_ttl_and_poll_interval(report: Report) -> None:
     task = report.saw("work started")
     assert (task["resultType"], task["status"]) == ("task", "working")
     assert task["ttlMs"] > 0
     assert task["pollIntervalMs"] > 0
 
 
-def test_task_tells_the_words_of_its_handler_and_its_result_when_it_ends(report: Report) -> None:
+def test_task_reports_the_last_status_message_and_the_result_when_completed(report: Report) -> None:
     assert report.saw("work under way")["status"] == "working"
     assert "result" not in report.saw("work under way")
     ended = report.saw("work ended")
@@ -72,7 +72,7 @@ def test_task_tells_the_words_of_its_handler_and_its_result_when_it_ends(report:
     assert report.saw("work result") == "5 steps"
 
 
-def test_task_tells_what_it_asks_and_goes_on_with_the_answer(report: Report) -> None:
+def test_task_waiting_for_elicitation_lists_it_and_continues_with_the_answer(report: Report) -> None:
     asks = report.saw("ask_user asks")
     assert asks["status"] == "input_required"
     (question,) = asks["inputRequests"].values()
@@ -80,26 +80,26 @@ def test_task_tells_what_it_asks_and_goes_on_with_the_answer(report: Report) -> 
     assert report.saw("ask_user result") == "accept green"
 
 
-def test_failed_task_tells_the_error(report: Report) -> None:
+def test_failed_task_contains_code_message_and_data_of_the_error(report: Report) -> None:
     ended = report.saw("crash ended")
     assert ended["status"] == "failed"
     assert ended["error"] == {"code": -32099, "message": "broken", "data": {"part": "spring"}}
 
 
-def test_cancelled_task_ends_its_handler_and_is_cancelled(report: Report) -> None:
+def test_cancelled_task_cancels_its_handler_and_has_status_cancelled(report: Report) -> None:
     assert report.saw("hang cancel") is None
     assert report.saw("hang cancelled")["status"] == "cancelled"
     report.journal.wait_for("hang ended: task")
 
 
-def test_task_that_was_cancelled_is_cancelled_again(report: Report) -> None:
+def test_cancelling_a_cancelled_task_again_succeeds(report: Report) -> None:
     assert report.saw("hang cancel again") is None
     assert report.error("hang result")[2].endswith("was cancelled")
 
 
-def test_unknown_task_is_told(report: Report) -> None:
+def test_fastmcp_client_gets_invalid_params_for_an_unknown_task(report: Report) -> None:
     assert report.error("unknown")[1] == -32602
 
 
-def test_connection_is_usable_after_all_of_it(report: Report) -> None:
+def test_connection_still_serves_calls_after_all_other_tests(report: Report) -> None:
     assert report.text("still here") == "plain"

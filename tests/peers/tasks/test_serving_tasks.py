@@ -48,14 +48,14 @@ def related_task(message: dict[str, Any]) -> str:
 # What is offered
 
 
-def test_capability_of_tasks_is_declared(report: Report) -> None:
+def test_server_declares_the_tasks_capability_with_list_over_stdio_only(report: Report) -> None:
     opening = report.saw("opening")
     declared = opening["capabilities"] if report.name == "mcp1" else opening
     listed = {"list": {}} if report.over == "stdio" else {}  # over HTTP nobody says here who asks
     assert declared["tasks"] == {**listed, "cancel": {}, "requests": {"tools": {"call": {}}}}
 
 
-def test_tools_say_whether_they_run_as_tasks(report: Report) -> None:
+def test_tool_list_declares_task_support_per_tool(report: Report) -> None:
     assert {name: support or "forbidden" for name, support in report.saw("tools").items()} == {
         "work": "optional",
         "ask_user": "optional",
@@ -72,34 +72,34 @@ def test_tools_say_whether_they_run_as_tasks(report: Report) -> None:
 # From the creation to the result
 
 
-def test_task_is_created_at_work_with_the_time_to_live_that_was_asked_for(report: Report) -> None:
+def test_new_task_has_status_working_and_the_requested_ttl(report: Report) -> None:
     task = report.saw("work")["created"]["task"]
     assert (task["status"], task["ttl"]) == ("working", 60_000)
     assert task["pollInterval"] > 0
     assert datetime.fromisoformat(task["createdAt"]) <= datetime.fromisoformat(task["lastUpdatedAt"])
 
 
-def test_polling_shows_the_words_of_the_handler_and_the_end(report: Report) -> None:
+def test_polled_task_shows_status_messages_of_its_handler_until_completed(report: Report) -> None:
     seen = report.saw("work")["seen"]
     assert {status for status, _ in seen} == {"working", "completed"}
     assert ["working", "step 1"] in seen
     assert seen[-1][0] == "completed"
 
 
-def test_result_is_that_of_the_call_with_the_task_it_is_of(report: Report) -> None:
+def test_tasks_result_returns_the_tool_result_with_related_task_metadata(report: Report) -> None:
     step = report.saw("work")
     assert text(step["result"]) == "3 steps"
     assert related_task(step["result"]) == step["created"]["task"]["taskId"]
 
 
 @only_typescript
-def test_stream_of_the_sdk_goes_from_the_task_over_its_statuses_to_the_result(report: Report) -> None:
+def test_typescript_task_stream_yields_task_created_status_and_result(report: Report) -> None:
     kinds = [kind for kind, _ in report.saw("stream")]
     assert kinds == ["taskCreated", "taskStatus", "result"]
     assert text(report.saw("stream")[-1][1]["result"]) == "1 steps"
 
 
-def test_progress_token_of_the_call_is_good_until_the_task_ends(report: Report) -> None:
+def test_progress_token_stays_valid_until_the_task_ends(report: Report) -> None:
     step = report.saw("progress")
     told = [message["params"] for message in step["heard"]]
     assert [progress["progress"] for progress in told] == [1, 2, 3]
@@ -108,18 +108,18 @@ def test_progress_token_of_the_call_is_good_until_the_task_ends(report: Report) 
         assert step["seen"] == [1, 2, 3]
 
 
-def test_end_of_a_task_is_told_without_being_asked_for(report: Report) -> None:
+def test_status_notification_is_sent_when_a_task_completes(report: Report) -> None:
     ended = report.saw("statuses")[-1]
     assert (ended["taskId"], ended["status"]) == (report.saw("progress")["task"], "completed")
 
 
-def test_failure_of_a_tool_is_a_failed_task_with_the_result_of_the_tool(report: Report) -> None:
+def test_tool_failure_makes_the_task_failed_and_is_its_result(report: Report) -> None:
     step = report.saw("fail")
     assert step["seen"][-1][0] == "failed"
     assert (step["result"]["isError"], text(step["result"])) == (True, "no luck today")
 
 
-def test_error_of_the_call_is_a_failed_task_whose_result_is_the_error(report: Report) -> None:
+def test_error_in_a_task_makes_it_failed_and_is_returned_by_tasks_result(report: Report) -> None:
     assert report.saw("crash seen")[-1][0] == "failed"
     _, code, message, _ = report.error("crash")
     assert (code, message.removeprefix("MCP error -32099: ")) == (-32099, "broken")
@@ -129,7 +129,9 @@ def test_error_of_the_call_is_a_failed_task_whose_result_is_the_error(report: Re
 
 
 @pytest.mark.parametrize(("tool", "answer"), [("ask_user", "accept green"), ("ask_model", "deep-thought: forty-two")])
-def test_question_of_a_task_comes_to_who_waits_for_the_result(report: Report, tool: str, answer: str) -> None:
+def test_elicitation_or_sampling_from_a_task_reaches_the_client_waiting_for_the_result(
+    report: Report, tool: str, answer: str
+) -> None:
     """mcp1 reads nothing while it answers, so that it may never see its task wait."""
     step = report.saw(tool)
     if report.name == "typescript":
@@ -139,19 +141,19 @@ def test_question_of_a_task_comes_to_who_waits_for_the_result(report: Report, to
 
 
 @pytest.mark.parametrize("tool", ["ask_user", "ask_model"])
-def test_question_says_which_task_asks_and_is_asked_once(report: Report, tool: str) -> None:
+def test_elicitation_or_sampling_from_a_task_is_sent_once_with_the_task_id(report: Report, tool: str) -> None:
     asked, task_id = report.saw(f"{tool} asked")
     assert [related_task(question) for question in asked] == [task_id]
 
 
-def test_call_of_the_same_tool_without_a_task_asks_as_any_call(report: Report) -> None:
+def test_elicitation_works_if_the_same_tool_runs_without_a_task(report: Report) -> None:
     assert text(report.saw("ask_user without a task")) == "accept green"
 
 
 @pytest.mark.parametrize(
     ("tool", "answer"), [("elicit_as_task", "accept green"), ("sample_as_task", "deep-thought: forty-two")]
 )
-def test_question_is_answered_by_a_task_of_the_client(report: Report, tool: str, answer: str) -> None:
+def test_client_answers_elicitation_or_sampling_with_a_task_of_its_own(report: Report, tool: str, answer: str) -> None:
     assert text(report.saw(tool)) == answer
     (question,) = report.saw(f"{tool} asked")
     assert question["task"] == {"ttl": 60_000}
@@ -160,23 +162,23 @@ def test_question_is_answered_by_a_task_of_the_client(report: Report, tool: str,
 # Cancelling
 
 
-def test_cancelled_task_is_cancelled_when_the_answer_comes_and_stays_so(report: Report) -> None:
+def test_cancelled_task_stays_cancelled(report: Report) -> None:
     assert report.saw("hang working")["status"] == "working"
     assert report.saw("hang cancelled")["status"] == "cancelled"
     assert report.saw("hang after")["status"] == "cancelled"
 
 
-def test_cancel_of_a_task_ends_its_handler(report: Report) -> None:
+def test_cancelling_a_task_cancels_its_handler(report: Report) -> None:
     assert report.saw("hang cancelled")["status"] == "cancelled"
     report.journal.wait_for("hang ended: task")
 
 
 @pytest.mark.parametrize("step", ["cancel again", "cancel completed"])
-def test_cancel_of_a_task_that_has_ended_is_refused(report: Report, step: str) -> None:
+def test_cancelling_an_ended_task_returns_invalid_params(report: Report, step: str) -> None:
     assert report.error(step)[1] == -32602
 
 
-def test_cancelled_task_has_no_result(report: Report) -> None:
+def test_tasks_result_of_a_cancelled_task_returns_invalid_params(report: Report) -> None:
     assert report.error("hang result")[1] == -32602
 
 
@@ -184,21 +186,21 @@ def test_cancelled_task_has_no_result(report: Report) -> None:
 
 
 @only_stdio
-def test_tasks_of_the_client_are_listed(report: Report) -> None:
+def test_tasks_list_returns_the_tasks_of_the_client_over_stdio(report: Report) -> None:
     assert set(report.saw("listed")) >= {"work", "ask_user", "ask_model", "fail", "crash", "hang"}
 
 
 @only_http
-def test_tasks_of_clients_that_share_a_server_are_listed_to_none(report: Report) -> None:
+def test_tasks_list_is_method_not_found_over_http_without_authentication(report: Report) -> None:
     assert report.error("listed")[1] == -32601
 
 
 @pytest.mark.parametrize("method", ["get", "result", "cancel"])
-def test_unknown_task_is_told(report: Report, method: str) -> None:
+def test_task_request_for_an_unknown_task_returns_invalid_params(report: Report, method: str) -> None:
     assert report.error(f"{method} unknown")[1] == -32602
 
 
-def test_task_ends_with_its_time_to_live(report: Report) -> None:
+def test_task_past_its_ttl_is_unknown_or_failed(report: Report) -> None:
     """A store may forget the task then, or tell for a while that it has failed."""
     if "raised" in report.steps["expired"]:
         assert report.error("expired")[1] == -32602
@@ -209,17 +211,17 @@ def test_task_ends_with_its_time_to_live(report: Report) -> None:
 # Calls and tasks that do not go together
 
 
-def test_tool_that_may_be_a_task_is_called_without_one(report: Report) -> None:
+def test_tool_with_optional_task_support_runs_without_a_task(report: Report) -> None:
     assert text(report.saw("work without a task")) == "1 steps"
 
 
-def test_tool_that_must_be_a_task_is_not_called_without_one(report: Report) -> None:
+def test_tool_that_requires_a_task_returns_method_not_found_without_a_task(report: Report) -> None:
     assert report.error("hang without a task")[1] == -32601
 
 
-def test_tool_that_is_no_task_is_not_called_as_one(report: Report) -> None:
+def test_tool_without_task_support_returns_method_not_found_for_a_task_call(report: Report) -> None:
     assert report.error("plain as a task")[1] == -32601
 
 
-def test_connection_is_usable_after_all_of_it(report: Report) -> None:
+def test_connection_still_serves_calls_after_all_other_tests(report: Report) -> None:
     assert text(report.saw("still here")) == "plain"

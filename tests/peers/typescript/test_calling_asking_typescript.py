@@ -40,7 +40,7 @@ def peer(
     assert journal.lines[-1] == "server ended"
 
 
-def test_an_elicitation_a_sampling_and_a_roots_question_at_once_are_answered(peer: Conversation) -> None:
+def test_client_answers_elicitation_sampling_and_roots_requested_at_once(peer: Conversation) -> None:
     """The user's handler names a colour only: the size is the default of the form."""
     before = len(peer.journal.lines)
     assert peer.text("all_at_once") == "green 40, forty-two, file:///home/pilot"
@@ -49,46 +49,46 @@ def test_an_elicitation_a_sampling_and_a_roots_question_at_once_are_answered(pee
     assert peer.journal.lines[before:] == ["all_at_once asks", "all_at_once has answers"]
 
 
-def test_questions_in_a_row_are_answered_and_the_state_comes_back_as_it_was(peer: Conversation) -> None:
+def test_elicitation_and_sampling_in_sequence_keep_the_request_state(peer: Conversation) -> None:
     assert peer.text("one_after_another") == "green, forty-two"
     assert peer.samplings[-1].messages[0].content.text == "Name a green shirt."
 
 
-def test_user_is_sent_to_a_url(peer: Conversation) -> None:
+def test_client_handler_answers_a_url_elicitation(peer: Conversation) -> None:
     assert peer.text("send_user") == "accept"
     assert peer.visits[-1].url == "https://example.com/sign-in"
 
 
-def test_a_prompt_that_asks_is_answered(peer: Conversation) -> None:
+def test_get_prompt_answers_elicitation_from_the_prompt_handler(peer: Conversation) -> None:
     (message,) = peer.run(peer.client.get_prompt, "greet").messages
     assert message.content.text == "a green greeting"
 
 
-def test_a_resource_that_asks_is_answered(peer: Conversation) -> None:
+def test_read_resource_answers_a_roots_request_from_the_resource_handler(peer: Conversation) -> None:
     (contents,) = peer.run(peer.client.read_resource, "places://all").contents
     assert contents.text == "file:///home/pilot"
 
 
-def test_a_server_that_asks_to_be_called_again_is_called_again_with_its_state(peer: Conversation) -> None:
+def test_client_retries_an_input_required_result_with_the_request_state(peer: Conversation) -> None:
     assert peer.text("count_to_five") == "there"
 
 
 @only_modern
-def test_a_server_that_asks_for_ever_is_left(peer: Conversation) -> None:
+def test_client_stops_after_32_input_required_results_for_one_call(peer: Conversation) -> None:
     with pytest.raises(ProtocolViolation, match="more than 32 times"):
         peer.call("insatiable")
     assert peer.text("send_user") == "accept"
 
 
 @only_legacy
-def test_a_server_that_asks_for_ever_gives_up_by_itself(peer: Conversation) -> None:
+def test_typescript_server_gives_up_after_8_rounds_of_legacy_input_requests(peer: Conversation) -> None:
     result = peer.call("insatiable")
     assert result.is_error
     assert "still required input after 8 rounds" in result.text
 
 
 @only_modern
-def test_a_user_who_says_no_ends_the_call_and_nothing_else(peer: Conversation) -> None:
+def test_error_of_the_elicitation_handler_ends_that_call_only(peer: Conversation) -> None:
     with pytest.raises(CodedError, match="the user said no") as caught:
         peer.call("rude")
     assert caught.value.code == -1
@@ -96,7 +96,7 @@ def test_a_user_who_says_no_ends_the_call_and_nothing_else(peer: Conversation) -
 
 
 @only_legacy
-def test_a_user_who_says_no_ends_the_call_of_a_legacy_server_with_its_words(peer: Conversation) -> None:
+def test_error_of_the_elicitation_handler_is_an_error_result_of_a_legacy_server(peer: Conversation) -> None:
     result = peer.call("rude")
     assert result.is_error
     assert "the user said no" in result.text

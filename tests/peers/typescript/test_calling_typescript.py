@@ -56,7 +56,7 @@ def peer(
 # Opening
 
 
-def test_era_and_identity_of_the_peer_are_known_after_opening(peer: Conversation) -> None:
+def test_client_knows_revision_identity_and_capabilities_of_the_server_once_open(peer: Conversation) -> None:
     client = peer.client
     assert client.revision.name == ("2025-11-25" if peer.is_legacy else "2026-07-28")
     assert client.server_info is not None
@@ -69,7 +69,7 @@ def test_era_and_identity_of_the_peer_are_known_after_opening(peer: Conversation
 # Tools
 
 
-def test_tools_are_listed_with_their_schemas(peer: Conversation) -> None:
+def test_list_tools_returns_input_and_output_schemas(peer: Conversation) -> None:
     async def listed() -> dict[str, Any]:
         return {tool.name: tool async for tool in peer.client.list_tools()}
 
@@ -81,7 +81,7 @@ def test_tools_are_listed_with_their_schemas(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
-def test_text_arrives_as_it_was_sent(peer: Conversation, text: str) -> None:
+def test_tool_text_arrives_unchanged(peer: Conversation, text: str) -> None:
     assert peer.text("echo", text=text) == text
 
 
@@ -89,17 +89,17 @@ def test_structured_output_arrives_as_an_object(peer: Conversation) -> None:
     assert peer.call("weather", city="Oslo").structured_content == {"city": "Oslo", "celsius": 21.5}
 
 
-def test_all_kinds_of_content_arrive(peer: Conversation) -> None:
+def test_text_image_audio_and_resource_content_arrive(peer: Conversation) -> None:
     kinds = [content.type for content in peer.call("exhibits").content]
     assert kinds == ["text", "image", "audio", "resource_link", "resource"]
 
 
-def test_failure_of_a_tool_is_a_result(peer: Conversation) -> None:
+def test_tool_failure_is_a_result_with_is_error_and_its_text(peer: Conversation) -> None:
     result = peer.call("fail")
     assert (result.is_error, result.text) == (True, "no luck today")
 
 
-def test_unknown_tool_is_told(peer: Conversation) -> None:
+def test_unknown_tool_is_an_error_result_in_typescript_1_and_a_protocol_error_in_2(peer: Conversation) -> None:
     """The specification has -32602 for it. 1.x answers with an error result instead; it is shown as it came."""
     if peer.name == "1":
         result = peer.call("nowhere")
@@ -110,13 +110,13 @@ def test_unknown_tool_is_told(peer: Conversation) -> None:
     assert caught.value.code == -32602
 
 
-def test_bad_arguments_are_told(peer: Conversation) -> None:
+def test_invalid_tool_arguments_are_an_error_result(peer: Conversation) -> None:
     result = peer.call("echo", text=3)
     assert result.is_error
     assert "expected string, received number" in result.text
 
 
-def test_concurrent_calls_get_their_own_answers(peer: Conversation) -> None:
+def test_fifty_concurrent_calls_each_get_their_own_result(peer: Conversation) -> None:
     async def many() -> dict[int, str]:
         answers: dict[int, str] = {}
 
@@ -134,7 +134,7 @@ def test_concurrent_calls_get_their_own_answers(peer: Conversation) -> None:
 # Resources, prompts, completion
 
 
-def test_resources_and_templates_are_listed(peer: Conversation) -> None:
+def test_resources_and_resource_templates_are_listed(peer: Conversation) -> None:
     async def listed() -> tuple[set[str], set[str]]:
         resources = {resource.uri async for resource in peer.client.list_resources()}
         return resources, {template.uri_template async for template in peer.client.list_resource_templates()}
@@ -142,7 +142,7 @@ def test_resources_and_templates_are_listed(peer: Conversation) -> None:
     assert peer.run(listed) == ({"note://motto", "note://dot"}, {"note://by/{author}/{title}"})
 
 
-def test_text_bytes_and_templates_are_read(peer: Conversation) -> None:
+def test_text_binary_and_template_resources_are_read(peer: Conversation) -> None:
     (contents,) = peer.run(peer.client.read_resource, "note://motto").contents
     assert (contents.text, contents.mime_type) == ("never late, never lost", "text/plain")
     (contents,) = peer.run(peer.client.read_resource, "note://dot").contents
@@ -151,7 +151,7 @@ def test_text_bytes_and_templates_are_read(peer: Conversation) -> None:
     assert contents.text == "Engines, by Ada"
 
 
-def test_unknown_resource_is_an_error(peer: Conversation) -> None:
+def test_unknown_resource_raises_invalid_params(peer: Conversation) -> None:
     """Legacy revisions have -32002 for it. Both lines say -32602, as modern revisions do, in both eras."""
     with pytest.raises(PeerError) as caught:
         peer.run(peer.client.read_resource, "note://nowhere")
@@ -159,7 +159,7 @@ def test_unknown_resource_is_an_error(peer: Conversation) -> None:
     assert caught.value.data == (None if peer.name == "1" else {"uri": "note://nowhere"})
 
 
-def test_prompts_are_listed_with_their_arguments(peer: Conversation) -> None:
+def test_list_prompts_returns_arguments_and_which_are_required(peer: Conversation) -> None:
     async def listed() -> list[Any]:
         return [prompt async for prompt in peer.client.list_prompts()]
 
@@ -168,20 +168,20 @@ def test_prompts_are_listed_with_their_arguments(peer: Conversation) -> None:
     assert [(argument.name, argument.required) for argument in prompt.arguments] == [("name", True), ("tone", False)]
 
 
-def test_prompt_is_filled_in(peer: Conversation) -> None:
+def test_get_prompt_returns_messages_with_arguments_filled_in(peer: Conversation) -> None:
     result = peer.run(peer.client.get_prompt, "greet", {"name": "Bo", "tone": "dry"})
     assert [(message.role, message.content.text) for message in result.messages] == [
         ("user", "Greet Bo in a dry tone.")
     ]
 
 
-def test_unknown_prompt_is_an_error(peer: Conversation) -> None:
+def test_unknown_prompt_raises_invalid_params(peer: Conversation) -> None:
     with pytest.raises(PeerError, match="Prompt nowhere not found") as caught:
         peer.run(peer.client.get_prompt, "nowhere")
     assert caught.value.code == -32602
 
 
-def test_arguments_are_completed(peer: Conversation) -> None:
+def test_prompt_and_template_arguments_are_completed(peer: Conversation) -> None:
     async def complete() -> list[str]:
         ref = ResourceTemplateReference("note://by/{author}/{title}")
         return (await peer.client.complete(ref, "title", "Eng", settled={"author": "Ada"})).values
@@ -193,7 +193,7 @@ def test_arguments_are_completed(peer: Conversation) -> None:
 # Progress, logs, changes
 
 
-def test_progress_comes_in_order_and_before_the_result(peer: Conversation) -> None:
+def test_progress_arrives_in_order_and_before_the_result(peer: Conversation) -> None:
     seen: list[Any] = []
 
     async def count() -> None:
@@ -204,7 +204,7 @@ def test_progress_comes_in_order_and_before_the_result(peer: Conversation) -> No
     assert seen == [*(Progress(number, 20, f"step {number}") for number in range(1, 21)), "result"]
 
 
-def test_log_level_is_observed_and_messages_come_before_the_result(peer: Conversation) -> None:
+def test_log_messages_respect_the_log_level_and_precede_the_result(peer: Conversation) -> None:
     async def chatter() -> list[tuple[str, Any, str | None]]:
         peer.logs.clear()
         assert (await peer.client.call_tool("chatter")).text == "said it all"
@@ -227,7 +227,7 @@ def test_log_level_is_observed_and_messages_come_before_the_result(peer: Convers
 
 
 @only_legacy
-def test_changes_are_told_in_their_order(peer: Conversation) -> None:
+def test_change_notifications_arrive_in_order(peer: Conversation) -> None:
     peer.changes.clear()
     assert peer.text("change") == "changed"
     peer.run(peer.has_heard, "tools", "note://motto")
@@ -235,7 +235,7 @@ def test_changes_are_told_in_their_order(peer: Conversation) -> None:
 
 
 @only_legacy
-def test_subscription_reaches_the_server_and_ends_there(peer: Conversation) -> None:
+def test_subscribe_and_unsubscribe_requests_reach_the_server(peer: Conversation) -> None:
     before = len(peer.journal.lines)
     peer.run(peer.client.subscribe, "note://motto")
     peer.run(peer.client.unsubscribe, "note://motto")
@@ -243,7 +243,7 @@ def test_subscription_reaches_the_server_and_ends_there(peer: Conversation) -> N
 
 
 @only_modern
-def test_changes_come_on_the_stream_that_asked_for_them(peer: Conversation) -> None:
+def test_listen_stream_yields_the_requested_changes(peer: Conversation) -> None:
     async def listen() -> tuple[Any, list[Change]]:
         async with peer.client.listen(tools=True, uris=["note://motto"]) as changes:
             await peer.client.call_tool("change")
@@ -255,7 +255,7 @@ def test_changes_come_on_the_stream_that_asked_for_them(peer: Conversation) -> N
 
 
 @only_modern
-def test_subscription_reaches_the_callback_on_a_stream_of_its_own_until_it_is_left(peer: Conversation) -> None:
+def test_subscribe_delivers_resource_updates_until_unsubscribe(peer: Conversation) -> None:
     async def follow() -> list[list[str]]:
         await peer.client.subscribe("note://motto")
         heard = []
@@ -272,12 +272,12 @@ def test_subscription_reaches_the_callback_on_a_stream_of_its_own_until_it_is_le
     assert peer.run(follow) == [["note://motto"], []]
 
 
-def test_ping_is_answered(peer: Conversation) -> None:
+def test_ping_from_the_client_gets_a_response(peer: Conversation) -> None:
     peer.run(peer.client.ping)
 
 
 @only_legacy
-def test_ping_of_the_server_is_answered(peer: Conversation) -> None:
+def test_ping_from_the_server_gets_an_empty_result(peer: Conversation) -> None:
     assert peer.text("ping_back") == "{}"
 
 
@@ -285,13 +285,13 @@ def test_ping_of_the_server_is_answered(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("leave", [trio.CancelScope.cancel, expire], ids=["cancel", "deadline"])
-def test_leaving_the_scope_of_a_call_aborts_the_signal_of_the_handler(
+def test_cancel_or_deadline_around_a_call_aborts_the_signal_of_the_handler(
     peer: Conversation, leave: Callable[[trio.CancelScope], None]
 ) -> None:
     assert hang_until(peer, leave)
 
 
-def test_handler_is_told_why(peer: Conversation) -> None:
+def test_handler_receives_the_cancel_reason_except_over_modern_http(peer: Conversation) -> None:
     async def leave() -> None:
         with trio.CancelScope() as scope:
             await peer.client.call_tool("explain", on_progress=lambda _: scope.cancel(reason="seen enough"))
@@ -303,7 +303,7 @@ def test_handler_is_told_why(peer: Conversation) -> None:
     peer.journal.wait_for("told: seen enough" if tells else "told: SdkError: Connection closed", after=before)
 
 
-def test_answer_to_a_cancelled_call_never_comes_and_its_progress_is_ignored(peer: Conversation) -> None:
+def test_cancelled_call_gets_no_response_and_its_late_progress_is_ignored(peer: Conversation) -> None:
     """The specification has no progress after a cancel. 1.x drops it with the answer, 2.x the answer only."""
 
     async def leave() -> None:
@@ -323,7 +323,7 @@ def test_answer_to_a_cancelled_call_never_comes_and_its_progress_is_ignored(peer
         assert late == [True] or (peer.over == "http" and late == [])
 
 
-def test_cancelled_call_does_not_disturb_its_neighbours(peer: Conversation) -> None:
+def test_cancelled_call_leaves_concurrent_calls_running(peer: Conversation) -> None:
     async def neighbours() -> None:
         hanging = trio.Event()
         async with trio.open_nursery() as nursery:
@@ -347,7 +347,7 @@ def test_cancelled_call_does_not_disturb_its_neighbours(peer: Conversation) -> N
 
 
 @only_legacy_http
-def test_client_comes_back_for_what_a_server_tells_after_it_has_closed_the_answer(peer: Conversation) -> None:
+def test_client_reconnects_for_messages_after_the_server_closed_the_response_stream(peer: Conversation) -> None:
     seen: list[float] = []
 
     async def come_back() -> str:
@@ -358,7 +358,7 @@ def test_client_comes_back_for_what_a_server_tells_after_it_has_closed_the_answe
 
 
 @only_legacy_http
-def test_client_comes_back_for_changes_after_the_server_has_closed_the_stream_of_the_session(
+def test_client_reconnects_for_change_notifications_after_the_server_closed_the_get_stream(
     peer: Conversation,
 ) -> None:
     peer.changes.clear()
@@ -371,7 +371,7 @@ def test_client_comes_back_for_changes_after_the_server_has_closed_the_stream_of
 
 
 @only_legacy
-def test_sampling_is_answered(peer: Conversation) -> None:
+def test_sampling_request_is_answered_by_the_client_handler(peer: Conversation) -> None:
     assert peer.text("ask_model", question="What is it?") == "deep-thought: forty-two"
     params = peer.samplings[-1]
     assert (params.max_tokens, params.system_prompt) == (10, "Be brief.")
@@ -379,14 +379,14 @@ def test_sampling_is_answered(peer: Conversation) -> None:
 
 
 @only_legacy
-def test_refused_sampling_fails_in_the_handler_that_asked(peer: Conversation) -> None:
+def test_refused_sampling_request_fails_in_the_server_handler(peer: Conversation) -> None:
     result = peer.call("ask_model", question="rude")
     assert result.is_error
     assert "the user said no" in result.text
 
 
 @only_legacy
-def test_form_is_filled_in(peer: Conversation) -> None:
+def test_form_elicitation_is_answered_by_the_client_handler(peer: Conversation) -> None:
     assert peer.text("ask_user", message="Which colour?") == "accept green"
     params = peer.elicitations[-1]
     assert params.message == "Which colour?"
@@ -394,20 +394,20 @@ def test_form_is_filled_in(peer: Conversation) -> None:
 
 
 @only_legacy
-def test_user_is_sent_to_a_url(peer: Conversation) -> None:
+def test_client_handler_answers_a_url_elicitation(peer: Conversation) -> None:
     assert peer.text("send_user", url="https://example.com/sign-in") == "accept"
     assert peer.visits[-1] == ElicitURLParams("Sign in, please.", "https://example.com/sign-in", "sign-in-1")
 
 
 @only_legacy
-def test_roots_are_given_and_their_change_is_told(peer: Conversation) -> None:
+def test_roots_request_is_answered_and_roots_changes_are_notified(peer: Conversation) -> None:
     assert peer.text("show_roots") == "file:///home/pilot"
     peer.run(peer.client.roots_changed)
     peer.journal.wait_for("roots changed")
 
 
 @only_legacy
-def test_cancelling_a_call_cancels_what_its_handler_asked_us(peer: Conversation) -> None:
+def test_cancelling_a_call_cancels_the_sampling_request_of_its_handler(peer: Conversation) -> None:
     """The SDK leaves it to the handler to hand the signal of its request on; this one does."""
 
     async def ask() -> None:
@@ -423,7 +423,7 @@ def test_cancelling_a_call_cancels_what_its_handler_asked_us(peer: Conversation)
 
 
 @only_legacy
-def test_server_that_does_not_wait_any_longer_cancels_what_it_asked_us(peer: Conversation) -> None:
+def test_server_timeout_cancels_its_sampling_request_in_the_client(peer: Conversation) -> None:
     async def ask() -> str:
         peer.never_cancelled = trio.Event()
         text = (await peer.client.call_tool("ask_in_haste")).text
@@ -439,7 +439,7 @@ def test_server_that_does_not_wait_any_longer_cancels_what_it_asked_us(peer: Con
     [("ask_model", {"question": "?"}), ("ask_user", {"message": "?"}), ("show_roots", {}), ("ping_back", {})],
     ids=["sampling", "elicitation", "roots", "ping"],
 )
-def test_modern_server_that_asks_the_legacy_way_fails_alone(
+def test_server_to_client_request_on_a_modern_connection_fails_that_call_only(
     peer: Conversation, tool: str, arguments: dict[str, Any]
 ) -> None:
     """Modern servers have no way to send requests; the SDK does not let them out, and the connection goes on."""
@@ -454,7 +454,7 @@ def test_modern_server_that_asks_the_legacy_way_fails_alone(
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("release", ["1", "2"])
-async def test_era_of_a_server_is_found_out(
+async def test_client_detects_whether_the_server_is_legacy_or_modern(
     scripts: Path, over_http: HttpServers, tmp_path: Path, release: str, over: str
 ) -> None:
     command = server(scripts, release)
@@ -470,7 +470,7 @@ async def test_era_of_a_server_is_found_out(
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("release", ["1", "2"])
-async def test_older_revisions_are_spoken_too(
+async def test_client_speaks_older_protocol_revisions(
     scripts: Path, over_http: HttpServers, tmp_path: Path, release: str, over: str
 ) -> None:
     command = server(scripts, release)
@@ -494,7 +494,7 @@ async def test_older_revisions_are_spoken_too(
 
 
 @pytest.mark.parametrize("release", ["1", "2"])
-async def test_calls_under_way_end_with_the_connection_when_the_block_is_left(
+async def test_leaving_the_client_block_cancels_running_calls_and_ends_the_stdio_server(
     scripts: Path, tmp_path: Path, release: str
 ) -> None:
     journal = Journal(tmp_path / "journal")
@@ -508,7 +508,7 @@ async def test_calls_under_way_end_with_the_connection_when_the_block_is_left(
 
 
 @pytest.mark.parametrize(("release", "era"), [("1", "legacy"), ("2", "legacy"), ("2", "modern")])
-async def test_calls_under_way_over_http_end_when_the_block_is_left(
+async def test_leaving_the_client_block_cancels_running_calls_over_http(
     scripts: Path, over_http: HttpServers, release: str, era: Literal["legacy", "modern"]
 ) -> None:
     running = over_http.get(release, server(scripts, release))
@@ -522,9 +522,7 @@ async def test_calls_under_way_over_http_end_when_the_block_is_left(
     running.journal.wait_for("hang ended", after=before)
 
 
-async def test_server_that_retires_ends_the_streams_it_serves_and_then_the_connection(
-    scripts: Path, tmp_path: Path
-) -> None:
+async def test_server_shutdown_ends_listen_streams_before_the_connection(scripts: Path, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     with trio.fail_after(PATIENCE):
         async with open_stdio(server(scripts, "2"), env=journal.env) as client, client.listen(tools=True) as changes:
@@ -535,9 +533,7 @@ async def test_server_that_retires_ends_the_streams_it_serves_and_then_the_conne
     assert journal.lines == ["server ended"]
 
 
-async def test_server_that_gives_up_fails_its_calls_with_its_exit_status_and_last_words(
-    scripts: Path, tmp_path: Path
-) -> None:
+async def test_server_crash_raises_connection_lost_with_exit_status_and_stderr(scripts: Path, tmp_path: Path) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio(server(scripts, "2"), env=Journal(tmp_path / "journal").env) as client:
             with pytest.raises(ConnectionLost) as caught:
@@ -545,7 +541,7 @@ async def test_server_that_gives_up_fails_its_calls_with_its_exit_status_and_las
     assert (caught.value.exit_status, caught.value.stderr) == (3, ("out of luck",))
 
 
-async def test_what_a_server_prints_between_its_messages_is_skipped(scripts: Path, tmp_path: Path) -> None:
+async def test_text_printed_to_stdout_between_messages_is_skipped(scripts: Path, tmp_path: Path) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio(server(scripts, "2"), env=Journal(tmp_path / "journal").env) as client:
             assert (await client.call_tool("babble")).text == "and on"

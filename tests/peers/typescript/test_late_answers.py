@@ -27,11 +27,11 @@ def errors(scripts: Path, tool: str, *command: str) -> list[Any]:
     return json.loads(done.stdout)
 
 
-def test_a_client_of_typescript_reports_the_answer_of_mcp_1_to_a_cancelled_call(scripts: Path, newest_1: str) -> None:
+def test_typescript_client_reports_the_late_response_of_mcp_1_to_a_cancelled_call(scripts: Path, newest_1: str) -> None:
     (error,) = errors(scripts, "wait", newest_1, "-W", "ignore", str(LEAVING))
     assert error.startswith("Received a response for an unknown message ID: ")
     assert "Received a response for an unknown message ID" in PAGE.text
 
 
-def test_a_client_of_typescript_reports_nothing_of_our_server_after_a_cancelled_call(scripts: Path, page: Page) -> None:
+def test_typescript_client_reports_no_error_after_cancelling_a_call_of_our_server(scripts: Path, page: Page) -> None:
     assert errors(scripts, "answer_anyway", sys.executable, "answers_anyway.py") == []

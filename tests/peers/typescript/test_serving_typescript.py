@@ -102,7 +102,7 @@ def error(report: Report, step: str) -> tuple[str, int | str | None]:
 # Opening and closing
 
 
-def test_client_finds_the_era_and_the_identity_of_the_server(report: Report) -> None:
+def test_client_gets_revision_identity_and_capabilities_of_our_server(report: Report) -> None:
     assert report.saw("opening") == {
         "revision": "2025-11-25" if report.is_legacy else "2026-07-28",
         "server": {"name": "ours", "title": "Our server", "version": "1.2.3"},
@@ -111,33 +111,33 @@ def test_client_finds_the_era_and_the_identity_of_the_server(report: Report) -> 
     }
 
 
-def test_server_leaves_its_lifespan_and_ends_when_the_client_closes(report: Report) -> None:
+def test_server_leaves_its_lifespan_and_exits_when_the_client_closes(report: Report) -> None:
     assert report.saw("closed")
     is_probed = not report.is_legacy and report.over == "stdio"
     assert report.journal.lines == ([*LIFE_OF_PROBED, *LIFE] if is_probed else LIFE)
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_client_of_one_revision_is_served_in_it(clients: Clients, revision: str) -> None:
+def test_client_pinned_to_one_revision_is_served_in_that_revision(clients: Clients, revision: str) -> None:
     answer, _ = clients.short[revision].result()
     assert answer == [revision, "hi"]
 
 
-def test_client_that_closes_during_a_call_ends_its_handler_with_the_signal_that_follows(clients: Clients) -> None:
+def test_client_closing_during_a_call_ends_the_handler_by_its_signal(clients: Clients) -> None:
     """After the end of input a server finishes what it accepted. This client waits 2 s for that, then signals."""
     told, journal = clients.short["hanging"].result()
     assert told == ["CONNECTION_CLOSED", "Connection closed"]
     assert journal.lines == [*LIFE_OF_PROBED, *LIFE]
 
 
-def test_stream_that_is_open_at_the_end_is_ended_before_the_connection(clients: Clients) -> None:
+def test_listen_stream_open_at_shutdown_ends_before_the_connection(clients: Clients) -> None:
     """With a cancel, which is a must, and with a result, which should come. The client goes by the first of them,
     for which it has no other word than for a lost connection."""
     told, _ = clients.short["listening"].result()
     assert told == ["remote"]
 
 
-def test_client_finds_no_fault_with_any_message(report: Report) -> None:
+def test_typescript_client_reports_no_protocol_errors(report: Report) -> None:
     """Except that it forgets a call at its answer, before it has looked at progress that came with it."""
     faults = [fault for fault in report.saw("errors") if "progress notification for an unknown token" not in fault]
     assert faults == []
@@ -146,7 +146,7 @@ def test_client_finds_no_fault_with_any_message(report: Report) -> None:
 # Tools
 
 
-def test_tools_of_all_pages_are_listed_with_their_schemas(report: Report) -> None:
+def test_tool_list_contains_all_pages_with_their_schemas(report: Report) -> None:
     tools = report.saw("tools")
     assert len(tools) == 19  # of which a page has four
     assert tools["echo"]["description"] == "Say it again."
@@ -155,28 +155,28 @@ def test_tools_of_all_pages_are_listed_with_their_schemas(report: Report) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
-def test_text_arrives_as_it_was_sent(report: Report, text: str) -> None:
+def test_tool_text_arrives_unchanged(report: Report, text: str) -> None:
     assert report.text(f"echo {len(text)}") == text
 
 
-def test_structured_output_passes_the_check_of_the_client(report: Report) -> None:
+def test_structured_output_passes_the_schema_validation_of_the_client(report: Report) -> None:
     """Of tools it has listed it checks the output against the schema."""
     assert report.saw("weather")["structuredContent"] == {"city": "Oslo", "celsius": 21.5}
     assert json.loads(report.text("weather")) == {"city": "Oslo", "celsius": 21.5}
     assert report.saw("add")["structuredContent"] == {"result": 5}
 
 
-def test_all_kinds_of_content_arrive(report: Report) -> None:
+def test_text_image_audio_and_resource_content_arrive(report: Report) -> None:
     kinds = [content["type"] for content in report.saw("exhibits")["content"]]
     assert kinds == ["text", "image", "audio", "resource_link", "resource"]
 
 
-def test_failure_of_a_tool_is_a_result_with_its_words(report: Report) -> None:
+def test_tool_failure_is_an_error_result_with_its_text(report: Report) -> None:
     assert report.saw("fail")["isError"]
     assert report.text("fail") == "no luck today"
 
 
-def test_crash_of_a_tool_tells_nothing_of_its_inside(report: Report) -> None:
+def test_unexpected_exception_in_a_tool_is_reported_without_details(report: Report) -> None:
     assert report.saw("crash")["isError"]
     assert report.text("crash") == "internal error in tool crash"
 
@@ -185,12 +185,12 @@ def test_unknown_tool_is_a_protocol_error(report: Report) -> None:
     assert error(report, "unknown tool") == ("Unknown tool: nowhere", -32602)
 
 
-def test_bad_arguments_are_told_to_the_model(report: Report) -> None:
+def test_invalid_tool_arguments_are_an_error_result_naming_the_argument(report: Report) -> None:
     assert report.saw("bad arguments")["isError"]
     assert "$.a" in report.text("bad arguments")
 
 
-def test_concurrent_calls_get_their_own_answers(report: Report) -> None:
+def test_fifty_concurrent_calls_each_get_their_own_result(report: Report) -> None:
     assert report.saw("many") == [str(number) for number in range(50)]
 
 
@@ -208,7 +208,7 @@ def test_resources_templates_and_prompts_are_listed(report: Report) -> None:
     assert lists["prompts"] == [{"name": "greet", "description": "Words of welcome.", "arguments": arguments}]
 
 
-def test_text_bytes_and_templates_are_read(report: Report) -> None:
+def test_text_binary_and_template_resources_are_read(report: Report) -> None:
     assert report.saw("text resource") == [
         {"uri": "note://motto", "mimeType": "text/plain", "text": "never late, never lost"}
     ]
@@ -224,7 +224,7 @@ def test_unknown_resource_is_an_error_with_its_uri(report: Report) -> None:
     assert report.error("unknown resource")[3] == {"uri": "note://nowhere"}
 
 
-def test_prompt_is_filled_in(report: Report) -> None:
+def test_prompt_messages_have_the_arguments_filled_in(report: Report) -> None:
     assert report.saw("prompt") == [["user", "Greet Bo in a dry tone."]]
 
 
@@ -232,7 +232,7 @@ def test_unknown_prompt_is_a_protocol_error(report: Report) -> None:
     assert error(report, "unknown prompt") == ("Unknown prompt: nowhere", -32602)
 
 
-def test_arguments_are_completed(report: Report) -> None:
+def test_prompt_and_template_arguments_are_completed(report: Report) -> None:
     assert report.saw("prompt completion") == ["Ada", "Adele"]
     assert report.saw("template completion") == ["Eng of Ada"]  # with an argument that was settled before
 
@@ -240,7 +240,7 @@ def test_arguments_are_completed(report: Report) -> None:
 # Progress, logs, changes
 
 
-def test_progress_only_grows_and_its_last_value_always_arrives(report: Report) -> None:
+def test_progress_values_increase_and_the_last_value_is_always_sent(report: Report) -> None:
     """Some values are held back by the interval. The last one comes with the answer, and this client forgets the
     call at once when it reads that: its callback may miss what came in the same piece."""
     came, seen = (report.saw("progress")[which] for which in ("came", "seen"))
@@ -255,19 +255,19 @@ ALOUD = ["info", {"said": "aloud"}, "mouth"]
 SHOUTED = ["emergency", "shouted", None]
 
 
-def test_log_messages_arrive_down_to_the_level_asked_for(report: Report) -> None:
+def test_log_messages_are_sent_from_the_requested_or_default_level_upwards(report: Report) -> None:
     """Modern: ``_meta`` of the call says ``info``. Legacy: nothing was said yet, and ``info`` is our default."""
     assert report.saw("logs") == [ALOUD, SHOUTED]
 
 
 @only_legacy
-def test_log_level_is_raised_for_the_connection(report: Report) -> None:
+def test_set_log_level_applies_to_the_legacy_connection(report: Report) -> None:
     assert report.saw("set level") == {}
     assert report.saw("logs above level") == [SHOUTED]
 
 
 @only_legacy
-def test_subscribed_resource_and_changed_list_are_told(report: Report) -> None:
+def test_subscribed_resource_and_changed_tool_list_are_notified(report: Report) -> None:
     """At a changed list the client asks for the new one. 1.x asks for its first page only."""
     updated, tools = report.saw("change")
     assert updated == "note://motto"
@@ -275,12 +275,12 @@ def test_subscribed_resource_and_changed_list_are_told(report: Report) -> None:
 
 
 @only_legacy
-def test_resource_that_is_not_subscribed_any_more_is_not_told(report: Report) -> None:
+def test_unsubscribed_resource_sends_no_more_update_notifications(report: Report) -> None:
     assert report.saw("unsubscribed") == ["an answer"]
 
 
 @only_modern
-def test_changes_are_told_on_a_stream_of_what_it_asked_for_and_we_have(report: Report) -> None:
+def test_listen_stream_is_acknowledged_and_sends_the_requested_changes(report: Report) -> None:
     listened = report.saw("listen")
     assert listened["honoured"] == {"toolsListChanged": True, "resourceSubscriptions": ["note://motto"]}
     updated, tools = listened["came"]
@@ -288,14 +288,14 @@ def test_changes_are_told_on_a_stream_of_what_it_asked_for_and_we_have(report: R
 
 
 @only_modern
-def test_stream_that_the_client_ends_says_nothing_more(report: Report) -> None:
+def test_listen_stream_closed_by_the_client_sends_no_further_notifications(report: Report) -> None:
     """Neither of a change nor, as it is cancelled, of its own end."""
     assert report.saw("listen")["ended"] == "local"
     assert report.saw("listen")["after"] == []
 
 
 @only_legacy
-def test_ping_is_answered(report: Report) -> None:
+def test_ping_from_the_client_gets_a_response(report: Report) -> None:
     assert report.saw("ping") == {}
 
 
@@ -303,7 +303,7 @@ def test_ping_is_answered(report: Report) -> None:
 
 
 @pytest.mark.parametrize("tool", ["hang", "family", "in_thread"])
-def test_abort_signal_ends_the_handler_which_learns_why(report: Report, tool: str) -> None:
+def test_abort_signal_cancels_the_handler_with_the_abort_reason(report: Report, tool: str) -> None:
     """An async handler, a child task of one that has returned already, and a plain function in a thread. The
     client has no error of its own for an abort: it takes that of a timeout."""
     (code, message), ending = report.saw(tool)
@@ -312,45 +312,45 @@ def test_abort_signal_ends_the_handler_which_learns_why(report: Report, tool: st
     assert ending == report.ending("enough")
 
 
-def test_handler_that_swallows_the_cancel_sends_nothing_more(report: Report) -> None:
+def test_handler_that_swallows_its_cancellation_sends_no_further_messages(report: Report) -> None:
     assert report.saw("stubborn")[1] == report.ending("enough")
     about_it, logs = report.saw("after stubborn")
     assert about_it == ["notifications/progress"]  # the first sign of life, at which the client left
     assert logs == []
 
 
-def test_time_limit_of_the_client_ends_the_handler_which_learns_why(report: Report) -> None:
+def test_client_timeout_cancels_the_handler_with_the_timeout_as_reason(report: Report) -> None:
     assert error(report, "timeout")[0] == "Request timed out"
     cause, _, reason = report.ending("Request timed out").partition(" ")
     assert report.saw("timeout ending").startswith(cause)
     assert report.saw("timeout ending").endswith(reason)
 
 
-def test_no_answer_ever_came_late(report: Report) -> None:
+def test_no_response_arrives_after_its_call_was_cancelled(report: Report) -> None:
     assert report.saw("late") == []
 
 
-def test_connection_is_usable_after_all_of_it(report: Report) -> None:
+def test_connection_still_serves_calls_after_all_other_tests(report: Report) -> None:
     assert report.text("still here") == "still here"
 
 
 # What the server asks
 
 
-def test_model_of_the_client_is_asked(report: Report) -> None:
+def test_server_gets_a_sampling_result_from_the_client(report: Report) -> None:
     assert report.saw("sampling") == "deep-thought: forty-two"
     assert report.saw("asked")["sampling"] == ["user", "What is it?", 10, "Be brief."]
     assert report.saw("sampling ending") == "not cancelled"
 
 
-def test_user_of_the_client_fills_in_a_form(report: Report) -> None:
+def test_server_gets_a_form_elicitation_result_from_the_client(report: Report) -> None:
     assert report.saw("elicitation") == "accept green"
     form = report.saw("asked")["form"]
     assert form["message"] == "Which colour?"
     assert form["requestedSchema"]["properties"] == {"colour": {"type": "string"}}
 
 
-def test_user_of_the_client_is_sent_to_a_url(report: Report) -> None:
+def test_server_gets_a_url_elicitation_result_from_the_client(report: Report) -> None:
     assert report.saw("url elicitation") == "accept"
     assert report.saw("asked")["url"] == {
         "mode": "url",
@@ -360,11 +360,11 @@ def test_user_of_the_client_is_sent_to_a_url(report: Report) -> None:
     }
 
 
-def test_roots_of_the_client_are_listed(report: Report) -> None:
+def test_server_gets_the_roots_of_the_client(report: Report) -> None:
     assert report.saw("roots")["structuredContent"] == {"result": ["home: file:///home/pilot"]}
 
 
 @only_legacy
-def test_abort_of_a_call_takes_back_what_its_handler_asked_the_client(report: Report) -> None:
+def test_aborted_call_cancels_its_sampling_request_in_the_client_with_the_reason(report: Report) -> None:
     """The client's own sampling handler was told, and why, before this step returned."""
     assert report.saw("leave asking") == ["enough", "peer: enough"]

@@ -44,7 +44,7 @@ def server(peer_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 # Opening
 
 
-def test_revision_and_identity_of_the_peer_are_known_after_opening(peer: Conversation) -> None:
+def test_client_knows_revision_identity_and_capabilities_of_the_server_once_open(peer: Conversation) -> None:
     client = peer.client
     assert client.revision.name == "2025-11-25"
     assert client.server_info is not None
@@ -53,14 +53,14 @@ def test_revision_and_identity_of_the_peer_are_known_after_opening(peer: Convers
     assert client.server_capabilities.tools is not None
 
 
-async def test_server_that_is_asked_for_its_era_is_found_to_be_legacy(server: Listening) -> None:
+async def test_client_without_a_pinned_revision_detects_a_legacy_server(server: Listening) -> None:
     with trio.fail_after(PATIENCE):
         async with open_websocket(server.url) as client:
             assert client.revision.name == "2025-11-25"
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_older_revisions_are_spoken_too(server: Listening) -> None:
+async def test_client_speaks_older_protocol_revisions(server: Listening) -> None:
     with trio.fail_after(PATIENCE):
         for revision in ("2024-11-05", "2025-03-26", "2025-06-18"):
             async with open_websocket(server.url, era="legacy", revision=revision) as client:
@@ -71,7 +71,7 @@ async def test_older_revisions_are_spoken_too(server: Listening) -> None:
 # Tools and resources
 
 
-def test_tools_are_listed_with_their_schemas(peer: Conversation) -> None:
+def test_list_tools_returns_input_and_output_schemas(peer: Conversation) -> None:
     async def listed() -> dict[str, Any]:
         return {tool.name: tool async for tool in peer.client.list_tools()}
 
@@ -82,22 +82,22 @@ def test_tools_are_listed_with_their_schemas(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
-def test_text_arrives_as_it_was_sent(peer: Conversation, text: str) -> None:
+def test_tool_text_arrives_unchanged(peer: Conversation, text: str) -> None:
     assert peer.text("echo", text=text) == text
 
 
-def test_structured_output_arrives(peer: Conversation) -> None:
+def test_structured_output_of_objects_and_numbers_arrives(peer: Conversation) -> None:
     assert peer.call("weather", city="Oslo").structured_content == {"city": "Oslo", "celsius": 21.5}
     assert peer.call("add", a=2, b=3).structured_content == {"result": 5}
 
 
-def test_failure_of_a_tool_is_a_result(peer: Conversation) -> None:
+def test_tool_failure_is_a_result_with_is_error_and_its_text(peer: Conversation) -> None:
     result = peer.call("fail")
     assert result.is_error
     assert "no luck today" in result.text
 
 
-def test_concurrent_calls_get_their_own_answers(peer: Conversation) -> None:
+def test_fifty_concurrent_calls_each_get_their_own_result(peer: Conversation) -> None:
     async def many() -> dict[int, str]:
         answers: dict[int, str] = {}
 
@@ -112,19 +112,19 @@ def test_concurrent_calls_get_their_own_answers(peer: Conversation) -> None:
     assert peer.run(many) == {number: f"call {number}" for number in range(50)}
 
 
-def test_resource_is_read(peer: Conversation) -> None:
+def test_read_resource_returns_text_and_mime_type(peer: Conversation) -> None:
     (contents,) = peer.run(peer.client.read_resource, "note://motto").contents
     assert (contents.text, contents.mime_type) == ("never late, never lost", "text/plain")
 
 
-def test_ping_is_answered(peer: Conversation) -> None:
+def test_ping_from_the_client_gets_a_response(peer: Conversation) -> None:
     peer.run(peer.client.ping)
 
 
 # Progress, logs, changes
 
 
-def test_progress_comes_in_order_and_before_the_result(peer: Conversation) -> None:
+def test_progress_arrives_in_order_and_before_the_result(peer: Conversation) -> None:
     seen: list[Any] = []
 
     async def count() -> None:
@@ -135,14 +135,14 @@ def test_progress_comes_in_order_and_before_the_result(peer: Conversation) -> No
     assert seen == [*(Progress(number, 20, f"step {number}") for number in range(1, 21)), "result"]
 
 
-def test_log_messages_come_before_the_result(peer: Conversation) -> None:
+def test_log_messages_arrive_before_the_result(peer: Conversation) -> None:
     peer.logs.clear()
     assert peer.text("chatter") == "said it all"
     said = [(log.level, log.data, log.logger) for log in peer.logs]
     assert said == [("debug", "whispered", None), ("info", "aloud", "mouth"), ("error", "shouted", None)]
 
 
-def test_changes_are_told_in_their_order(peer: Conversation) -> None:
+def test_change_notifications_arrive_in_order(peer: Conversation) -> None:
     peer.changes.clear()
     assert peer.text("change") == "changed"
     peer.run(peer.has_heard, "tools", "note://motto")
@@ -153,13 +153,13 @@ def test_changes_are_told_in_their_order(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("leave", [trio.CancelScope.cancel, expire], ids=["cancel", "deadline"])
-def test_leaving_the_scope_of_a_call_ends_the_handler(
+def test_cancel_or_deadline_around_a_call_cancels_the_server_handler(
     peer: Conversation, leave: Callable[[trio.CancelScope], None]
 ) -> None:
     assert hang_until(peer, leave)
 
 
-def test_answer_to_a_cancelled_call_is_ignored(peer: Conversation) -> None:
+def test_response_to_a_cancelled_call_is_ignored(peer: Conversation) -> None:
     """The specification has none. 1.30 answers with an error, before it reads on."""
     assert peer.text("echo", text="first") == "first"  # so that no answer of an earlier test is on its way
     ignored = len(peer.ignored.messages)
@@ -168,7 +168,7 @@ def test_answer_to_a_cancelled_call_is_ignored(peer: Conversation) -> None:
     assert len(peer.ignored.messages) == ignored + 1
 
 
-def test_cancelled_call_does_not_disturb_its_neighbours(peer: Conversation) -> None:
+def test_cancelled_call_leaves_concurrent_calls_running(peer: Conversation) -> None:
     async def neighbours() -> int:
         hanging = trio.Event()
         async with trio.open_nursery() as nursery:
@@ -190,31 +190,33 @@ def test_cancelled_call_does_not_disturb_its_neighbours(peer: Conversation) -> N
 # What the server asks
 
 
-def test_sampling_is_answered(peer: Conversation) -> None:
+def test_sampling_request_is_answered_by_the_client_handler(peer: Conversation) -> None:
     assert peer.text("ask_model", question="What is it?") == "deep-thought: forty-two"
     params = peer.samplings[-1]
     assert (params.max_tokens, params.system_prompt) == (10, "Be brief.")
 
 
-def test_refused_sampling_fails_in_the_handler_that_asked(peer: Conversation) -> None:
+def test_refused_sampling_request_fails_in_the_server_handler(peer: Conversation) -> None:
     result = peer.call("ask_model", question="rude")
     assert result.is_error
     assert "the user said no" in result.text
 
 
-def test_elicitation_is_answered(peer: Conversation) -> None:
+def test_elicitation_request_is_answered_by_the_client_handler(peer: Conversation) -> None:
     assert peer.text("ask_user", message="Which colour?") == "accept green"
     assert peer.elicitations[-1].message == "Which colour?"
 
 
-def test_roots_are_given(peer: Conversation) -> None:
+def test_roots_request_is_answered_with_the_client_roots(peer: Conversation) -> None:
     assert peer.call("show_roots").structured_content == {"result": ["file:///home/pilot"]}
 
 
 # The end
 
 
-async def test_leaving_the_block_closes_orderly_and_ends_what_is_under_way_on_both_sides(server: Listening) -> None:
+async def test_leaving_the_client_block_closes_the_websocket_with_1000_and_cancels_both_sides(
+    server: Listening,
+) -> None:
     hanging, asked, asked_no_more = trio.Event(), trio.Event(), trio.Event()
 
     async def sample(_: CreateMessageParams) -> Any:
@@ -237,7 +239,7 @@ async def test_leaving_the_block_closes_orderly_and_ends_what_is_under_way_on_bo
         await trio.to_thread.run_sync(partial(server.journal.wait_for, line, after=before))
 
 
-async def test_end_of_the_server_fails_the_calls_under_way_and_says_how_it_closed(
+async def test_server_shutdown_raises_connection_lost_with_the_close_code_in_running_calls(
     peer_python: Path, tmp_path: Path
 ) -> None:
     hanging, lost = trio.Event(), list[str]()

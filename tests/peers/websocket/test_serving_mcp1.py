@@ -48,7 +48,7 @@ def report(peer_python: Path, server: Listening) -> Report:
 # Opening
 
 
-def test_client_finds_the_revision_and_the_identity_of_the_server(report: Report) -> None:
+def test_client_gets_revision_identity_and_capabilities_of_our_server(report: Report) -> None:
     opening = report.saw("opening")
     assert opening["protocolVersion"] == "2025-11-25"
     assert opening["serverInfo"] == {"name": "ours", "title": "Our server", "version": "1.2.3"}
@@ -59,7 +59,7 @@ def test_client_finds_the_revision_and_the_identity_of_the_server(report: Report
 # Tools, resources, prompts
 
 
-def test_tools_of_all_pages_are_listed_with_their_schemas(report: Report) -> None:
+def test_tool_list_contains_all_pages_with_their_schemas(report: Report) -> None:
     tools = report.saw("tools")
     assert len(tools) == 19  # of which a page has four
     assert tools["add"]["inputSchema"]["properties"] == {"a": {"type": "integer"}, "b": {"type": "integer"}}
@@ -67,26 +67,26 @@ def test_tools_of_all_pages_are_listed_with_their_schemas(report: Report) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
-def test_text_arrives_as_it_was_sent(report: Report, text: str) -> None:
+def test_tool_text_arrives_unchanged(report: Report, text: str) -> None:
     assert report.text(f"echo {len(text)}") == text
 
 
-def test_structured_output_arrives_and_passes_the_check_of_the_client(report: Report) -> None:
+def test_structured_output_passes_the_schema_validation_of_the_client(report: Report) -> None:
     assert report.saw("weather")["structuredContent"] == {"city": "Oslo", "celsius": 21.5}
     assert report.saw("add")["structuredContent"] == {"result": 5}
 
 
-def test_all_kinds_of_content_arrive(report: Report) -> None:
+def test_text_image_audio_and_resource_content_arrive(report: Report) -> None:
     kinds = [content["type"] for content in report.saw("exhibits")["content"]]
     assert kinds == ["text", "image", "audio", "resource_link", "resource"]
 
 
-def test_failure_of_a_tool_is_a_result_with_its_words(report: Report) -> None:
+def test_tool_failure_is_an_error_result_with_its_text(report: Report) -> None:
     assert report.saw("fail")["isError"]
     assert report.text("fail") == "no luck today"
 
 
-def test_crash_of_a_tool_tells_nothing_of_its_inside(report: Report) -> None:
+def test_unexpected_exception_in_a_tool_is_reported_without_details(report: Report) -> None:
     assert report.saw("crash")["isError"]
     assert report.text("crash") == "internal error in tool crash"
 
@@ -95,16 +95,16 @@ def test_unknown_tool_is_a_protocol_error(report: Report) -> None:
     assert report.error("unknown tool")[2] == "Unknown tool: nowhere"
 
 
-def test_bad_arguments_are_told_to_the_model(report: Report) -> None:
+def test_invalid_tool_arguments_are_an_error_result_naming_the_argument(report: Report) -> None:
     assert report.saw("bad arguments")["isError"]
     assert "$.a" in report.text("bad arguments")
 
 
-def test_concurrent_calls_get_their_own_answers(report: Report) -> None:
+def test_fifty_concurrent_calls_each_get_their_own_result(report: Report) -> None:
     assert report.saw("many") == [str(number) for number in range(50)]
 
 
-def test_resource_and_prompt_are_read(report: Report) -> None:
+def test_resource_and_prompt_are_read_and_an_unknown_resource_is_an_error(report: Report) -> None:
     assert report.saw("resource") == [
         {"uri": "note://motto", "mimeType": "text/plain", "text": "never late, never lost"}
     ]
@@ -115,7 +115,7 @@ def test_resource_and_prompt_are_read(report: Report) -> None:
 # Progress, logs, changes
 
 
-def test_progress_only_grows_and_its_last_value_always_arrives(report: Report) -> None:
+def test_progress_values_increase_and_the_last_value_is_always_sent(report: Report) -> None:
     """Some values are held back by the interval."""
     seen = report.saw("progress")
     numbers = [number for number, _, _ in seen]
@@ -123,18 +123,18 @@ def test_progress_only_grows_and_its_last_value_always_arrives(report: Report) -
     assert (numbers[0], seen[-1]) == (1, [6, 6, "step 6"])
 
 
-def test_log_messages_arrive_at_the_default_level_and_then_at_the_level_asked_for(report: Report) -> None:
+def test_log_messages_are_sent_from_the_default_and_then_the_requested_level(report: Report) -> None:
     shouted = ["emergency", "shouted", None]
     assert report.saw("logs") == [["info", {"said": "aloud"}, "mouth"], shouted]
     assert report.saw("set level") is None
     assert report.saw("logs above level") == [shouted]
 
 
-def test_subscribed_resource_and_changed_list_are_told(report: Report) -> None:
+def test_subscribed_resource_and_changed_tool_list_are_notified(report: Report) -> None:
     assert report.saw("change") == ["notifications/resources/updated", "notifications/tools/list_changed", "grown"]
 
 
-def test_ping_is_answered(report: Report) -> None:
+def test_ping_from_the_client_gets_a_response(report: Report) -> None:
     assert report.saw("ping") is None
 
 
@@ -142,61 +142,61 @@ def test_ping_is_answered(report: Report) -> None:
 
 
 @pytest.mark.parametrize("tool", ["hang", "family", "in_thread"])
-def test_cancel_ends_the_handler_which_learns_why(report: Report, tool: str) -> None:
+def test_cancelled_call_cancels_the_handler_with_the_cause(report: Report, tool: str) -> None:
     """An async handler, a child task of one that has returned already, and a plain function in a thread."""
     assert report.saw(tool) == [True, "peer: caller cancelled"]
 
 
-def test_handler_that_swallows_the_cancel_sends_nothing_more(report: Report) -> None:
+def test_handler_that_swallows_its_cancellation_sends_no_further_messages(report: Report) -> None:
     first_sign_of_life = ["notifications/progress"]  # at which the client left
     assert report.saw("stubborn") == [True, "peer: caller cancelled", first_sign_of_life]
 
 
-def test_cancel_after_the_time_limit_of_the_client_ends_the_handler(report: Report) -> None:
+def test_client_timeout_followed_by_a_cancel_ends_the_handler(report: Report) -> None:
     assert report.error("timeout")[2].startswith("Timed out while waiting for response")
     assert report.saw("timeout ending") == "peer: caller cancelled"
 
 
-def test_no_answer_ever_came_late(report: Report) -> None:
+def test_no_response_arrives_after_its_call_was_cancelled(report: Report) -> None:
     assert report.saw("late") == []
 
 
-def test_connection_is_usable_after_all_of_it(report: Report) -> None:
+def test_connection_still_serves_calls_after_all_other_tests(report: Report) -> None:
     assert report.text("still here") == "still here"
 
 
 # What the server asks
 
 
-def test_model_of_the_client_is_asked(report: Report) -> None:
+def test_server_gets_a_sampling_result_from_the_client(report: Report) -> None:
     assert report.text("sampling") == "deep-thought: forty-two"
     assert report.saw("asked")["sampling"] == ["user", "What is it?", 10, "Be brief."]
     assert report.saw("sampling ending") == "not cancelled"
 
 
-def test_user_of_the_client_fills_in_a_form(report: Report) -> None:
+def test_server_gets_a_form_elicitation_result_from_the_client(report: Report) -> None:
     assert report.text("elicitation") == "accept green"
     question = report.saw("asked")["elicitation"]
     assert (question["mode"], question["message"]) == ("form", "Which colour?")
 
 
-def test_user_of_the_client_is_sent_to_a_url(report: Report) -> None:
+def test_server_gets_a_url_elicitation_result_from_the_client(report: Report) -> None:
     assert report.text("url elicitation") == "accept"
     assert report.saw("url asked")["url"] == "https://example.com/sign-in"
 
 
-def test_roots_of_the_client_are_listed(report: Report) -> None:
+def test_server_gets_the_roots_of_the_client(report: Report) -> None:
     assert report.saw("roots")["structuredContent"] == {"result": ["home: file:///home/pilot"]}
 
 
-def test_cancel_of_a_call_whose_handler_asks_ends_it_and_the_answer_that_comes_is_ignored(report: Report) -> None:
+def test_cancelled_call_ends_its_handler_and_a_late_sampling_answer_is_ignored(report: Report) -> None:
     assert report.saw("leave asking") == [True, "peer: caller cancelled"]
 
 
 # The end
 
 
-async def test_client_that_closes_is_answered_and_its_call_under_way_learns_why_it_ends(
+async def test_websocket_closed_by_the_client_ends_its_running_calls_as_disconnected(
     report: Report, server: Listening
 ) -> None:
     assert report.saw("closed") == [1000, ""]
@@ -206,7 +206,7 @@ async def test_client_that_closes_is_answered_and_its_call_under_way_learns_why_
     assert ended == "disconnect: the peer closed the connection (close code 1000)"
 
 
-def test_server_that_ends_finishes_accepted_work_then_closes_and_exits_with_0(
+def test_server_shutdown_finishes_accepted_calls_closes_with_1001_and_exits_with_0(
     peer_python: Path, tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path / "journal")
