@@ -29,7 +29,7 @@ def offer(server: Server, name: str) -> None:
         return f"did {name}"
 
 
-async def test_it_has_the_tools_of_all_members_in_their_order(autojump_clock: MockClock) -> None:
+async def test_catalogue_lists_the_tools_of_all_members_in_order(autojump_clock: MockClock) -> None:
     members = {"b": MemberDescription(offering("y", "x")), "a": MemberDescription(offering("z"))}
     async with open_group(members) as group:
         await group.settled()
@@ -39,7 +39,7 @@ async def test_it_has_the_tools_of_all_members_in_their_order(autojump_clock: Mo
         assert entry.item.description == "does x"
 
 
-async def test_an_entry_can_be_shown_under_its_name(autojump_clock: MockClock) -> None:
+async def test_catalogue_entry_can_be_displayed_under_its_prefixed_name(autojump_clock: MockClock) -> None:
     server = offering("x")
 
     @server.resource("note://{title}", name="note")
@@ -54,7 +54,7 @@ async def test_an_entry_can_be_shown_under_its_name(autojump_clock: MockClock) -
         assert (template.renamed.uri_template, template.renamed.name) == ("member://a/note://{title}", "note")
 
 
-async def test_names_with_the_separator_in_them_do_not_collide(autojump_clock: MockClock) -> None:
+async def test_member_and_tool_names_containing_the_separator_do_not_collide(autojump_clock: MockClock) -> None:
     members = {"a": MemberDescription(offering("b__c")), "a__b": MemberDescription(offering("c"))}
     async with open_group(members) as group:
         await group.settled()
@@ -64,7 +64,7 @@ async def test_names_with_the_separator_in_them_do_not_collide(autojump_clock: M
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_it_follows_the_changes_of_a_member_in_either_era(
+async def test_catalogue_follows_list_changes_of_a_member(
     era: Literal["legacy", "modern"], autojump_clock: MockClock
 ) -> None:
     server = offering("x")
@@ -78,7 +78,7 @@ async def test_it_follows_the_changes_of_a_member_in_either_era(
         assert (await group.call_tool("a__y")).text == "did y"
 
 
-async def test_a_change_that_comes_while_a_list_is_read_is_not_missed(autojump_clock: MockClock) -> None:
+async def test_change_notified_while_a_list_is_being_read_causes_another_read(autojump_clock: MockClock) -> None:
     def listed(*names: str) -> dict[str, Any]:
         return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
 
@@ -96,7 +96,7 @@ async def test_a_change_that_comes_while_a_list_is_read_is_not_missed(autojump_c
         assert list(group.catalogue.tools) == ["a__new"]
 
 
-async def test_a_flood_of_changes_is_read_once_more_not_a_hundred_times(autojump_clock: MockClock) -> None:
+async def test_burst_of_list_changes_causes_one_more_read(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={"listChanged": True})
         request = await peer.until("tools/list")
@@ -112,7 +112,7 @@ async def test_a_flood_of_changes_is_read_once_more_not_a_hundred_times(autojump
     assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 2
 
 
-async def test_a_server_that_tells_of_changes_without_end_is_read_ten_times_a_second(
+async def test_continuous_list_changes_cause_at_most_ten_reads_per_second(
     autojump_clock: MockClock,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -128,7 +128,7 @@ async def test_a_server_that_tells_of_changes_without_end_is_read_ten_times_a_se
     assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 100
 
 
-async def test_a_list_that_takes_long_is_read_half_of_the_time_at_most(autojump_clock: MockClock) -> None:
+async def test_slow_list_is_read_at_most_half_of_the_time(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={"listChanged": True})
         while True:
@@ -145,7 +145,7 @@ async def test_a_list_that_takes_long_is_read_half_of_the_time_at_most(autojump_
 
 
 @pytest.mark.parametrize("answer", ["tools", "refusal", "silence"])
-async def test_tools_that_are_not_declared_are_requested_once(autojump_clock: MockClock, answer: str) -> None:
+async def test_tools_without_a_declared_capability_are_requested_once(autojump_clock: MockClock, answer: str) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         listing = await peer.until("tools/list")
@@ -165,7 +165,7 @@ async def test_tools_that_are_not_declared_are_requested_once(autojump_clock: Mo
     assert [name for name in methods if name.endswith("/list")] == ["tools/list"]
 
 
-async def test_the_things_of_a_removed_member_are_gone_at_once(autojump_clock: MockClock) -> None:
+async def test_removed_member_leaves_the_catalogue_at_once(autojump_clock: MockClock) -> None:
     async with open_group({name: MemberDescription(offering("x")) for name in "ab"}) as group, trio.open_nursery() as n:
         await group.settled()
         before = group.catalogue.tools
@@ -175,7 +175,7 @@ async def test_the_things_of_a_removed_member_are_gone_at_once(autojump_clock: M
         assert list(before) == ["a__x", "b__x"]
 
 
-async def test_the_things_of_a_failed_member_are_gone_and_those_of_a_restarting_one_stay(
+async def test_failed_member_leaves_the_catalogue_and_a_restarting_one_stays(
     autojump_clock: MockClock,
 ) -> None:
     members = {"failed": describe(serves("die")), "restarting": describe(serves("die"), hangs, restart=QUICK)}
@@ -188,7 +188,7 @@ async def test_the_things_of_a_failed_member_are_gone_and_those_of_a_restarting_
         assert list(group.catalogue.tools) == ["restarting__die"]
 
 
-async def test_after_a_restart_it_has_what_the_server_offers_then(autojump_clock: MockClock) -> None:
+async def test_catalogue_is_updated_after_a_restart(autojump_clock: MockClock) -> None:
     async with open_group({"a": describe(serves("die", "old"), serves("new"), restart=QUICK)}) as group:
         await group.settled()
         with pytest.raises(ConnectionLost):
@@ -197,7 +197,7 @@ async def test_after_a_restart_it_has_what_the_server_offers_then(autojump_clock
         assert list(group.catalogue.tools) == ["a__new"]
 
 
-async def test_a_tool_that_a_server_offers_twice_is_in_it_once(
+async def test_tool_listed_twice_by_a_server_is_in_the_catalogue_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"a": describe(serves("x", "x"))}) as group:
@@ -226,7 +226,7 @@ async def _gives_empty_pages_for_ever(peer: RawPeer) -> None:
 
 
 @pytest.mark.parametrize("script", [_refuses_lists, _gives_nonsense, _gives_empty_pages_for_ever])
-async def test_a_list_that_cannot_be_read_is_reported_and_harms_nobody(
+async def test_unreadable_list_is_reported_and_other_members_stay_listed(
     script: Any, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"bad": describe(script), "good": MemberDescription(offering("x"))}) as group:
@@ -237,7 +237,9 @@ async def test_a_list_that_cannot_be_read_is_reported_and_harms_nobody(
     caplog.clear()
 
 
-async def test_of_an_endless_list_so_much_is_taken(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_endless_tool_list_is_truncated_at_ten_thousand_tools(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={})
         for page in range(10**9):
@@ -251,7 +253,9 @@ async def test_of_an_endless_list_so_much_is_taken(autojump_clock: MockClock, ca
     caplog.clear()
 
 
-async def test_of_large_things_so_much_is_taken(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_tool_list_is_truncated_at_a_size_limit(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={})
         for page in range(10**9):
@@ -265,7 +269,7 @@ async def test_of_large_things_so_much_is_taken(autojump_clock: MockClock, caplo
     caplog.clear()
 
 
-async def test_a_list_that_was_read_when_its_member_is_removed_gets_nowhere(autojump_clock: MockClock) -> None:
+async def test_list_read_before_its_member_was_removed_is_discarded(autojump_clock: MockClock) -> None:
     async with open_memory(offering("x")) as client:
         catalogue = Catalogue()
         catalogue._add("a")
@@ -281,7 +285,7 @@ async def test_a_list_that_was_read_when_its_member_is_removed_gets_nowhere(auto
         assert dict(catalogue.tools) == {}
 
 
-async def test_settled_waits_for_nothing_that_has_failed(autojump_clock: MockClock) -> None:
+async def test_settled_does_not_wait_for_failed_or_restarting_members(autojump_clock: MockClock) -> None:
     members = {"failed": describe(refuses), "again": describe(refuses, hangs, restart=QUICK)}
     async with open_group(members) as group:
         with trio.fail_after(0.5):
@@ -289,7 +293,7 @@ async def test_settled_waits_for_nothing_that_has_failed(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize("resources", [True, False])
-async def test_a_server_without_resource_templates_is_nothing_to_warn_of(
+async def test_missing_resource_templates_method_logs_no_warning(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, resources: bool
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -349,7 +353,7 @@ _AB = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in "
         (_lists(None, silent=True), 0, "did not answer within 60 s"),
     ],
 )
-async def test_status_names_what_is_wrong_with_a_list(
+async def test_status_describes_what_is_wrong_with_a_list(
     script: Any, tools: int, problem: str | None, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"a": describe(script)}) as group:
@@ -368,7 +372,7 @@ async def test_status_names_what_is_wrong_with_a_list(
     caplog.clear()
 
 
-async def test_status_says_at_once_that_a_list_is_not_answered_and_forgets_it_with_the_answer(
+async def test_status_reports_an_unanswered_list_until_it_is_answered(
     autojump_clock: MockClock,
 ) -> None:
     async def script(peer: RawPeer) -> None:

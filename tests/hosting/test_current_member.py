@@ -49,7 +49,7 @@ def returns_awaitable(question: object) -> Any:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("handler", [in_trio, in_thread, returns_awaitable])
-async def test_handlers_and_callbacks_know_their_member(era: Literal["legacy", "modern"], handler: Any) -> None:
+async def test_current_member_is_set_in_handlers_and_callbacks(era: Literal["legacy", "modern"], handler: Any) -> None:
     logged: list[tuple[str | None, Any]] = []
 
     def on_log(message: LogParams) -> None:
@@ -64,7 +64,7 @@ async def test_handlers_and_callbacks_know_their_member(era: Literal["legacy", "
     assert current_member() is None
 
 
-async def test_async_on_unreadable_of_a_group_is_refused_as_by_a_client() -> None:
+async def test_async_on_unreadable_callback_raises_value_error() -> None:
     async def on_unreadable(_: object) -> None:
         raise AssertionError
 
@@ -73,7 +73,7 @@ async def test_async_on_unreadable_of_a_group_is_refused_as_by_a_client() -> Non
             group.add("a", MEMBERS["a"])
 
 
-def test_handlers_of_asyncio_programs_know_their_member() -> None:
+def test_current_member_is_set_in_asyncio_handlers() -> None:
     async def answer(_: object) -> ElicitResult:
         await asyncio.sleep(0)
         return ElicitResult("accept", {"name": str(current_member())})

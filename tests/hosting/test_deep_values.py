@@ -30,7 +30,7 @@ async def grouped(levels: int, era: Any, *, objects: bool = True) -> AsyncGenera
 
 @ERAS
 @pytest.mark.parametrize("objects", [True, False])
-async def test_what_a_member_nests_as_deep_as_the_limit_is_understood(
+async def test_value_nested_up_to_the_depth_limit_is_listed_and_returned(
     autojump_clock: object, era: Any, objects: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with grouped(MOST_BELOW - 1, era, objects=objects) as group:
@@ -46,7 +46,7 @@ async def test_what_a_member_nests_as_deep_as_the_limit_is_understood(
 
 @ERAS
 @pytest.mark.parametrize("levels", TOO_DEEP)
-async def test_a_catalogue_that_is_nested_deeper_is_reported_and_harms_nobody(
+async def test_tool_list_nested_too_deeply_is_reported_and_other_members_work(
     autojump_clock: object, era: Any, levels: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with grouped(levels, era) as group:
@@ -62,7 +62,7 @@ async def test_a_catalogue_that_is_nested_deeper_is_reported_and_harms_nobody(
 @ERAS
 @pytest.mark.parametrize("levels", TOO_DEEP)
 @pytest.mark.parametrize("objects", [True, False])
-async def test_arguments_that_are_nested_deeper_are_the_callers_error(
+async def test_arguments_nested_too_deeply_raise_not_serializable(
     autojump_clock: object, era: Any, levels: int, objects: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with grouped(1, era) as group:

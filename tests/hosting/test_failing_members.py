@@ -21,7 +21,7 @@ from trio_mcp.hosting import MemberDescription, MemberState, MemberUnavailable, 
     [(refuses, PeerError), (RawPeer.close, ConnectionLost), (hangs, ConnectionLost)],
     ids=["refuses", "dies", "hangs"],
 )
-async def test_one_that_does_not_start_fails_only_its_own_callers(
+async def test_member_that_does_not_start_fails_only_calls_to_that_member(
     script: Callable[[RawPeer], Any], error: type[Exception], autojump_clock: MockClock
 ) -> None:
     async with open_group({"bad": describe(script, connect_timeout=5), "good": in_memory()}) as group:
@@ -34,7 +34,7 @@ async def test_one_that_does_not_start_fails_only_its_own_callers(
         assert group.statuses["bad"].state == MemberState.FAILED
 
 
-async def test_one_that_dies_fails_the_calls_to_it_and_cancels_nobody(autojump_clock: MockClock) -> None:
+async def test_crashed_member_fails_only_calls_to_that_member(autojump_clock: MockClock) -> None:
     outcomes: list[Any] = []
     async with open_group({"bad": describe(serves("wait", "die")), "good": in_memory()}) as group:
 
@@ -54,14 +54,14 @@ async def test_one_that_dies_fails_the_calls_to_it_and_cancels_nobody(autojump_c
             await group.call_tool("bad__wait")
 
 
-async def test_one_that_hangs_costs_its_callers_their_own_time_only(autojump_clock: MockClock) -> None:
+async def test_hanging_member_times_out_only_calls_to_that_member(autojump_clock: MockClock) -> None:
     async with open_group({"bad": describe(serves("wait"), call_timeout=5), "good": in_memory()}) as group:
         with pytest.raises(trio.TooSlowError):
             await group.call_tool("bad__wait")
         assert (await group.call_tool("good__greet")).text == "hello from greeter"
 
 
-async def test_one_that_answers_no_ping_has_failed(autojump_clock: MockClock) -> None:
+async def test_member_that_answers_no_pings_is_marked_failed(autojump_clock: MockClock) -> None:
     keep_alive = KeepAlive(interval=10, timeout=1)
     async with open_group({"bad": describe(serves()), "good": in_memory()}, keep_alive=keep_alive) as group:
         status = await until(group.watch(), "bad", MemberState.FAILED)
@@ -70,7 +70,7 @@ async def test_one_that_answers_no_ping_has_failed(autojump_clock: MockClock) ->
         assert (await group.call_tool("good__greet")).text == "hello from greeter"
 
 
-async def test_a_server_whose_code_fails_at_the_start_has_failed_with_what_it_raised(
+async def test_member_whose_lifespan_raises_has_failed_with_that_exception(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lifespan(_: Server) -> Any:
@@ -84,7 +84,7 @@ async def test_a_server_whose_code_fails_at_the_start_has_failed_with_what_it_ra
     caplog.clear()
 
 
-async def test_a_server_whose_code_hangs_at_the_start_has_failed_in_time(autojump_clock: MockClock) -> None:
+async def test_member_whose_lifespan_hangs_fails_at_the_connect_timeout(autojump_clock: MockClock) -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> Any:
         await trio.sleep_forever()
@@ -97,7 +97,7 @@ async def test_a_server_whose_code_hangs_at_the_start_has_failed_in_time(autojum
         assert trio.current_time() == pytest.approx(5)
 
 
-async def test_a_server_whose_code_fails_at_the_end_harms_nobody(
+async def test_member_whose_lifespan_raises_at_shutdown_does_not_affect_others(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     @asynccontextmanager
@@ -115,7 +115,7 @@ async def test_a_server_whose_code_fails_at_the_end_harms_nobody(
     caplog.clear()
 
 
-async def test_a_task_of_a_server_that_fails_while_it_is_closed_harms_nobody(
+async def test_member_task_that_fails_during_shutdown_does_not_affect_others(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail_at_the_end() -> None:
@@ -139,7 +139,7 @@ async def test_a_task_of_a_server_that_fails_while_it_is_closed_harms_nobody(
     caplog.clear()
 
 
-async def test_tmo_07_the_ways_in_which_a_call_ends_differ_by_type(autojump_clock: MockClock) -> None:
+async def test_tmo_07_timeout_peer_error_and_connection_loss_raise_different_types(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("tools/call")

@@ -49,7 +49,7 @@ async def names(order: list[str], limit: int | None = 64) -> tuple[set[str], set
 
 
 @pytest.mark.parametrize("limit", [32, 64])
-async def test_names_in_a_group_with_a_limit_are_unique_and_accepted_by_models(limit: int) -> None:
+async def test_limited_catalogue_names_are_unique_and_accepted_by_model_providers(limit: int) -> None:
     tools, prompts = await names(MEMBERS, limit)
     assert len(tools) == len(MEMBERS) * len(TOOLS)
     assert len(prompts) == len(MEMBERS) * len(PROMPTS)
@@ -71,7 +71,7 @@ async def test_calls_by_limited_names_reach_the_right_tool_even_before_it_is_lis
         assert (await group.call_from_app(MEMBERS[0], LONG)).text == f"{MEMBERS[0]} {LONG}"
 
 
-async def test_gateway_offers_the_limited_names_of_its_group(autojump_clock: MockClock) -> None:
+async def test_gateway_lists_the_limited_names_of_its_group(autojump_clock: MockClock) -> None:
     async with open_group({name: member(name) for name in MEMBERS}, max_name_length=64) as group:
         await group.settled()
         async with open_memory(gateway(group)) as client:
@@ -82,7 +82,7 @@ async def test_gateway_offers_the_limited_names_of_its_group(autojump_clock: Moc
             assert [prompt.name async for prompt in client.list_prompts()] == list(group.catalogue.prompts)
 
 
-def test_groups_for_scripts_and_asyncio_take_the_limit() -> None:
+def test_blocking_and_asyncio_groups_accept_max_name_length() -> None:
     server = Server("a")
     server.tool(name="list.all")(lambda: "all")
     expected = catalogue_name("a", "list.all", 64)

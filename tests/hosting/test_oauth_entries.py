@@ -68,29 +68,29 @@ def signs_in(auth: ClientAuth | None) -> dict[str, Any]:
     ],
     ids=["alone", "fastmcp", "claude-code", "vscode", "gemini-cli", "redirect", "ours", "entra", "cursor"],
 )  # fmt: skip
-def test_authorization_is_read_as_each_host_writes_it(
+def test_oauth_settings_are_read_in_the_format_of_each_mcp_host(
     tmp_path: Path, fields: dict[str, Any], said: dict[str, Any]
 ) -> None:
     assert signs_in(auth_of(tmp_path, fields)) == said
 
 
-def test_entry_completes_what_holds_for_all(tmp_path: Path) -> None:
+def test_oauth_settings_of_an_entry_extend_the_general_ones(tmp_path: Path) -> None:
     general = OAuth(storage=MemoryTokenStorage(), client_name="host")
     assert auth_of(tmp_path, {}, general) == general
     assert auth_of(tmp_path, {"oauth": {"clientId": "c"}}, general) == attrs.evolve(general, client_id="c")
 
 
-def test_nobody_is_asked_without_being_told_to(tmp_path: Path) -> None:
+def test_entry_without_oauth_settings_has_no_authorization(tmp_path: Path) -> None:
     assert auth_of(tmp_path, {}) is None
 
 
 @pytest.mark.parametrize("fields", [{"oauth": False}, {"oauth": {"enabled": False}}])
-def test_entry_can_have_nobody_asked(tmp_path: Path, fields: dict[str, Any]) -> None:
+def test_entry_can_disable_the_general_oauth_sign_in(tmp_path: Path, fields: dict[str, Any]) -> None:
     assert auth_of(tmp_path, fields, OAuth()) is None
 
 
 @pytest.mark.parametrize("name", ["Authorization", "authorization"])
-def test_entry_with_a_token_in_its_headers_needs_no_user(tmp_path: Path, name: str) -> None:
+def test_entry_with_an_authorization_header_uses_no_oauth(tmp_path: Path, name: str) -> None:
     assert auth_of(tmp_path, {"headers": {name: "Bearer x"}}, OAuth()) is None
 
 
@@ -103,22 +103,22 @@ def test_entry_with_a_token_in_its_headers_needs_no_user(tmp_path: Path, name: s
         "http+unix://%2Frun%2Fmcp.sock/mcp",
     ],
 )
-def test_user_signs_in_to_no_server_that_a_token_could_not_be_sent_to(tmp_path: Path, url: str) -> None:
+def test_oauth_is_disabled_for_urls_to_which_tokens_cannot_be_sent(tmp_path: Path, url: str) -> None:
     assert auth_of(tmp_path, {"url": url}, OAuth()) is None
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/mcp", "ws://localhost:1/mcp", "wss://mcp.example.com/mcp"])
-def test_user_may_sign_in_over_tls_and_on_this_machine(tmp_path: Path, url: str) -> None:
+def test_oauth_is_enabled_over_tls_and_on_loopback_addresses(tmp_path: Path, url: str) -> None:
     general = OAuth()
     assert auth_of(tmp_path, {"url": url}, general) == general
 
 
-def test_secret_comes_from_a_variable(tmp_path: Path) -> None:
+def test_client_secret_is_read_from_a_variable(tmp_path: Path) -> None:
     fields = {"oauth": {"clientId": "c", "clientSecret": "${SECRET}"}}
     assert signs_in(auth_of(tmp_path, fields, SECRET="s3cret")) == {"client_id": "c", "client_secret": "s3cret"}
 
 
-def test_program_acts_on_its_own_behalf(tmp_path: Path) -> None:
+def test_client_credentials_grant_is_read_from_an_entry(tmp_path: Path) -> None:
     general = OAuth(storage=MemoryTokenStorage(), public_addresses_only=True)
     fields = {"grantType": "client_credentials", "clientId": "c", "clientSecret": "s", "scopes": "a"}
     assert auth_of(tmp_path, {"oauth": fields}, general) == ClientCredentials(
@@ -126,7 +126,7 @@ def test_program_acts_on_its_own_behalf(tmp_path: Path) -> None:
     )
 
 
-def test_keys_that_mean_nothing_here_are_reported(tmp_path: Path) -> None:
+def test_unknown_oauth_keys_are_reported_as_ignored(tmp_path: Path) -> None:
     fields = {"url": URL, "oauth": {"clientId": "c", "authServerMetadataUrl": "https://x"}, "timeout": 5}
     assert read(tmp_path, fields).ignored == {"it": ("oauth.authServerMetadataUrl", "timeout")}
 
@@ -170,7 +170,9 @@ def test_keys_that_mean_nothing_here_are_reported(tmp_path: Path) -> None:
         ({"oauth": {}, "url": None, "command": "a"}, "oauth: allowed only for URLs"),
     ],
 )
-def test_wrong_authorization_is_a_problem_of_its_entry(tmp_path: Path, fields: dict[str, Any], told: str) -> None:
+def test_invalid_oauth_settings_are_a_problem_of_the_entry_without_the_secret(
+    tmp_path: Path, fields: dict[str, Any], told: str
+) -> None:
     fields = {name: value for name, value in {"url": URL, **fields}.items() if value is not None}
     config = read(tmp_path, fields)
     assert config.members == {}

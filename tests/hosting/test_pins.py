@@ -76,7 +76,7 @@ async def next_change(group: Group, change: Any) -> None:
     await watch.__anext__()
 
 
-def test_hash_covers_what_steers_a_model_and_nothing_else() -> None:
+def test_tool_hash_covers_everything_shown_to_a_model_but_not_meta() -> None:
     tool = Tool("x", {"type": "object", "properties": {"b": {}, "a": {}}}, description="does x")
     same = Tool("x", {"properties": {"a": {}, "b": {}}, "type": "object"}, description="does x", meta={"n": 1})
     assert tool_hash(tool) == tool_hash(same)
@@ -91,7 +91,7 @@ def test_hash_covers_what_steers_a_model_and_nothing_else() -> None:
     assert len({tool_hash(each) for each in [tool, *others]}) == 7
 
 
-async def test_tools_without_a_pin_are_held_until_they_are_approved(tmp_path: Path) -> None:
+async def test_unpinned_tools_are_held_until_approved(tmp_path: Path) -> None:
     path = tmp_path / "pins.json"
     async with grouped(offering(x="does x", y="does y"), path) as group:
         assert not group.catalogue.tools
@@ -104,7 +104,7 @@ async def test_tools_without_a_pin_are_held_until_they_are_approved(tmp_path: Pa
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_changed_tool_is_held_while_the_group_runs(tmp_path: Path) -> None:
+async def test_tool_changed_after_approval_is_held_while_the_group_runs(tmp_path: Path) -> None:
     server = offering(x="does x", y="does y")
     await approved(server, path := tmp_path / "pins.json")
     async with grouped(server, path) as group:
@@ -120,7 +120,7 @@ async def test_changed_tool_is_held_while_the_group_runs(tmp_path: Path) -> None
         assert set(group.catalogue.tools) == {"a__x", "a__y"}
 
 
-async def test_tool_that_changes_again_is_approved_only_as_it_was_shown(tmp_path: Path) -> None:
+async def test_approval_of_an_outdated_tool_definition_keeps_the_changed_tool_held(tmp_path: Path) -> None:
     server = offering(x="harmless")
     async with grouped(server, tmp_path / "pins.json") as group:
         shown = group.catalogue.held["a__x"]
@@ -129,7 +129,7 @@ async def test_tool_that_changes_again_is_approved_only_as_it_was_shown(tmp_path
         assert (group.catalogue.held["a__x"].reason, dict(group.catalogue.tools)) == ("changed", {})
 
 
-async def test_of_two_tools_with_one_name_none_that_is_not_approved_is_offered() -> None:
+async def test_only_the_pinned_tool_of_several_with_one_name_is_offered() -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={})
         tools = [{"name": "x", "inputSchema": SCHEMA, "description": words} for words in ("bad", "good", "worse")]
@@ -142,7 +142,7 @@ async def test_of_two_tools_with_one_name_none_that_is_not_approved_is_offered()
         assert [each.item.description for each in group.catalogue.tools.values()] == ["good"]
 
 
-async def test_policy_refuse_holds_all_tools_of_the_member(tmp_path: Path) -> None:
+async def test_policy_refuse_holds_all_tools_of_a_member_with_changes(tmp_path: Path) -> None:
     server = offering(x="does x", y="does y")
     await approved(server, path := tmp_path / "pins.json")
     async with grouped(server, ToolPins(path, "refuse")) as group:
@@ -166,7 +166,7 @@ async def test_policy_warn_offers_changed_tools_and_logs_a_warning(
     assert record.getMessage() == "tools of member a are offered, although they are not approved: x (changed)"
 
 
-async def test_gateway_offers_no_held_tool_and_refuses_its_calls_with_words(tmp_path: Path) -> None:
+async def test_gateway_hides_a_held_tool_and_explains_the_refused_call(tmp_path: Path) -> None:
     server = offering(x="does x", y="does y")
     await approved(server, path := tmp_path / "pins.json")
     async with grouped(server, path) as group, open_memory(gateway(group)) as client:
@@ -179,7 +179,7 @@ async def test_gateway_offers_no_held_tool_and_refuses_its_calls_with_words(tmp_
             await client.call_tool("a__z")
 
 
-async def test_call_that_waited_for_the_lists_is_refused_with_words() -> None:
+async def test_call_that_waited_for_the_tool_list_is_refused_if_the_tool_is_held() -> None:
     may_list = trio.Event()
 
     async def script(peer: RawPeer) -> None:
@@ -203,7 +203,7 @@ async def test_call_that_waited_for_the_lists_is_refused_with_words() -> None:
                 await client.call_tool("a__x")
 
 
-async def test_file_that_another_process_has_changed_is_read_again(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_pin_file_changed_by_another_process_is_reloaded(tmp_path: Path, autojump_clock: MockClock) -> None:
     server, path = offering(x="does x"), tmp_path / "pins.json"
     async with grouped(server, path) as group:
         watch = group.catalogue.watch()
@@ -216,7 +216,7 @@ async def test_file_that_another_process_has_changed_is_read_again(tmp_path: Pat
         assert list(group.catalogue.held) == ["a__x"]
 
 
-async def test_file_that_breaks_while_the_group_runs_changes_nothing(
+async def test_pin_file_corrupted_while_the_group_runs_keeps_the_previous_pins(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server, path = offering(x="does x"), tmp_path / "pins.json"
@@ -253,7 +253,9 @@ GOOD = tool_hash(Tool("x", SCHEMA))
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-async def test_file_edited_into_something_else_is_a_clear_error(tmp_path: Path, text: str, words: str) -> None:
+async def test_invalid_pin_file_raises_config_error_naming_path_and_fault(
+    tmp_path: Path, text: str, words: str
+) -> None:
     path = tmp_path / "pins.json"
     path.write_text(text)
     with pytest.raises(ConfigError) as raised:
@@ -263,7 +265,7 @@ async def test_file_edited_into_something_else_is_a_clear_error(tmp_path: Path, 
     assert str(path) in str(raised.value)
 
 
-async def test_pipe_and_folder_are_no_pin_files(tmp_path: Path) -> None:
+async def test_pipe_or_folder_as_pin_file_raises_config_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(ConfigError, match="must be a regular file"):
@@ -271,7 +273,7 @@ async def test_pipe_and_folder_are_no_pin_files(tmp_path: Path) -> None:
                 pass
 
 
-async def test_file_that_cannot_be_looked_at_is_no_file_without_pins(
+async def test_unreadable_pin_file_raises_config_error_or_keeps_the_previous_pins(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -291,7 +293,7 @@ async def test_file_that_cannot_be_looked_at_is_no_file_without_pins(
     assert len(told) == 1
 
 
-async def test_link_is_read_but_never_written_through(tmp_path: Path) -> None:
+async def test_symbolic_link_as_pin_file_is_read_but_not_written(tmp_path: Path) -> None:
     server, target, link = offering(x="does x"), tmp_path / "target", tmp_path / "pins.json"
     target.write_text("{}")
     link.symlink_to(target)
@@ -302,7 +304,7 @@ async def test_link_is_read_but_never_written_through(tmp_path: Path) -> None:
     assert (target.read_text(), link.is_symlink(), os.listdir(tmp_path).__len__()) == ("{}", True, 2)
 
 
-async def test_approvals_at_the_same_time_are_all_in_the_file(tmp_path: Path) -> None:
+async def test_concurrent_approvals_are_all_saved_to_the_pin_file(tmp_path: Path) -> None:
     path = tmp_path / "pins.json"
 
     async def approve(number: int) -> None:
@@ -318,7 +320,7 @@ async def test_approvals_at_the_same_time_are_all_in_the_file(tmp_path: Path) ->
     assert os.listdir(tmp_path) == ["pins.json"]
 
 
-async def test_second_reader_waits_for_the_first_and_has_the_latest_pins(
+async def test_concurrent_reload_of_the_pin_file_yields_the_latest_pins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "pins.json"
@@ -346,7 +348,7 @@ async def test_second_reader_waits_for_the_first_and_has_the_latest_pins(
     assert not pins.held_of("a", [tool], str)
 
 
-async def test_mode_of_the_file_is_kept(tmp_path: Path) -> None:
+async def test_approving_tools_keeps_the_mode_of_the_pin_file(tmp_path: Path) -> None:
     path = tmp_path / "pins.json"
     path.write_text("{}")
     path.chmod(0o640)
@@ -354,7 +356,7 @@ async def test_mode_of_the_file_is_kept(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-async def test_mapping_can_be_approved_for_the_life_of_the_group() -> None:
+async def test_approvals_with_pins_from_a_mapping_last_for_the_group_only() -> None:
     given: dict[str, dict[str, Any]] = {"a": {}}
     async with grouped(offering(x="does x"), given) as group:
         await group.approve_tools(group.catalogue.held.values())
@@ -362,7 +364,7 @@ async def test_mapping_can_be_approved_for_the_life_of_the_group() -> None:
     assert given == {"a": {}}
 
 
-async def test_group_without_pins_has_nothing_to_approve() -> None:
+async def test_approving_tools_of_a_group_without_pins_raises_value_error() -> None:
     async with open_group() as group:
         with pytest.raises(ValueError, match="has no pins"):
             await group.approve_tools([HeldTool("n", "a", Tool("x", SCHEMA), "new")])
@@ -378,18 +380,18 @@ async def test_tool_that_cannot_be_hashed_is_held() -> None:
         deep = deep.pop("")
 
 
-async def test_removed_member_leaves_nothing_held(tmp_path: Path) -> None:
+async def test_removed_member_leaves_no_held_tools(tmp_path: Path) -> None:
     async with grouped(offering(x="does x"), tmp_path / "pins.json") as group:
         await group.remove("a")
         assert not group.catalogue.held
 
 
-def test_unknown_policy_is_refused() -> None:
+def test_unknown_pin_policy_raises_value_error() -> None:
     with pytest.raises(ValueError, match='policy must be "hold", "warn" or "refuse", not \'ask\''):
         ToolPins({}, "ask")  # type: ignore[arg-type]
 
 
-def test_programs_without_trio_have_pins(tmp_path: Path) -> None:
+def test_blocking_group_supports_pins(tmp_path: Path) -> None:
     server = MemberDescription(offering(x="does x"))
     with blocking.open_group({"a": server}, pin=tmp_path / "pins.json") as group:
         group.settled()

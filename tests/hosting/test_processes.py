@@ -51,7 +51,7 @@ async def jump_over_the_graces(raws: list[RawServer], clock: MockClock) -> None:
         clock.jump(LONG)
 
 
-async def test_std_12_a_removed_server_sees_the_end_of_input_and_no_signal(tmp_path: Path) -> None:
+async def test_std_12_removed_server_gets_end_of_input_and_no_signal(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -70,7 +70,7 @@ async def test_std_12_a_removed_server_sees_the_end_of_input_and_no_signal(tmp_p
 
 
 @pytest.mark.parametrize("on_term", ['(note("signal"), os._exit(0))', 'note("signal")'], ids=["SIGTERM", "SIGKILL"])
-async def test_std_12_one_that_ignores_that_is_ended_by_signals(
+async def test_std_12_server_that_ignores_end_of_input_is_terminated_by_signals(
     tmp_path: Path, on_term: str, jump_clock: MockClock
 ) -> None:
     raw = RawServer(tmp_path, STUBBORN.format(on_term=on_term))
@@ -83,7 +83,9 @@ async def test_std_12_one_that_ignores_that_is_ended_by_signals(
     assert events_of(raw) == ["pid", "eof", "signal"]
 
 
-async def test_stubborn_servers_are_ended_all_at_once(tmp_path: Path, jump_clock: MockClock) -> None:
+async def test_servers_that_ignore_end_of_input_are_terminated_concurrently(
+    tmp_path: Path, jump_clock: MockClock
+) -> None:
     raws = [RawServer(tmp_path, STUBBORN.format(on_term='note("signal")'), f"journal{n}") for n in range(5)]
     members = {str(n): member(raw, close_grace=LONG) for n, raw in enumerate(raws)}
     with trio.fail_after(2 * LONG + PATIENCE):
@@ -105,7 +107,7 @@ note("pid", pid=os.getpid()); note("pid", pid=sleeper.pid)
 
 
 @pytest.mark.parametrize("left", ["in mid call", "during connect", "by an exception"])
-async def test_std_13_no_process_of_the_tree_is_left(tmp_path: Path, left: str) -> None:
+async def test_std_13_leaving_the_group_leaves_no_child_processes(tmp_path: Path, left: str) -> None:
     raw = RawServer(tmp_path, TREE + ("read(); time.sleep(60)" if left == "during connect" else SERVES))
     shell = Command(["sh", "-c", '"$@"; exit $?', "sh", *raw.command], close_grace=0.2)
     options: Any = {} if left == "during connect" else {"era": "legacy"}
@@ -147,7 +149,7 @@ async def failures_of(calls: list[Callable[[], Any]]) -> list[Exception]:
     return failures
 
 
-async def test_std_16_a_command_that_does_not_exist_is_told_by_its_name() -> None:
+async def test_std_16_missing_command_is_named_in_the_error() -> None:
     with trio.fail_after(PATIENCE):
         async with open_group({"a": MemberDescription(["/nowhere/no-such-command"])}) as group:
             status = await until(group.watch(), "a", MemberState.FAILED)
@@ -156,7 +158,7 @@ async def test_std_16_a_command_that_does_not_exist_is_told_by_its_name() -> Non
                 await group.client("a")
 
 
-async def test_std_16_an_exit_before_the_first_answer_tells_status_and_last_words(tmp_path: Path) -> None:
+async def test_std_16_exit_before_the_first_response_reports_status_and_stderr(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'read(); os.write(2, b"first line\\nno licence found\\n"); os._exit(3)')
     with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw)}) as group:
@@ -174,7 +176,7 @@ async def test_std_16_an_exit_before_the_first_answer_tells_status_and_last_word
     [("os.kill(os.getpid(), signal.SIGKILL)", -9), ("os._exit(7)", 7), ("os.close(1); time.sleep(60)", None)],
     ids=["killed", "exits", "closes its output"],
 )
-async def test_std_16_three_pending_calls_fail_each_with_connection_lost(
+async def test_std_16_server_crash_raises_connection_lost_in_all_pending_calls(
     tmp_path: Path, death: str, status: int | None
 ) -> None:
     raw = RawServer(tmp_path, f'handshake(); [until("tools/call") for _ in range(3)]; os.write(2, b"oops\\n"); {death}')
@@ -190,9 +192,7 @@ async def test_std_16_three_pending_calls_fail_each_with_connection_lost(
         assert (error.exit_status, error.stderr) == (status, ("oops",))
 
 
-async def test_a_server_that_hangs_at_the_start_is_told_with_its_last_words(
-    tmp_path: Path, jump_clock: MockClock
-) -> None:
+async def test_connect_timeout_reports_the_last_stderr_lines(tmp_path: Path, jump_clock: MockClock) -> None:
     raw = RawServer(tmp_path, 'os.write(2, b"waiting for the database\\n"); read(); time.sleep(1000)')
     with trio.fail_after(LONG + PATIENCE):
         async with open_group({"a": member(raw, close_grace=0.1, connect_timeout=LONG)}) as group:
@@ -205,7 +205,7 @@ async def test_a_server_that_hangs_at_the_start_is_told_with_its_last_words(
 # SHD-03, SHD-04
 
 
-async def test_shd_03_a_killed_server_fails_its_call_and_the_next_one_gets_one_new_server(tmp_path: Path) -> None:
+async def test_shd_03_killed_server_fails_its_call_and_is_restarted_once(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw, restart=SOON)}) as group, trio.open_nursery() as nursery:
@@ -238,9 +238,7 @@ async def test_shd_03_a_killed_server_fails_its_call_and_the_next_one_gets_one_n
     assert sum(message.get("params", {}).get("name") == "die" for message in raw.wire) == 1
 
 
-async def test_shd_04_a_server_that_was_stopped_is_found_out_and_replaced(
-    tmp_path: Path, jump_clock: MockClock
-) -> None:
+async def test_shd_04_stopped_server_is_detected_by_pings_and_restarted(tmp_path: Path, jump_clock: MockClock) -> None:
     raw = RawServer(tmp_path, SERVES)
     keep_alive = KeepAlive(interval=LONG, timeout=LONG)
 
@@ -269,7 +267,7 @@ async def test_shd_04_a_server_that_was_stopped_is_found_out_and_replaced(
 # API-01, TMO-06, and ours next to others
 
 
-async def test_api_01_one_is_closed_first_one_works_on_and_one_is_reaped_at_the_end(tmp_path: Path) -> None:
+async def test_api_01_one_member_is_closed_while_another_serves_calls(tmp_path: Path) -> None:
     raws = {name: RawServer(tmp_path, SERVES, name) for name in "abc"}
     before = children()
     with trio.fail_after(PATIENCE):
@@ -302,7 +300,7 @@ trio.run(main, json.loads(sys.argv[1]))
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs to wait for a process that is none of its children")
-async def test_api_01_a_client_that_is_dropped_is_warned_of_and_its_child_ends_with_us(tmp_path: Path) -> None:
+async def test_api_01_unclosed_client_warns_and_its_child_process_ends(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     program = [sys.executable, "-W", "always", "-c", DROPS, json.dumps(list(map(str, raw.command)))]
     with trio.fail_after(PATIENCE):
@@ -315,7 +313,7 @@ async def test_api_01_a_client_that_is_dropped_is_warned_of_and_its_child_ends_w
             os.close(ended)
 
 
-async def test_tmo_06_a_member_outlives_the_deadline_it_was_added_under(tmp_path: Path) -> None:
+async def test_tmo_06_member_outlives_the_deadline_it_was_added_under(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     with trio.fail_after(PATIENCE):
         async with open_group() as group:
@@ -326,7 +324,7 @@ async def test_tmo_06_a_member_outlives_the_deadline_it_was_added_under(tmp_path
             assert (await group.call_tool("a__echo")).text == str(pids_of(raw)[0])
 
 
-async def test_removing_and_adding_again_from_many_tasks_leaves_one_process(tmp_path: Path) -> None:
+async def test_repeated_remove_and_add_leaves_one_child_process(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     before = children()
     with trio.fail_after(PATIENCE):
@@ -342,7 +340,7 @@ async def test_removing_and_adding_again_from_many_tasks_leaves_one_process(tmp_
     assert not children() - before
 
 
-async def test_a_server_of_our_own_is_a_member_like_any_other(tmp_path: Path) -> None:
+async def test_trio_mcp_server_over_stdio_works_as_a_member(tmp_path: Path) -> None:
     (tmp_path / "ours.py").write_text(
         "import trio\nfrom trio_mcp import Server, serve_stdio\nserver = Server('ours')\n"
         "@server.tool\nasync def add(a: int, b: int) -> int:\n    return a + b\n"

@@ -21,18 +21,18 @@ from trio_mcp.hosting import MemberDescription, MemberState, MemberStatus, Membe
 # The policy
 
 
-def test_each_delay_is_twice_the_one_before_up_to_the_longest() -> None:
+def test_restart_delay_doubles_up_to_max_delay() -> None:
     policy = RestartPolicy(first_delay=0.5, max_delay=6, jitter=0)
     assert [policy._delay(attempt) for attempt in range(1, 7)] == [0.5, 1, 2, 4, 6, 6]
     assert policy._delay(10**6) == 6
 
 
-def test_longest_delay_is_thirty_seconds_by_default() -> None:
+def test_restart_delay_is_at_most_thirty_seconds_by_default() -> None:
     assert RestartPolicy(jitter=0)._delay(1000) == 30
 
 
 @pytest.mark.parametrize(("random", "delay"), [(0.0, 8.0), (0.5, 6.0), (1.0, 4.0)])
-def test_jitter_takes_away_a_random_share(random: float, delay: float) -> None:
+def test_restart_jitter_subtracts_a_random_fraction(random: float, delay: float) -> None:
     policy = RestartPolicy(first_delay=8, jitter=0.5, random=lambda: random)
     assert policy._delay(1) == delay
 
@@ -40,7 +40,7 @@ def test_jitter_takes_away_a_random_share(random: float, delay: float) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"attempts": -1}, {"first_delay": math.nan}, {"max_delay": -1}, {"jitter": 1.1}, {"stable_after": -1}]
 )
-def test_a_policy_that_makes_no_sense_is_a_value_error(wrong: dict[str, Any]) -> None:
+def test_invalid_restart_policy_raises_value_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         RestartPolicy(**wrong)
 
@@ -61,7 +61,7 @@ async def news(statuses: Any, count: int) -> list[tuple[str, int, float]]:
 
 
 @pytest.mark.parametrize("url", ["tcp://no..host:8765", "ws://a host/mcp", f"tcp://{'x' * 64}.example:1"])
-async def test_a_member_whose_address_can_be_none_has_failed_at_once(autojump_clock: MockClock, url: str) -> None:
+async def test_member_with_an_invalid_address_fails_without_restarts(autojump_clock: MockClock, url: str) -> None:
     description = MemberDescription(Address(url), restart=QUICK)
     async with open_group({"a": description}) as group:
         await group.settled()
@@ -71,7 +71,7 @@ async def test_a_member_whose_address_can_be_none_has_failed_at_once(autojump_cl
         assert isinstance(group.statuses["a"].error, BadTarget)
 
 
-async def test_a_member_whose_command_is_not_there_is_started_anew_since_it_may_come(tmp_path: Path) -> None:
+async def test_member_whose_command_is_missing_is_restarted(tmp_path: Path) -> None:
     program = tmp_path / "server"
     policy = RestartPolicy(first_delay=0, max_delay=0, attempts=math.inf)
     async with open_group({"a": MemberDescription([str(program)], restart=policy)}) as group:
@@ -85,7 +85,7 @@ async def test_a_member_whose_command_is_not_there_is_started_anew_since_it_may_
             await until(group.watch(), "a", MemberState.READY)
 
 
-async def test_a_member_that_cannot_start_backs_off_and_then_has_failed(autojump_clock: MockClock) -> None:
+async def test_member_that_cannot_start_backs_off_and_fails_after_the_last_attempt(autojump_clock: MockClock) -> None:
     policy = attrs.evolve(QUICK, attempts=4, max_delay=4)
     description = describe(refuses, restart=policy)
     async with open_group({"a": description}) as group:
@@ -104,7 +104,7 @@ async def test_a_member_that_cannot_start_backs_off_and_then_has_failed(autojump
     assert target_of(description).opened == 5
 
 
-async def test_without_a_policy_it_stays_as_it_is(autojump_clock: MockClock) -> None:
+async def test_member_without_a_restart_policy_is_not_restarted(autojump_clock: MockClock) -> None:
     description = describe(refuses, serves())
     async with open_group({"a": description}) as group:
         await until(group.watch(), "a", MemberState.FAILED)
@@ -112,7 +112,7 @@ async def test_without_a_policy_it_stays_as_it_is(autojump_clock: MockClock) -> 
         assert target_of(description).opened == 1
 
 
-async def test_a_member_that_was_stable_begins_its_count_anew(autojump_clock: MockClock) -> None:
+async def test_restart_count_is_reset_after_a_stable_period(autojump_clock: MockClock) -> None:
     policy = attrs.evolve(QUICK, attempts=2, stable_after=60)
     description = describe(serves(first_death=61), restart=policy)
     async with open_group({"a": description}) as group:
@@ -120,7 +120,7 @@ async def test_a_member_that_was_stable_begins_its_count_anew(autojump_clock: Mo
         assert restarts == [1] * 5
 
 
-async def test_one_that_was_ready_for_a_moment_only_does_not(autojump_clock: MockClock) -> None:
+async def test_restart_count_is_kept_if_the_member_was_not_stable(autojump_clock: MockClock) -> None:
     policy = attrs.evolve(QUICK, attempts=2, stable_after=60)
     description = describe(serves(first_death=59), restart=policy)
     async with open_group({"a": description}) as group:
@@ -128,7 +128,7 @@ async def test_one_that_was_ready_for_a_moment_only_does_not(autojump_clock: Moc
         assert states == ["starting", "ready", "restarting", "ready", "restarting", "ready", "failed"]
 
 
-async def test_shd_03_the_interrupted_call_is_reported_and_never_made_again(autojump_clock: MockClock) -> None:
+async def test_shd_03_interrupted_call_raises_and_is_never_retried(autojump_clock: MockClock) -> None:
     description = describe(serves("wait", "die", "echo"), restart=QUICK)
     target = target_of(description)
     async with open_group({"a": description}) as group:
@@ -142,7 +142,7 @@ async def test_shd_03_the_interrupted_call_is_reported_and_never_made_again(auto
     ]
 
 
-async def test_shd_03_the_next_calls_wait_for_one_and_the_same_respawn(autojump_clock: MockClock) -> None:
+async def test_shd_03_concurrent_calls_wait_for_the_same_restart(autojump_clock: MockClock) -> None:
     description = describe(serves("die", "echo"), restart=QUICK)
     async with open_group({"a": description}) as group:
         with pytest.raises(ConnectionLost):
@@ -155,7 +155,7 @@ async def test_shd_03_the_next_calls_wait_for_one_and_the_same_respawn(autojump_
     assert target_of(description).calls() == 11
 
 
-async def test_who_waits_for_a_restart_may_give_up(autojump_clock: MockClock) -> None:
+async def test_waiting_for_a_restart_can_be_cancelled_by_a_timeout(autojump_clock: MockClock) -> None:
     description = describe(serves("die", "echo"), hangs, restart=QUICK)
     async with open_group({"a": description}) as group:
         with pytest.raises(ConnectionLost):
@@ -165,7 +165,7 @@ async def test_who_waits_for_a_restart_may_give_up(autojump_clock: MockClock) ->
         assert group.statuses["a"].state == MemberState.RESTARTING
 
 
-async def test_who_waits_learns_when_there_is_nothing_to_wait_for_any_more(autojump_clock: MockClock) -> None:
+async def test_waiting_for_a_restart_raises_when_the_last_attempt_fails(autojump_clock: MockClock) -> None:
     description = describe(serves("die", "echo"), refuses, restart=attrs.evolve(QUICK, attempts=2))
     async with open_group({"a": description}) as group:
         with pytest.raises(ConnectionLost):
@@ -174,7 +174,7 @@ async def test_who_waits_learns_when_there_is_nothing_to_wait_for_any_more(autoj
             await group.call_tool("a__echo")
 
 
-async def test_a_server_that_never_gets_ready_is_started_anew_with_a_reason(autojump_clock: MockClock) -> None:
+async def test_server_that_is_never_ready_is_restarted_with_the_timeout_as_reason(autojump_clock: MockClock) -> None:
     description = describe(hangs, serves("echo"), restart=QUICK, connect_timeout=5)
     async with open_group({"a": description}) as group:
         status = await until(group.watch(), "a", MemberState.RESTARTING)
@@ -183,7 +183,9 @@ async def test_a_server_that_never_gets_ready_is_started_anew_with_a_reason(auto
         assert (await group.call_tool("a__echo")).text == "echo"
 
 
-async def test_wrong_code_is_not_started_anew(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_member_whose_lifespan_raises_is_not_restarted(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     opened: list[Server] = []
 
     def lifespan(server: Server) -> Any:
@@ -198,7 +200,7 @@ async def test_wrong_code_is_not_started_anew(autojump_clock: MockClock, caplog:
     caplog.clear()
 
 
-async def test_a_member_may_be_removed_while_it_waits_for_its_restart(autojump_clock: MockClock) -> None:
+async def test_member_can_be_removed_while_waiting_for_its_restart(autojump_clock: MockClock) -> None:
     description = describe(refuses, serves("echo"), restart=RestartPolicy(first_delay=1000, max_delay=1000))
     async with open_group({"a": description}) as group:
         await until(group.watch(), "a", MemberState.RESTARTING)
@@ -209,7 +211,7 @@ async def test_a_member_may_be_removed_while_it_waits_for_its_restart(autojump_c
     assert target_of(description).opened == 2
 
 
-async def test_the_new_start_waits_until_the_old_connection_is_closed(autojump_clock: MockClock) -> None:
+async def test_restart_waits_until_the_old_connection_is_closed(autojump_clock: MockClock) -> None:
     description = describe(serves("die", "echo"), restart=QUICK)
     target = target_of(description)
     object.__setattr__(target, "may_close", trio.Event())
@@ -226,7 +228,7 @@ async def test_the_new_start_waits_until_the_old_connection_is_closed(autojump_c
 # What is told
 
 
-async def test_a_status_tells_what_happened_in_order(autojump_clock: MockClock) -> None:
+async def test_watch_yields_each_member_status_in_order(autojump_clock: MockClock) -> None:
     description = describe(serves("die"), restart=attrs.evolve(QUICK, attempts=1))
     async with open_group({"a": description}) as group:
         statuses = group.watch()
@@ -255,7 +257,7 @@ async def test_a_status_tells_what_happened_in_order(autojump_clock: MockClock) 
     ]
 
 
-async def test_the_news_end_with_the_group_when_all_was_told(autojump_clock: MockClock) -> None:
+async def test_watch_ends_when_the_group_closes_after_all_statuses(autojump_clock: MockClock) -> None:
     async def end(peer: RawPeer) -> None:
         await serves()(peer)
 

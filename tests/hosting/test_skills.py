@@ -35,7 +35,7 @@ def broken() -> MemberDescription:
     return MemberDescription(InMemory(server))
 
 
-async def test_equal_names_are_told_and_all_are_shown() -> None:
+async def test_skills_with_equal_names_are_flagged_and_all_listed() -> None:
     members = {
         "one": member("pdf", "refunds"),
         "two": member("pdf"),
@@ -58,27 +58,27 @@ async def test_equal_names_are_told_and_all_are_shown() -> None:
         assert part.uri == "skill://pdf/more/x"
 
 
-async def test_a_member_that_cannot_list_its_skills_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_member_that_cannot_list_its_skills_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     async with open_group({"broken": broken(), "one": member("pdf")}) as group:
         await group.settled()
         assert [each.member for each in await group.skills()] == ["one"]
     assert "the skills of member broken cannot be listed" in caplog.text
 
 
-async def test_an_empty_group_has_no_skills() -> None:
+async def test_empty_group_has_no_skills() -> None:
     async with open_group({}) as group:
         assert await group.skills() == []
 
 
 @pytest.mark.parametrize("name", ["one", "a/b", "ü", "a b", "..", "%2f"])
-def test_the_uri_of_a_skill_has_its_member_in_front(name: str) -> None:
+def test_catalogue_uri_of_a_skill_starts_with_its_member(name: str) -> None:
     uri = catalogue_uri(name, "skill://acme/pdf/SKILL.md")
     assert uri.startswith("skill://")
     assert uri.endswith("/acme/pdf/SKILL.md")
     assert parse_uri(uri) == (name, "skill://acme/pdf/SKILL.md")
 
 
-def test_other_worlds_have_the_skills_of_groups() -> None:
+def test_asyncio_and_blocking_groups_list_and_load_skills() -> None:
     async def main() -> list[GroupSkill]:
         async with aio.open_group({"one": member("pdf")}) as group:
             await group.settled()

@@ -61,7 +61,7 @@ async def lose(group: Group, name: str) -> None:
     await (await group.client(name))._connection.close("the wire broke")
 
 
-async def test_a_call_of_a_tool_that_is_a_task_waits_for_its_end(autojump_clock: MockClock, era: str) -> None:
+async def test_call_of_a_task_tool_waits_for_its_result(autojump_clock: MockClock, era: str) -> None:
     told: list[str | None] = []
     async with open_group({"a": member(era), "b": member(era)}, elicitation=answer) as group:
         result = await group.call_tool("b__roast", {"minutes": 5}, on_progress=lambda news: told.append(news.message))
@@ -69,14 +69,12 @@ async def test_a_call_of_a_tool_that_is_a_task_waits_for_its_end(autojump_clock:
     assert told == ["hot"]
 
 
-async def test_the_questions_of_a_task_are_answered_by_the_handlers_of_the_group(
-    autojump_clock: MockClock, era: str
-) -> None:
+async def test_elicitation_from_a_task_is_answered_by_the_group_handlers(autojump_clock: MockClock, era: str) -> None:
     async with open_group({"a": member(era)}, elicitation=answer) as group:
         assert (await group.call_tool("a__ask")).text == "{'name': 'ann'}"
 
 
-async def test_a_task_goes_on_by_itself_and_is_found_again_by_its_id(autojump_clock: MockClock, era: str) -> None:
+async def test_started_task_runs_on_and_can_be_resumed_by_id(autojump_clock: MockClock, era: str) -> None:
     async with open_group({"a b": member(era), "c": member(era)}) as group:
         await group.settled()
         (name,) = [name for name in group.catalogue.tools if name.startswith("a_b_roast")]
@@ -89,14 +87,14 @@ async def test_a_task_goes_on_by_itself_and_is_found_again_by_its_id(autojump_cl
         assert [(await each.result()).text for each in (task, again)] == ["roasted for 5"] * 2
 
 
-async def test_a_task_is_cancelled_by_its_id(autojump_clock: MockClock, era: str) -> None:
+async def test_task_of_a_member_can_be_cancelled(autojump_clock: MockClock, era: str) -> None:
     async with open_group({"a": member(era)}) as group:
         task = await group.start_task("a__roast", {"minutes": 5})
         await task.cancel()
         assert (await task.get()).status == "cancelled"
 
 
-async def test_a_call_that_is_answered_at_once_is_no_task(autojump_clock: MockClock, era: str) -> None:
+async def test_call_answered_at_once_returns_a_result_without_a_task(autojump_clock: MockClock, era: str) -> None:
     async with open_group({"a": member(era)}) as group:
         task = await group.start_task("a__pour")
         await lose(group, "a")
@@ -105,7 +103,7 @@ async def test_a_call_that_is_answered_at_once_is_no_task(autojump_clock: MockCl
             await task.get()
 
 
-async def test_a_member_that_is_lost_fails_the_wait_and_the_task_is_asked_after_again(
+async def test_losing_a_member_fails_the_wait_but_the_task_can_be_polled_again(
     autojump_clock: MockClock, era: str
 ) -> None:
     store = MemoryTaskStore()
@@ -126,9 +124,7 @@ async def test_a_member_that_is_lost_fails_the_wait_and_the_task_is_asked_after_
     assert caught.value.code == -31002
 
 
-async def test_the_task_of_a_member_that_is_gone_is_an_error_that_names_the_member(
-    autojump_clock: MockClock, era: str
-) -> None:
+async def test_task_of_a_removed_member_raises_member_unavailable(autojump_clock: MockClock, era: str) -> None:
     async with open_group({"a": member(era)}) as group:
         task = await group.start_task("a__roast", {"minutes": 5})
         await group.remove("a")
@@ -137,7 +133,7 @@ async def test_the_task_of_a_member_that_is_gone_is_an_error_that_names_the_memb
                 await step()
 
 
-async def test_an_id_from_elsewhere_leads_to_no_member(autojump_clock: MockClock) -> None:
+async def test_task_id_not_from_the_group_raises_not_in_catalogue(autojump_clock: MockClock) -> None:
     async with open_group() as group:
         with pytest.raises(NotInCatalogue, match="member://files/ID"):
             group.resume_task("t-1")

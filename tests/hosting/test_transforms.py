@@ -60,7 +60,7 @@ def described(**tools: ToolTransform) -> dict[str, MemberDescription]:
     return {"a": MemberDescription(library(), tools={name.replace("all", "*"): each for name, each in tools.items()})}
 
 
-async def test_tool_is_shown_and_called_as_its_transform_says() -> None:
+async def test_transformed_tool_is_listed_and_called_as_configured() -> None:
     async with open_group(described(search=MANUALS)) as group:
         await group.settled()
         assert list(group.catalogue.tools) == ["a__manuals", "a__find", "a__remove"]
@@ -77,7 +77,7 @@ async def test_tool_is_shown_and_called_as_its_transform_says() -> None:
             await group.call_tool("a__search", {"text": "trio"})
 
 
-async def test_caller_can_override_neither_presets_nor_hidden_arguments() -> None:
+async def test_caller_cannot_override_presets_or_hidden_arguments() -> None:
     sent = {"text": "trio", "folder": "/etc", "limit": 1000, "debug": True}
     async with open_group(described(search=MANUALS)) as group:
         await group.settled()
@@ -86,7 +86,7 @@ async def test_caller_can_override_neither_presets_nor_hidden_arguments() -> Non
             assert (await client.call_tool("a__manuals", sent)).text == "trio in manuals, 3, False"
 
 
-async def test_gateway_shows_transformed_tools_and_no_preset() -> None:
+async def test_gateway_lists_transformed_tools_without_preset_values() -> None:
     secret = ToolTransform(presets={"folder": "secret-folder"})
     async with open_group(described(search=secret, find=ToolTransform(hidden=True))) as group:
         await group.settled()
@@ -100,7 +100,7 @@ async def test_gateway_shows_transformed_tools_and_no_preset() -> None:
     assert "secret-folder" not in repr(secret)
 
 
-async def test_view_that_names_a_tool_of_its_server_gets_no_tool_renamed_to_this_name() -> None:
+async def test_app_view_cannot_call_another_tool_renamed_to_the_requested_name() -> None:
     async with open_group(described(remove=ToolTransform(name="find"))) as group:
         await group.settled()
         assert (await group.call_tool("a__find", {"text": "x"})).text == "removed x"
@@ -109,7 +109,7 @@ async def test_view_that_names_a_tool_of_its_server_gets_no_tool_renamed_to_this
             await group.call_from_app("a", "find", {"text": "x"})
 
 
-async def test_star_is_for_all_other_tools() -> None:
+async def test_transform_for_star_applies_to_all_other_tools() -> None:
     async with open_group(described(all=ToolTransform(hidden=True), find=ToolTransform(name="books"))) as group:
         await group.settled()
         assert list(group.catalogue.tools) == ["a__books"]
@@ -140,19 +140,19 @@ async def test_two_tools_can_swap_their_names() -> None:
         ({"*": ToolTransform(name="z")}, r'tools\["\*"\] must not rename: several tools cannot have one name'),
     ],
 )
-def test_names_that_collide_are_refused(tools: dict[str, ToolTransform], words: str) -> None:
+def test_colliding_transform_names_raise_value_error(tools: dict[str, ToolTransform], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         MemberDescription(Server("s"), tools=tools)
 
 
-def test_wrong_values_are_refused() -> None:
+def test_invalid_transform_values_raise_errors() -> None:
     with pytest.raises(ValueError, match="must not be empty"):
         ToolTransform(name="")
     with pytest.raises(TypeError, match=r"right:  \['debug'\]"):
         ToolTransform(hidden_arguments="debug")
 
 
-async def test_server_cannot_take_the_name_of_a_renamed_tool(caplog: pytest.LogCaptureFixture) -> None:
+async def test_server_tool_with_the_name_of_a_renamed_tool_is_not_offered(caplog: pytest.LogCaptureFixture) -> None:
     async with open_group(described(search=ToolTransform(name="find"))) as group:
         await group.settled()
         assert list(group.catalogue.tools) == ["a__find", "a__remove"]
@@ -171,7 +171,7 @@ async def test_tool_whose_hidden_argument_is_required_is_not_offered(caplog: pyt
 @pytest.mark.parametrize(
     "schema", [{"type": "object"}, {"type": "object", "properties": 1, "required": "text"}, {"required": [1, []]}]
 )
-async def test_odd_schemas_of_servers_are_no_failure(schema: dict[str, Any]) -> None:
+async def test_transforms_accept_malformed_input_schemas(schema: dict[str, Any]) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={})
         await peer.result(await peer.until("tools/list"), {"tools": [{"name": "x", "inputSchema": schema}]})
@@ -188,7 +188,7 @@ async def test_odd_schemas_of_servers_are_no_failure(schema: dict[str, Any]) -> 
             assert (await group.call_tool("a__x", {"b": 2, "c": 3})).text == "{'c': 3, 'a': 1}"
 
 
-async def test_pins_are_over_what_the_server_says() -> None:
+async def test_pins_hash_the_tool_as_the_server_lists_it() -> None:
     async def tool_of(group: Group) -> Tool:
         await group.settled()
         return next(each.item for each in group.catalogue.tools.values() if each.item.name == "search")
@@ -206,7 +206,7 @@ async def test_pins_are_over_what_the_server_says() -> None:
             await group.call_tool("a__manuals")
 
 
-async def test_name_is_free_for_a_member_that_is_added_again() -> None:
+async def test_transformed_name_is_free_after_its_member_is_removed() -> None:
     async with open_group(described(search=MANUALS)) as group:
         await group.settled()
         await group.remove("a")
@@ -224,7 +224,7 @@ def config_with(tmp_path: Path, tools: Any) -> Config:
     return read_config(path, variables={"FOLDER": "manuals"})
 
 
-def test_file_says_how_tools_are_shown(tmp_path: Path) -> None:
+def test_config_file_defines_tool_transforms(tmp_path: Path) -> None:
     tools = {
         "search": {
             "name": "manuals",
@@ -240,7 +240,7 @@ def test_file_says_how_tools_are_shown(tmp_path: Path) -> None:
     assert config.members["a"].tools == {"search": MANUALS, "*": ToolTransform(hidden=True)}
 
 
-def test_list_of_tools_of_another_host_is_ignored(tmp_path: Path) -> None:
+def test_tools_list_of_another_mcp_host_is_ignored(tmp_path: Path) -> None:
     config = config_with(tmp_path, ["*"])
     assert (config.problems, config.ignored) == ({}, {"a": ("tools",)})
     assert config.members["a"].tools == {}
@@ -263,7 +263,7 @@ def test_list_of_tools_of_another_host_is_ignored(tmp_path: Path) -> None:
         ({"x": {"name": "z"}, "y": {"name": "z"}}, "'y' and 'x' are both renamed to 'z'"),
     ],
 )
-def test_tools_of_an_entry_that_make_no_sense_leave_it_out(tmp_path: Path, tools: Any, words: str) -> None:
+def test_invalid_tool_transforms_are_a_problem_of_the_entry(tmp_path: Path, tools: Any, words: str) -> None:
     config = config_with(tmp_path, tools)
     assert config.members == {}
     assert words in config.problems["a"]

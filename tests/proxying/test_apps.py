@@ -79,7 +79,7 @@ async def seen_through(client: Client, prefix: str = "") -> list[Any]:
     ]
 
 
-async def test_a_proxy_keeps_all_of_it(proxied: Proxied, front: Any, back: Any) -> None:
+async def test_proxy_preserves_tools_and_resources_of_mcp_apps(proxied: Proxied, front: Any, back: Any) -> None:
     async with open_memory(dashboard(), era=back, tasks=False) as client:
         direct = await seen_through(client)
     assert direct[:2] == [True, True]
@@ -87,7 +87,7 @@ async def test_a_proxy_keeps_all_of_it(proxied: Proxied, front: Any, back: Any) 
         assert await seen_through(client) == direct
 
 
-async def test_a_gateway_keeps_all_of_it_and_tools_name_their_views_as_it_does(front: Any, back: Any) -> None:
+async def test_gateway_preserves_mcp_apps_and_prefixes_the_view_uris(front: Any, back: Any) -> None:
     async with open_memory(dashboard(), era=back) as client:
         direct = await seen_through(client)
     async with open_group({"m": MemberDescription(dashboard(), options={"era": back})}) as group:
@@ -101,7 +101,7 @@ async def declared(client: Client) -> bool:
     return data["declared"]
 
 
-async def test_a_proxy_declares_it_for_a_client_that_has_declared_it(front: Any, back: Any) -> None:
+async def test_proxy_declares_the_apps_extension_only_if_the_client_does(front: Any, back: Any) -> None:
     async def between_them(**options: Any) -> bool:
         def opening(**given: Any) -> Any:
             if back == "modern":
@@ -116,7 +116,7 @@ async def test_a_proxy_declares_it_for_a_client_that_has_declared_it(front: Any,
     assert not await between_them()
 
 
-async def test_clients_that_share_a_modern_server_declare_it_each_for_itself(front: Any) -> None:
+async def test_clients_sharing_a_modern_server_declare_the_apps_extension_separately(front: Any) -> None:
     async with open_memory(dashboard(), forwards=ALL) as behind:
         shared = proxy(behind)
         async with (
@@ -126,7 +126,7 @@ async def test_clients_that_share_a_modern_server_declare_it_each_for_itself(fro
             assert [await declared(client) for client in (host, other, host)] == [True, False, True]
 
 
-async def test_a_gateway_offers_it_where_a_member_has_it(front: Any) -> None:
+async def test_gateway_supports_the_apps_extension_if_a_member_does(front: Any) -> None:
     async with open_group({"m": MemberDescription(dashboard())}, forwards=ALL) as group:
         await group.settled()
         async with open_memory(gateway(group), era=front, extensions=[Apps()]) as client:
@@ -145,7 +145,7 @@ async def test_a_gateway_offers_it_where_a_member_has_it(front: Any) -> None:
     ("method", "extensions"),
     [("ui/open-link", {NAME: {}, "com.example/search": {}}), ("com.example/search/query", {NAME: {}})],
 )
-async def test_messages_of_views_and_hosts_are_for_no_server(
+async def test_proxy_rejects_ui_methods_with_method_not_found(
     autojump_clock: MockClock, revision: str, method: str, extensions: dict[str, Any]
 ) -> None:
     """Not even where the server has another extension; and that of apps alone has no methods."""

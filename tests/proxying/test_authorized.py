@@ -40,7 +40,7 @@ def telling() -> Server:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_two_tokens_are_used_and_neither_crosses(era: Any) -> None:
+async def test_proxy_uses_its_own_token_upstream_and_never_the_token_of_the_client(era: Any) -> None:
     at_the_front, behind = issued("front-ann", "front-bob"), issued("proxy")
     async with served(telling(), auth=protected(behind)) as inner:
         inner_address = Address(f"http://127.0.0.1:{inner.port}/mcp", auth=Bearer("proxy"))
@@ -55,7 +55,7 @@ async def test_two_tokens_are_used_and_neither_crosses(era: Any) -> None:
     assert set(at_the_front.verified) == {"front-ann", "front-bob"}
 
 
-async def test_token_of_a_client_is_not_handed_on_where_the_proxy_has_none_either() -> None:
+async def test_client_token_is_not_forwarded_upstream_by_a_proxy_without_a_token() -> None:
     async def asked(got: Got, answer: Answer) -> None:
         await answer.json(text(got))
 
@@ -72,7 +72,7 @@ async def test_token_of_a_client_is_not_handed_on_where_the_proxy_has_none_eithe
             assert b"front" not in got.body
 
 
-async def test_client_without_a_token_of_the_front_does_not_reach_the_server_behind() -> None:
+async def test_client_without_a_valid_proxy_token_does_not_reach_the_upstream_server() -> None:
     behind = issued("proxy")
     async with served(telling(), auth=protected(behind)) as inner:
         inner_address = Address(f"http://127.0.0.1:{inner.port}/mcp", auth=Bearer("proxy"))
@@ -93,7 +93,9 @@ async def call(client: Client) -> str:
     return refused.value.message
 
 
-async def test_proxy_that_gets_no_token_says_so_to_its_own_people_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_upstream_authorization_failure_is_logged_but_hidden_from_the_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def discovers(got: Got, answer: Answer) -> None:
         await answer.json(result(got, tools=[], resultType="complete", ttlMs=0, cacheScope="private"))
 
@@ -107,7 +109,9 @@ async def test_proxy_that_gets_no_token_says_so_to_its_own_people_alone(caplog: 
     assert REASON in caplog.text
 
 
-async def test_proxy_that_is_never_let_in_says_so_to_its_own_people_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_upstream_authorization_failure_at_connect_is_logged_but_hidden_from_the_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with serving(guarded(modern(no_answer))) as inner:
         way = proxy(Address(inner.url, auth=Handed(no_token)).open)
         async with served(way) as outer:

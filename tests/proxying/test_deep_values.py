@@ -50,7 +50,7 @@ def assert_calm(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("objects", [True, False])
-async def test_what_is_nested_as_deep_as_the_limit_passes_a_proxy(
+async def test_value_nested_up_to_the_depth_limit_passes_a_proxy(
     autojump_clock: object, front: Any, back: str, objects: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with through(MOST_BELOW - 1, front, back, objects=objects) as client:
@@ -64,7 +64,7 @@ async def test_what_is_nested_as_deep_as_the_limit_passes_a_proxy(
 
 
 @pytest.mark.parametrize("levels", TOO_DEEP)
-async def test_what_is_nested_deeper_behind_a_proxy_is_an_error_of_that_call(
+async def test_upstream_result_nested_too_deeply_is_an_error_of_that_call_only(
     autojump_clock: object, front: Any, back: str, levels: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with through(levels, front, back) as client:
@@ -78,7 +78,7 @@ async def test_what_is_nested_deeper_behind_a_proxy_is_an_error_of_that_call(
 
 @pytest.mark.parametrize("levels", TOO_DEEP)
 @pytest.mark.parametrize("objects", [True, False])
-async def test_arguments_that_are_nested_deeper_are_the_callers_error(
+async def test_arguments_nested_too_deeply_raise_not_serializable(
     autojump_clock: object, front: Any, back: str, levels: int, objects: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with through(1, front, back) as client:

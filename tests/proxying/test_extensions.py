@@ -50,7 +50,9 @@ async def offered(client: Any, revision: str, capabilities: dict[str, Any] = OUR
 
 
 @ERAS
-async def test_a_request_and_its_result_pass_as_they_are(autojump_clock: MockClock, revision: str) -> None:
+async def test_proxy_forwards_extension_requests_and_results_unchanged(
+    autojump_clock: MockClock, revision: str
+) -> None:
     result = {"hits": [{"name": "a", "n": 1.0}], "resultType": "com.example/partial", "_meta": {"com.example/b": 2}}
 
     async def behind(server: ScriptedServer) -> None:
@@ -73,7 +75,9 @@ async def test_a_request_and_its_result_pass_as_they_are(autojump_clock: MockClo
 
 
 @ERAS
-async def test_the_settings_of_the_server_pass_as_they_are(autojump_clock: MockClock, revision: str) -> None:
+async def test_proxy_forwards_extension_settings_of_the_server_unchanged(
+    autojump_clock: MockClock, revision: str
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         for _ in ("the proxy", "the client") if revision == MODERN else ("the proxy",):
             await server.accept(revision, THEIRS)
@@ -83,7 +87,7 @@ async def test_the_settings_of_the_server_pass_as_they_are(autojump_clock: MockC
 
 
 @ERAS
-async def test_an_error_passes_as_it_is(autojump_clock: MockClock, revision: str) -> None:
+async def test_proxy_forwards_errors_of_extension_methods_unchanged(autojump_clock: MockClock, revision: str) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(revision, THEIRS)
         await server.refuse(await server.expect_request(QUERY), -7, "declare it", {"requiredCapabilities": {}})
@@ -94,7 +98,9 @@ async def test_an_error_passes_as_it_is(autojump_clock: MockClock, revision: str
 
 
 @ERAS
-async def test_notifications_pass_both_ways_and_each_of_them(autojump_clock: MockClock, revision: str) -> None:
+async def test_proxy_forwards_each_extension_notification_in_both_directions(
+    autojump_clock: MockClock, revision: str
+) -> None:
     told = {"count": 3, "_meta": {"com.example/k": 1}}
 
     async def behind(server: ScriptedServer) -> None:
@@ -118,7 +124,9 @@ async def test_notifications_pass_both_ways_and_each_of_them(autojump_clock: Moc
         await client.expect_result(await client.request(QUERY))
 
 
-async def test_a_legacy_server_tells_outside_of_requests(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_legacy_extension_notifications_sent_outside_of_requests(
+    autojump_clock: MockClock,
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, THEIRS)
         await wait_all_tasks_blocked()
@@ -128,7 +136,7 @@ async def test_a_legacy_server_tells_outside_of_requests(autojump_clock: MockClo
         await client.expect({"method": INDEXED})
 
 
-async def test_what_a_modern_server_tells_outside_of_requests_is_not_passed_on(autojump_clock: MockClock) -> None:
+async def test_proxy_drops_modern_extension_notifications_sent_outside_of_requests(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, THEIRS)
         await server.answer(await server.expect_request(QUERY), {})
@@ -141,7 +149,9 @@ async def test_what_a_modern_server_tells_outside_of_requests_is_not_passed_on(a
 
 
 @ERAS
-async def test_cancel_and_progress_find_their_way(autojump_clock: MockClock, revision: str) -> None:
+async def test_proxy_forwards_cancellation_and_progress_of_extension_requests(
+    autojump_clock: MockClock, revision: str
+) -> None:
     cancelled = trio.Event()
 
     async def behind(server: ScriptedServer) -> None:
@@ -162,7 +172,7 @@ async def test_cancel_and_progress_find_their_way(autojump_clock: MockClock, rev
 
 
 @ERAS
-async def test_a_deadline_passes(autojump_clock: MockClock, revision: str) -> None:
+async def test_proxy_forwards_the_deadline_of_extension_requests(autojump_clock: MockClock, revision: str) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(revision, THEIRS)
         request = await server.expect_request(QUERY)
@@ -174,7 +184,7 @@ async def test_a_deadline_passes(autojump_clock: MockClock, revision: str) -> No
         await trio.sleep(20)
 
 
-async def test_a_legacy_server_asks_in_a_way_of_the_extension(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_legacy_server_to_client_requests_of_extensions(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, THEIRS)
         request = await server.expect_request(QUERY)
@@ -193,7 +203,7 @@ async def test_a_legacy_server_asks_in_a_way_of_the_extension(autojump_clock: Mo
         await client.expect_result(query)
 
 
-async def test_a_modern_server_asks_by_its_result_and_is_called_again(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_input_requests_and_the_retry_of_extension_methods(autojump_clock: MockClock) -> None:
     questions = {"where": {"method": "roots/list"}}
 
     async def behind(server: ScriptedServer) -> None:
@@ -219,7 +229,7 @@ async def test_a_modern_server_asks_by_its_result_and_is_called_again(autojump_c
 
 
 @MIXED
-async def test_between_eras_an_extension_is_declared_to_neither_side(
+async def test_proxy_between_legacy_and_modern_hides_extensions_from_both_sides(
     autojump_clock: MockClock, front: str, back: str
 ) -> None:
     asked: list[Any] = []
@@ -250,7 +260,7 @@ async def test_between_eras_an_extension_is_declared_to_neither_side(
 
 @ERAS
 @pytest.mark.parametrize("passes", [(), ("com.example/other",)])
-async def test_what_others_use_too_carries_no_extension_unasked(
+async def test_proxy_over_a_shared_connection_hides_extensions_not_in_passes(
     autojump_clock: MockClock, revision: str, passes: tuple[str, ...]
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -285,7 +295,7 @@ known.notification(INDEXED, dict[str, Any])
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 @pytest.mark.parametrize(("passes", "method"), [(SEARCH, QUERY), (known, "search/again")])
-async def test_named_extensions_pass_over_a_shared_connection(
+async def test_proxy_over_a_shared_connection_forwards_the_extensions_in_passes(
     autojump_clock: MockClock, revision: str, passes: Any, method: str
 ) -> None:
     both = {**THEIRS, "extensions": {**THEIRS["extensions"], "com.example/other": {}}}
@@ -313,7 +323,9 @@ async def test_named_extensions_pass_over_a_shared_connection(
         await undeclared.expect_silence(1)
 
 
-async def test_a_client_that_answers_by_itself_hands_no_extension_on(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_no_extensions_over_a_client_that_answers_requests_itself(
+    autojump_clock: MockClock,
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, THEIRS)
 
@@ -326,13 +338,15 @@ async def test_a_client_that_answers_by_itself_hands_no_extension_on(autojump_cl
 
 
 @pytest.mark.parametrize("passes", ["search", "com.example/search/query"])
-def test_what_is_no_name_of_an_extension_does_not_pass(passes: str) -> None:
+def test_invalid_extension_name_in_passes_raises_value_error(passes: str) -> None:
     with pytest.raises(ValueError, match="is not a valid name of an extension"):
         proxy(["server"], passes=[passes])
 
 
 @pytest.mark.parametrize(("length", "code"), [(256, -7), (257, -32601)])
-async def test_the_name_of_a_method_is_bounded(autojump_clock: MockClock, length: int, code: int) -> None:
+async def test_method_name_longer_than_256_characters_is_not_forwarded(
+    autojump_clock: MockClock, length: int, code: int
+) -> None:
     method = "m" * length
 
     async def behind(server: ScriptedServer) -> None:
@@ -344,7 +358,7 @@ async def test_the_name_of_a_method_is_bounded(autojump_clock: MockClock, length
         await client.expect_error(await client.request(method), code)
 
 
-async def test_a_thousand_extensions_pass(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_a_thousand_extensions(autojump_clock: MockClock) -> None:
     many = {"extensions": {f"com.example/e{number}": {"n": number} for number in range(1000)}}
 
     async def behind(server: ScriptedServer) -> None:
@@ -396,7 +410,7 @@ def server() -> Server:
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize(("caller", "passes"), [("ann", ()), (None, ()), (None, (SEARCH,))])
-async def test_clients_over_http_whom_nobody_knows_share_what_is_named_alone(
+async def test_anonymous_modern_http_clients_can_use_only_extensions_in_passes(
     server: Server, era: Any, caller: str | None, passes: tuple[str, ...]
 ) -> None:
     told: list[Query] = []
@@ -417,7 +431,7 @@ async def test_clients_over_http_whom_nobody_knows_share_what_is_named_alone(
                     assert caught.value.code == -32601
 
 
-async def test_an_unknown_method_over_http_is_404_before_the_server_behind_is_known_and_after(server: Server) -> None:
+async def test_unknown_method_through_a_proxy_over_http_is_404(server: Server) -> None:
     async with served(proxy(partial(open_memory, server))) as endpoint:
         with trio.fail_after(PATIENCE):
             for _ in ("the first opens the server", "the second"):
@@ -427,7 +441,7 @@ async def test_an_unknown_method_over_http_is_404_before_the_server_behind_is_kn
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("by_http", [False, True])
-async def test_an_extension_passes_through_two_proxies(server: Server, era: Any, by_http: bool) -> None:
+async def test_extension_works_through_two_proxies(server: Server, era: Any, by_http: bool) -> None:
     told: list[Query] = []
     async with served(server) as behind:
         inner = proxy(f"http://127.0.0.1:{behind.port}/mcp" if by_http else server)
@@ -444,7 +458,7 @@ async def test_an_extension_passes_through_two_proxies(server: Server, era: Any,
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("forwards", [None, ALL_QUESTIONS])
-async def test_each_member_of_a_group_is_told_of_the_extension_and_has_its_methods(
+async def test_group_declares_the_extension_to_each_member_and_can_call_its_methods(
     server: Server, era: Any, forwards: ClientCapabilities | None
 ) -> None:
     told: list[Query] = []
@@ -466,7 +480,7 @@ async def test_each_member_of_a_group_is_told_of_the_extension_and_has_its_metho
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_gateway_has_no_extension_of_its_members(server: Server, era: Any) -> None:
+async def test_gateway_hides_extensions_of_its_members(server: Server, era: Any) -> None:
     declared: list[Any] = []
 
     @server.tool

@@ -50,7 +50,7 @@ def server(*, fails: str) -> Server:
 
 
 @pytest.mark.parametrize("fails", ["start", "end"])
-async def test_a_server_whose_code_fails_ends_the_connection_of_its_own_client(
+async def test_upstream_server_whose_code_fails_ends_only_the_connection_of_its_client(
     fails: str, front: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     servers = [server(fails="never"), server(fails=fails), server(fails="never")]
@@ -73,14 +73,14 @@ async def test_a_server_whose_code_fails_ends_the_connection_of_its_own_client(
 
 
 @pytest.mark.parametrize("wrong", [3, None, {"url": "http://127.0.0.1:1/mcp"}, "python server.py", []])
-def test_what_is_no_way_to_a_server_is_refused_where_it_is_given(wrong: Any) -> None:
+def test_proxy_raises_at_once_for_an_invalid_upstream(wrong: Any) -> None:
     with pytest.raises(
         (TypeError, BadTarget), match=r"upstream must be a URL|not a valid URL|a URL must be like|command"
     ):
         proxy(wrong)
 
 
-async def test_all_that_says_where_a_server_is_can_stand_behind() -> None:
+async def test_proxy_accepts_a_server_a_transport_a_url_or_an_address_as_upstream() -> None:
     server = Server("s")
 
     @server.tool
@@ -97,7 +97,7 @@ async def test_all_that_says_where_a_server_is_can_stand_behind() -> None:
 
 
 @pytest.mark.parametrize("kind", [Command, list, tuple])
-async def test_a_command_can_stand_behind(kind: Any) -> None:
+async def test_proxy_accepts_a_command_as_upstream(kind: Any) -> None:
     code = """if True:
         import trio
         from trio_mcp import Server, serve_stdio

@@ -21,7 +21,7 @@ ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
 @ERAS
-async def test_each_member_is_called_with_its_own_token_and_no_token_of_a_client_crosses(era: Any) -> None:
+async def test_gateway_calls_each_member_with_its_own_token_and_never_forwards_client_tokens(era: Any) -> None:
     at_the_front, behind = issued("front-ann", "front-bob"), issued("gateway")
     async with served(telling(), auth=protected(behind)) as inner:
         members = {
@@ -40,7 +40,7 @@ async def test_each_member_is_called_with_its_own_token_and_no_token_of_a_client
     assert set(behind.verified) == {"gateway"}
 
 
-async def test_headers_name_the_tool_and_mirror_the_arguments_of_each_side() -> None:
+async def test_gateway_sets_mcp_name_and_mirrored_headers_for_the_upstream_tool() -> None:
     server, seen = Server("s"), list[dict[str, str]]()
 
     @server.tool
@@ -62,7 +62,7 @@ async def test_headers_name_the_tool_and_mirror_the_arguments_of_each_side() -> 
 
 @ERAS
 @pytest.mark.parametrize("back", ["legacy", "modern"])
-async def test_log_of_a_member_in_the_answer_to_a_call_reaches_the_caller(era: Any, back: Any) -> None:
+async def test_gateway_forwards_log_messages_of_a_call_to_its_caller(era: Any, back: Any) -> None:
     server, logged = Server("s"), list[Any]()
 
     @server.tool
@@ -84,7 +84,7 @@ async def test_log_of_a_member_in_the_answer_to_a_call_reaches_the_caller(era: A
 
 @ERAS
 @pytest.mark.parametrize("back", ["legacy", "modern"])
-async def test_of_two_callers_at_once_each_is_asked_or_nobody(era: Any, back: Any) -> None:
+async def test_concurrent_callers_each_get_their_own_elicitation_or_none(era: Any, back: Any) -> None:
     server, both = Server("s"), list[trio.Event]()
 
     @server.tool
@@ -131,7 +131,7 @@ async def test_of_two_callers_at_once_each_is_asked_or_nobody(era: Any, back: An
 
 
 @ERAS
-async def test_a_search_shows_what_the_scopes_of_the_caller_allow(era: Any) -> None:
+async def test_tool_search_lists_only_tools_allowed_by_the_scopes_of_the_caller(era: Any) -> None:
     server = Server("s")
 
     @server.tool(scopes=["write"])

@@ -121,7 +121,9 @@ class Caller:
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("seed", range(2))
-async def test_each_principal_gets_what_is_its_own(era: Any, shares: bool, seed: int) -> None:
+async def test_principals_receive_only_their_own_messages_from_an_erratic_legacy_server(
+    era: Any, shares: bool, seed: int
+) -> None:
     behind = Behind(seed)
     callers = [Caller(name, behind) for name in ("alice", "bob")]
     with trio.fail_after(PATIENCE):

@@ -75,7 +75,7 @@ async def make_a_call(client: Client, peer: RawPeer) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_question_after_another_client_has_given_up_a_call_is_refused(era: Any) -> None:
+async def test_elicitation_is_refused_after_another_client_cancelled_a_call(era: Any) -> None:
     asked: list[str] = []
     async with (
         shared() as (way, peer),
@@ -89,7 +89,7 @@ async def test_a_question_after_another_client_has_given_up_a_call_is_refused(er
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_question_after_another_client_has_gone_with_a_call_in_progress_is_refused(era: Any) -> None:
+async def test_elicitation_is_refused_after_another_client_left_during_a_call(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("bob", asked)) as bob:
         async with trio.open_nursery() as nursery:
@@ -107,7 +107,7 @@ async def test_a_question_after_another_client_has_gone_with_a_call_in_progress_
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_question_after_another_client_has_gone_without_a_call_in_progress_is_asked(era: Any) -> None:
+async def test_elicitation_is_forwarded_after_another_client_left_without_running_calls(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("bob", asked)) as bob:
         for _ in range(2):
@@ -118,7 +118,7 @@ async def test_a_question_after_another_client_has_gone_without_a_call_in_progre
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_client_that_cancelled_its_own_call_still_gets_questions(era: Any) -> None:
+async def test_client_that_cancelled_its_own_call_still_gets_elicitation(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("ann", asked)) as ann:
         await leave_a_call(ann, peer)
@@ -127,7 +127,7 @@ async def test_a_client_that_cancelled_its_own_call_still_gets_questions(era: An
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_clients_whose_calls_were_all_answered_get_questions_in_turn(era: Any) -> None:
+async def test_clients_whose_calls_all_ended_get_elicitation_in_turn(era: Any) -> None:
     asked: list[str] = []
     async with (
         shared() as (way, peer),
@@ -140,7 +140,7 @@ async def test_clients_whose_calls_were_all_answered_get_questions_in_turn(era: 
 
 
 @pytest.mark.parametrize("leaves", ["legacy", "modern"])
-async def test_over_http_without_authorization_a_question_after_any_client_has_given_up_is_refused(leaves: Any) -> None:
+async def test_anonymous_http_elicitation_is_refused_after_any_client_cancelled_a_call(leaves: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(serve_http, way, "127.0.0.1", 0, handle_signals=False))

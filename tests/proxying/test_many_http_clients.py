@@ -87,7 +87,7 @@ def behind_proxy(behind: Behind) -> Any:
     return served(proxy(open_legacy))
 
 
-async def test_a_question_and_a_log_of_a_legacy_server_reach_the_only_call_in_flight() -> None:
+async def test_elicitation_and_logs_of_a_legacy_server_reach_the_only_running_call() -> None:
     behind = Behind()
     behind.go.set()
     async with behind_proxy(behind) as endpoint:
@@ -101,7 +101,7 @@ async def test_a_question_and_a_log_of_a_legacy_server_reach_the_only_call_in_fl
         assert last.json["result"]["content"][0]["text"] == "{'name': 'Ann'}"
 
 
-async def test_no_client_is_asked_what_may_concern_another_one_and_all_that_wait_are_told() -> None:
+async def test_ambiguous_elicitation_is_refused_but_logs_reach_all_waiting_calls() -> None:
     behind = Behind()
     async with behind_proxy(behind) as endpoint:
         connections = [await endpoint.connect() for _ in range(2)]
@@ -117,7 +117,7 @@ async def test_no_client_is_asked_what_may_concern_another_one_and_all_that_wait
         assert sum(answer.events[-1].data["result"].get("isError", False) for answer in answers) >= 1
 
 
-async def test_logs_go_to_every_call_that_waits_and_wants_them() -> None:
+async def test_logs_of_a_shared_legacy_connection_reach_every_call_with_that_log_level() -> None:
     def told_of(logs: list[str]) -> list[str]:
         return [f"{tool} {number}" for tool in ("one", "two") for number in range(30) if f"{tool} {number}" in logs]
 
@@ -136,7 +136,7 @@ async def test_logs_go_to_every_call_that_waits_and_wants_them() -> None:
     assert quiet.json["result"]["content"][0]["text"] == "quiet"
 
 
-async def test_a_client_that_does_not_read_its_logs_keeps_no_other_client_waiting() -> None:
+async def test_client_that_reads_its_logs_slowly_does_not_delay_other_clients() -> None:
     async with behind_scripted(partial(telling, size=100_000)) as endpoint:
         slow, quick, third = [await endpoint.connect() for _ in range(3)]
         for connection, name in ((slow, "one"), (quick, "two"), (third, "quiet")):
@@ -148,7 +148,7 @@ async def test_a_client_that_does_not_read_its_logs_keeps_no_other_client_waitin
             await connection.aclose()
 
 
-async def test_a_client_without_a_capability_is_not_asked_although_the_connection_behind_has_it() -> None:
+async def test_client_without_the_elicitation_capability_gets_missing_capability_error() -> None:
     behind = Behind()
     behind.go.set()
     async with served(proxy(partial(open_memory, behind.server))) as endpoint:
@@ -158,7 +158,7 @@ async def test_a_client_without_a_capability_is_not_asked_although_the_connectio
         assert last["error"]["code"] == -32021
 
 
-async def test_the_server_behind_is_opened_again_for_the_next_request_when_it_was_lost() -> None:
+async def test_proxy_reconnects_for_the_next_request_after_the_upstream_was_lost() -> None:
     behind = Behind()
 
     @asynccontextmanager

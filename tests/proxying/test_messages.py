@@ -35,7 +35,7 @@ def text(words: str) -> dict[str, Any]:
 
 
 @REVISIONS
-async def test_can_17_a_cancel_reaches_the_right_call_under_the_id_that_it_has_there(
+async def test_can_17_proxy_forwards_a_cancel_with_the_upstream_request_id(
     autojump_clock: MockClock, revision: str
 ) -> None:
     cancelled: list[Any] = []
@@ -67,7 +67,7 @@ async def test_can_17_a_cancel_reaches_the_right_call_under_the_id_that_it_has_t
 
 
 @REVISIONS
-async def test_a_cancel_without_a_reason_is_handed_on_without_one(autojump_clock: MockClock, revision: str) -> None:
+async def test_proxy_forwards_a_cancel_without_reason_unchanged(autojump_clock: MockClock, revision: str) -> None:
     over = trio.Event()
 
     async def behind(server: ScriptedServer) -> None:
@@ -85,7 +85,9 @@ async def test_a_cancel_without_a_reason_is_handed_on_without_one(autojump_clock
 
 
 @REVISIONS
-async def test_unknown_members_and_meta_pass_both_ways(autojump_clock: MockClock, revision: str) -> None:
+async def test_proxy_preserves_unknown_fields_and_meta_in_both_directions(
+    autojump_clock: MockClock, revision: str
+) -> None:
     result = {**text("hi"), "com.example": {"a": [1, None]}, "_meta": {"com.example/b": 2}}
 
     async def behind(server: ScriptedServer) -> None:
@@ -106,7 +108,7 @@ async def test_unknown_members_and_meta_pass_both_ways(autojump_clock: MockClock
             assert got == result
 
 
-async def test_what_a_modern_result_says_of_its_kind_is_not_told_to_a_legacy_client(autojump_clock: MockClock) -> None:
+async def test_proxy_removes_modern_result_fields_for_a_legacy_client(autojump_clock: MockClock) -> None:
     async def modern_only(server: ScriptedServer) -> None:
         await server.accept(MODERN, TOOLS)
         listing = await server.expect_request("tools/list")
@@ -128,7 +130,7 @@ def _modern(script: Script) -> Any:
     return opening
 
 
-async def test_what_the_clients_revision_cannot_say_is_an_error_of_that_request(autojump_clock: MockClock) -> None:
+async def test_content_unknown_to_the_client_revision_is_an_error_of_that_request(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, TOOLS)
         call = await server.expect_request("tools/call")
@@ -142,7 +144,7 @@ async def test_what_the_clients_revision_cannot_say_is_an_error_of_that_request(
         await client.expect_text(await client.call_tool("speak"), "fine")
 
 
-async def test_a_question_has_an_id_of_the_connection_and_its_cancel_follows(autojump_clock: MockClock) -> None:
+async def test_server_to_client_request_gets_a_new_id_and_its_cancel_is_forwarded(autojump_clock: MockClock) -> None:
     over = trio.Event()
 
     async def behind(server: ScriptedServer) -> None:
@@ -171,7 +173,7 @@ async def test_a_question_has_an_id_of_the_connection_and_its_cancel_follows(aut
         await over.wait()
 
 
-async def test_a_question_does_not_overtake_what_was_told_before_it(autojump_clock: MockClock) -> None:
+async def test_proxy_keeps_logs_before_the_server_request_that_follows_them(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, TOOLS)
         call = await server.expect_request("tools/call")
@@ -189,7 +191,7 @@ async def test_a_question_does_not_overtake_what_was_told_before_it(autojump_clo
         await client.expect_text(call, "done")
 
 
-async def test_discovery_tells_what_the_server_behind_has_now(autojump_clock: MockClock) -> None:
+async def test_proxy_answers_discovery_with_current_upstream_capabilities(autojump_clock: MockClock) -> None:
     now = {"supportedVersions": ["2099-01-01", MODERN], "capabilities": {"tools": {}, "prompts": {}}, "x": 1}
 
     async def behind(server: ScriptedServer) -> None:
@@ -203,7 +205,9 @@ async def test_discovery_tells_what_the_server_behind_has_now(autojump_clock: Mo
 
 
 @REVISIONS
-async def test_a_method_that_no_revision_has_is_not_handed_on(autojump_clock: MockClock, revision: str) -> None:
+async def test_proxy_does_not_forward_methods_unknown_to_all_revisions(
+    autojump_clock: MockClock, revision: str
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(revision, TOOLS)
         await server.answer_text(await server.expect_request("tools/call"), "done")
@@ -214,7 +218,7 @@ async def test_a_method_that_no_revision_has_is_not_handed_on(autojump_clock: Mo
         await client.expect_text(await client.call_tool("t"), "done")
 
 
-async def test_the_error_of_a_question_reaches_the_server_as_it_is(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_the_error_of_a_roots_request_unchanged(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, TOOLS)
         call = await server.expect_request("tools/call")
@@ -231,7 +235,7 @@ async def test_the_error_of_a_question_reaches_the_server_as_it_is(autojump_cloc
 
 
 @REVISIONS
-async def test_each_progress_notification_goes_on_under_the_clients_token(
+async def test_proxy_forwards_each_progress_notification_with_the_token_of_the_client(
     autojump_clock: MockClock, revision: str
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -250,7 +254,7 @@ async def test_each_progress_notification_goes_on_under_the_clients_token(
         await client.expect_text(call, "done")
 
 
-async def test_other_notifications_pass_as_they_are(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_other_notifications_unchanged(autojump_clock: MockClock) -> None:
     told = {"level": "warning", "data": {"x": None}, "logger": "l", "_meta": {"com.example/k": 1}}
 
     async def behind(server: ScriptedServer) -> None:
@@ -274,7 +278,7 @@ async def test_other_notifications_pass_as_they_are(autojump_clock: MockClock) -
         await client.expect_text(await client.call_tool("t"), "again")
 
 
-async def test_a_log_that_waits_for_room_is_not_told_once_its_call_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_log_waiting_to_be_sent_is_dropped_when_its_call_is_cancelled(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, TOOLS)
         call = await server.expect_request("tools/call")
@@ -296,7 +300,7 @@ async def test_a_log_that_waits_for_room_is_not_told_once_its_call_is_cancelled(
 
 
 @REVISIONS
-async def test_the_loss_of_the_server_behind_ends_the_calls_and_the_connection(
+async def test_losing_the_upstream_server_fails_running_calls_and_closes_the_connection(
     autojump_clock: MockClock, revision: str
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -310,7 +314,7 @@ async def test_the_loss_of_the_server_behind_ends_the_calls_and_the_connection(
         await client.expect_end()
 
 
-async def test_a_server_that_refuses_to_open_refuses_the_client(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_an_initialize_error_of_the_upstream_server(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.refuse(await server.receive(), -32000, "not you")
 
@@ -320,7 +324,7 @@ async def test_a_server_that_refuses_to_open_refuses_the_client(autojump_clock: 
         await client.expect_end()
 
 
-async def test_the_client_introduces_itself_and_declares_for_itself(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_client_info_and_capabilities_upstream(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         opening = await server.accept("2025-03-26", TOOLS)
         assert opening["params"] == {
@@ -339,7 +343,7 @@ ROOTS = {"method": "roots/list"}
 FILLED: dict[str, Any] = {"action": "accept", "content": {"name": "Ada"}}
 
 
-async def test_a_modern_client_sees_the_names_that_a_modern_server_gave_its_questions(
+async def test_proxy_keeps_the_keys_of_input_requests_between_modern_sides(
     autojump_clock: MockClock,
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -361,7 +365,7 @@ async def test_a_modern_client_sees_the_names_that_a_modern_server_gave_its_ques
         await client.expect_text(again, "done")
 
 
-async def test_answers_that_come_without_a_state_are_handed_on(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_input_responses_without_request_state(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, TOOLS)
         call = await server.expect_request("tools/call")
@@ -374,7 +378,7 @@ async def test_answers_that_come_without_a_state_are_handed_on(autojump_clock: M
         await client.expect_text(await client.request("tools/call", params), "done")
 
 
-async def test_a_legacy_server_gets_no_answers_that_it_has_not_asked_for(autojump_clock: MockClock) -> None:
+async def test_proxy_removes_unrequested_input_responses_for_a_legacy_server(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, TOOLS)
         call = await server.expect_request("tools/call")

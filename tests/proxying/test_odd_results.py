@@ -70,7 +70,7 @@ async def opened(back: Any, front: Any) -> AsyncGenerator[Client]:
 
 @pytest.mark.parametrize("back", ["legacy", "modern"])
 @pytest.mark.parametrize("front", [None, "legacy", "modern"])
-async def test_results_that_break_the_specification_are_read_as_far_as_possible(
+async def test_malformed_results_are_parsed_as_far_as_possible_with_one_warning(
     autojump_clock: object, back: str, front: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     tools: list[Any] = []
@@ -100,7 +100,7 @@ async def test_results_that_break_the_specification_are_read_as_far_as_possible(
 @pytest.mark.parametrize("back", ["legacy", "modern"])
 @pytest.mark.parametrize("front", [None, "legacy", "modern"])
 @pytest.mark.parametrize("odd", ["x", [1], 5, None])
-async def test_odd_meta_of_a_result_is_absent(
+async def test_malformed_meta_of_a_result_is_ignored(
     autojump_clock: object, back: str, front: str | None, odd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for method, result in RESULTS.items():
@@ -114,7 +114,7 @@ async def test_odd_meta_of_a_result_is_absent(
 
 
 @pytest.mark.parametrize("front", ["legacy", "modern"])
-async def test_result_type_of_a_legacy_server_has_no_meaning(
+async def test_result_type_of_a_legacy_server_is_ignored(
     autojump_clock: object, front: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(RESULTS, "tools/call", {**RESULTS["tools/call"], "resultType": "input_required"})
@@ -131,7 +131,7 @@ async def _with_member(use: Callable[[Any], Awaitable[None]]) -> None:
             await use(group)
 
 
-async def test_member_with_odd_tools_offers_the_good_ones_and_names_the_problem(autojump_clock: object) -> None:
+async def test_group_lists_the_valid_tools_of_a_member_and_reports_invalid_ones(autojump_clock: object) -> None:
     async def use(group: Any) -> None:
         status = group.statuses["m"]
         assert status.state == "ready"
@@ -143,7 +143,7 @@ async def test_member_with_odd_tools_offers_the_good_ones_and_names_the_problem(
 
 
 @pytest.mark.parametrize("schema", [{}, {"anyOf": [{"type": "object"}]}, {"type": ["object", "null"]}, {"type": 5}])
-async def test_gateway_writes_input_schemas_as_the_specification_wants(
+async def test_gateway_adds_type_object_to_input_schemas_without_it(
     autojump_clock: object, schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(RESULTS, "tools/list", {"tools": [GOOD, {"name": "bare", "inputSchema": schema}]})
@@ -158,7 +158,7 @@ async def test_gateway_writes_input_schemas_as_the_specification_wants(
 
 
 @pytest.mark.parametrize("front", ["legacy", "modern"])
-async def test_gateway_passes_unknown_content_on(autojump_clock: object, front: Any) -> None:
+async def test_gateway_forwards_unknown_content_types(autojump_clock: object, front: Any) -> None:
     async def use(group: Any) -> None:
         async with open_memory(gateway(group), era=front) as client:
             assert [tool.name async for tool in client.list_tools()] == ["m__good", "m__bare"]
@@ -169,7 +169,7 @@ async def test_gateway_passes_unknown_content_on(autojump_clock: object, front: 
     await _with_member(use)
 
 
-async def test_gateway_lists_a_tool_whose_headers_cannot_be_mirrored(
+async def test_gateway_lists_a_tool_with_headers_that_cannot_be_mirrored(
     autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "array", "x-mcp-header": "A"}}}

@@ -13,7 +13,7 @@ from trio_mcp import Address, CacheHints, Server, open_http, proxy
 from trio_mcp.auth import Bearer
 
 
-async def test_answers_that_may_be_cached_are_got_for_each_caller_anew() -> None:
+async def test_proxy_never_shares_cached_results_between_principals() -> None:
     server, reads = Server("behind", cache=CacheHints(3_600_000, "private")), itertools.count(1)
 
     @server.resource("file:mine")

@@ -36,7 +36,9 @@ from trio_mcp.types import (
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
-async def test_the_server_behind_shows_itself(autojump_clock: MockClock, front: Any, proxied: Proxied) -> None:
+async def test_proxy_presents_name_capabilities_and_tools_of_the_upstream_server(
+    autojump_clock: MockClock, front: Any, proxied: Proxied
+) -> None:
     server = Server("behind", "7", instructions="ask nicely")
 
     @server.tool
@@ -53,7 +55,7 @@ async def test_the_server_behind_shows_itself(autojump_clock: MockClock, front: 
         await client.ping()
 
 
-async def test_lists_come_page_by_page_and_their_things_can_be_used(
+async def test_proxy_forwards_paginated_lists_prompts_completions_and_resources(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("s", page_size=2)
@@ -86,7 +88,7 @@ async def test_lists_come_page_by_page_and_their_things_can_be_used(
         assert contents.text == "about x"  # pyright: ignore[reportAttributeAccessIssue] it is text
 
 
-async def test_progress_and_logs_come_in_order_before_the_result(
+async def test_progress_and_logs_arrive_in_order_before_the_result(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("s")
@@ -113,7 +115,9 @@ async def test_progress_and_logs_come_in_order_before_the_result(
         ]
 
 
-async def test_only_logs_of_the_wanted_level_come(autojump_clock: MockClock, front: Any, proxied: Proxied) -> None:
+async def test_proxy_forwards_only_logs_at_or_above_the_requested_level(
+    autojump_clock: MockClock, front: Any, proxied: Proxied
+) -> None:
     server = Server("s")
 
     @server.tool
@@ -138,7 +142,7 @@ async def test_only_logs_of_the_wanted_level_come(autojump_clock: MockClock, fro
             said.clear()
 
 
-async def test_questions_reach_the_client_and_answers_the_handler(
+async def test_proxy_forwards_sampling_elicitation_and_roots_requests_and_answers(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("s")
@@ -164,7 +168,7 @@ async def test_questions_reach_the_client_and_answers_the_handler(
         assert (await client.call_tool("ask")).text == "m1, {'name': 'who?'}, ['file:///a']"
 
 
-async def test_a_client_that_declared_nothing_is_asked_nothing(
+async def test_proxy_sends_no_elicitation_to_a_client_without_the_capability(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("s")
@@ -182,7 +186,7 @@ async def test_a_client_that_declared_nothing_is_asked_nothing(
         assert (result.is_error, result.text) == (True, "refused")
 
 
-async def test_a_cancel_reaches_the_handler_with_its_reason(
+async def test_proxy_forwards_a_cancellation_with_its_reason_to_the_handler(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("s")
@@ -211,7 +215,7 @@ async def test_a_cancel_reaches_the_handler_with_its_reason(
         assert proxy.statistics().in_flight == 0
 
 
-async def test_a_cancel_while_the_user_is_asked_ends_the_question_and_the_handler(
+async def test_cancel_during_an_elicitation_ends_the_client_handler_and_the_server_handler(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("s")
@@ -245,7 +249,7 @@ async def test_a_cancel_while_the_user_is_asked_ends_the_question_and_the_handle
 
 
 @pytest.mark.parametrize("back", ["legacy"])
-async def test_a_question_that_is_taken_back_is_taken_back_from_the_user(
+async def test_elicitation_cancelled_by_the_server_cancels_the_client_handler(
     autojump_clock: MockClock, back: str, proxied: Proxied
 ) -> None:
     """Between two modern sides there is no way to say it: what was asked stays asked until the client comes back."""
@@ -272,7 +276,7 @@ async def test_a_question_that_is_taken_back_is_taken_back_from_the_user(
 
 
 @pytest.mark.parametrize("data", [None, {"why": [1, "x"]}])
-async def test_errors_travel_with_code_message_and_data(
+async def test_proxy_forwards_error_code_message_and_data(
     autojump_clock: MockClock, front: Any, proxied: Proxied, data: Any
 ) -> None:
     server = Server("s")
@@ -289,7 +293,9 @@ async def test_errors_travel_with_code_message_and_data(
             await client.call_tool("no such tool")
 
 
-async def test_changed_lists_and_resources_are_told(autojump_clock: MockClock, front: Any, proxied: Proxied) -> None:
+async def test_proxy_forwards_list_changes_and_subscribed_resource_updates(
+    autojump_clock: MockClock, front: Any, proxied: Proxied
+) -> None:
     server = Server("s")
 
     @server.tool
@@ -318,7 +324,9 @@ async def test_changed_lists_and_resources_are_told(autojump_clock: MockClock, f
             await client.subscribe("note://unknown")
 
 
-async def test_streams_of_a_modern_client_tell_what_was_asked_for(autojump_clock: MockClock, proxied: Proxied) -> None:
+async def test_proxy_sends_a_modern_listen_stream_only_the_requested_changes(
+    autojump_clock: MockClock, proxied: Proxied
+) -> None:
     server = Server("s")
 
     @server.tool
@@ -344,7 +352,7 @@ async def test_streams_of_a_modern_client_tell_what_was_asked_for(autojump_clock
         assert proxy.statistics().listening == 0
 
 
-async def test_a_hundred_calls_at_once_get_what_is_theirs(
+async def test_a_hundred_concurrent_calls_get_their_own_progress_and_results(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("s")
@@ -369,7 +377,7 @@ async def test_a_hundred_calls_at_once_get_what_is_theirs(
             nursery.start_soon(call, n)
 
 
-async def test_a_deadline_reaches_the_server_behind_two_proxies_as_it_was_told(
+async def test_deadline_is_forwarded_unchanged_through_two_proxies(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server, left = Server("s"), list[float]()
@@ -388,7 +396,7 @@ async def test_a_deadline_reaches_the_server_behind_two_proxies_as_it_was_told(
 
 
 @pytest.mark.parametrize("told", [-1, 1.5, "10", None, True, 10**15, [1]])
-async def test_what_is_no_duration_is_no_deadline_behind_a_proxy_either(
+async def test_invalid_remaining_time_in_meta_sets_no_deadline(
     autojump_clock: MockClock, front: Any, proxied: Proxied, told: Any
 ) -> None:
     server, left = Server("s"), list[float]()

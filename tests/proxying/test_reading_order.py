@@ -14,7 +14,7 @@ from trio_mcp.testing import open_scripted_client
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-async def test_requests_that_come_together_reach_the_server_behind_in_their_order(
+async def test_proxy_forwards_requests_in_the_order_received(
     autojump_clock: MockClock, revision: str, proxied: Proxied
 ) -> None:
     server = Server("s")
@@ -33,7 +33,7 @@ async def test_requests_that_come_together_reach_the_server_behind_in_their_orde
     assert [n for _, n in sorted(ids)] == list(range(100))
 
 
-async def test_one_that_is_cancelled_while_it_waits_holds_up_nobody(
+async def test_request_cancelled_while_queued_does_not_block_others(
     autojump_clock: MockClock, back: str, proxied: Proxied
 ) -> None:
     server = Server("s")

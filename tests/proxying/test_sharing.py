@@ -46,7 +46,7 @@ def asking() -> Server:
     return server
 
 
-async def test_a_modern_server_asks_the_client_that_called(autojump_clock: MockClock, front: Any) -> None:
+async def test_elicitation_of_a_modern_server_reaches_the_calling_client(autojump_clock: MockClock, front: Any) -> None:
     answers: dict[str, str] = {}
 
     async def call(client: Client, name: str) -> None:
@@ -64,7 +64,7 @@ async def test_a_modern_server_asks_the_client_that_called(autojump_clock: MockC
     assert answers == {"one": "one", "two": "two"}
 
 
-async def test_a_legacy_server_asks_the_only_client_with_a_call_else_nobody(
+async def test_elicitation_of_a_legacy_server_reaches_the_only_calling_client_or_is_refused(
     autojump_clock: MockClock, front: Any
 ) -> None:
     asked: list[str] = []
@@ -87,7 +87,9 @@ async def test_a_legacy_server_asks_the_only_client_with_a_call_else_nobody(
             assert asked == ["one", "two", "two"]
 
 
-async def test_the_handlers_of_a_client_that_forwards_nothing_answer(autojump_clock: MockClock, front: Any) -> None:
+async def test_handlers_of_a_client_without_forwarding_answer_elicitation(
+    autojump_clock: MockClock, front: Any
+) -> None:
     async with (
         open_memory(asking(), elicitation=user("the middle")) as behind,
         open_memory(proxy(behind), era=front) as client,
@@ -96,7 +98,9 @@ async def test_the_handlers_of_a_client_that_forwards_nothing_answer(autojump_cl
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_the_loss_of_the_server_behind_ends_all_connections(autojump_clock: MockClock, era: Any) -> None:
+async def test_losing_the_shared_upstream_server_closes_all_client_connections(
+    autojump_clock: MockClock, era: Any
+) -> None:
     lost: list[str] = []
 
     async def wait(client: Client) -> None:
@@ -136,9 +140,7 @@ async def test_two_proxies_over_one_client_share_its_connection(
     assert asked == ["one", "two"]
 
 
-async def test_a_proxy_that_is_served_again_and_again_follows_changes_once(
-    autojump_clock: MockClock, back: Any
-) -> None:
+async def test_proxy_served_repeatedly_notifies_each_list_change_once(autojump_clock: MockClock, back: Any) -> None:
     told: list[str] = []
     server = asking()
     async with open_memory(server, era=back, forwards=ALL) as behind:
@@ -152,7 +154,7 @@ async def test_a_proxy_that_is_served_again_and_again_follows_changes_once(
     assert told == ["tools"]
 
 
-async def test_a_client_that_is_cancelled_away_leaves_the_others_what_they_have(
+async def test_cancelled_client_of_a_shared_proxy_leaves_other_clients_notified(
     autojump_clock: MockClock, back: Any
 ) -> None:
     told: list[str] = []
@@ -179,7 +181,7 @@ async def test_a_client_that_is_cancelled_away_leaves_the_others_what_they_have(
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "cancels"])
 @pytest.mark.parametrize("principal", [None, "ann"])
-async def test_late_question_of_a_cancelled_call_goes_to_no_other_party(
+async def test_late_sampling_request_of_a_cancelled_call_reaches_no_other_client(
     leaves: bool, principal: str | None, autojump_clock: MockClock
 ) -> None:
     """Without authorization, each client is a party; a client is asked all the same after a cancel of its own."""

@@ -51,7 +51,7 @@ def skills() -> Skills:
     return skills
 
 
-async def test_skills_are_those_of_the_server_behind(proxied: Proxied, skills: Skills, front: Any) -> None:
+async def test_proxy_serves_the_skills_of_the_upstream_server(proxied: Proxied, skills: Skills, front: Any) -> None:
     server = Server("s", extensions=[skills])
     async with open_memory(server) as client:
         straight = [skill async for skill in client.list_skills()]
@@ -72,7 +72,9 @@ async def test_skills_are_those_of_the_server_behind(proxied: Proxied, skills: S
             await loaded.read("references/FORMS.md")
 
 
-async def test_hints_are_of_the_revision_of_the_client(proxied: Proxied, skills: Skills, front: Any, back: Any) -> None:
+async def test_cache_hints_of_skills_depend_on_the_client_revision(
+    proxied: Proxied, skills: Skills, front: Any, back: Any
+) -> None:
     server = Server("s", extensions=[skills], cache=CacheHints(60_000, "public"))
     async with proxied(server) as middle, open_memory(middle, era=front, extensions=[Skills()]) as client:
         for method, params in (("skills/list", {}), ("skills/get", {"uri": PDF})):
@@ -87,7 +89,7 @@ async def test_hints_are_of_the_revision_of_the_client(proxied: Proxied, skills:
                 assert hints == {"ttlMs": 60_000, "cacheScope": "public", "resultType": "complete"}
 
 
-async def test_a_server_without_skills_has_none_behind_a_proxy(proxied: Proxied, front: Any) -> None:
+async def test_proxy_offers_no_skills_if_the_upstream_server_has_none(proxied: Proxied, front: Any) -> None:
     for server in (Server("plain"), Server("other", extensions=[Extension("com.example/other")])):
         async with proxied(server) as middle, open_memory(middle, era=front, extensions=[Skills()]) as client:
             with pytest.raises(MethodUnavailable):
@@ -97,7 +99,7 @@ async def test_a_server_without_skills_has_none_behind_a_proxy(proxied: Proxied,
             assert caught.value.code == -32601
 
 
-async def test_skills_let_no_other_extension_through(proxied: Proxied, skills: Skills, front: Any) -> None:
+async def test_declaring_skills_does_not_forward_other_extensions(proxied: Proxied, skills: Skills, front: Any) -> None:
     """To declare skills is not to declare whatever else a client asks for."""
     other = Extension("com.example/other")
     row = other.method("com.example/other/do", dict[str, Any], dict[str, Any])
@@ -119,7 +121,7 @@ async def listed(client: Client) -> list[str]:
     return [skill.uri async for skill in client.list_skills(refresh=True)]
 
 
-async def test_a_gateway_has_the_skills_of_all_members(skills: Skills, front: Any, back: Any) -> None:
+async def test_gateway_serves_the_skills_of_all_members(skills: Skills, front: Any, back: Any) -> None:
     more = Skills(directory_read=False)
     for name in ("a", "b", "c"):
         more.add_files(name, {"SKILL.md": text_of(name)})
@@ -152,7 +154,7 @@ async def test_a_gateway_has_the_skills_of_all_members(skills: Skills, front: An
             assert "skill://one/pdf/SKILL.md" in [each.uri async for each in client.list_resources()]
 
 
-async def test_digests_stay_as_they_are(skills: Skills) -> None:
+async def test_gateway_preserves_skill_file_digests_and_sizes(skills: Skills) -> None:
     async with open_group({"one": described(skills)}) as group:
         await group.settled()
         async with open_memory(gateway(group)) as client:
@@ -167,7 +169,7 @@ async def test_digests_stay_as_they_are(skills: Skills) -> None:
 @pytest.mark.parametrize(
     "uri", ["skill://pdf/SKILL.md", "skill://none/pdf/SKILL.md", "skill://one/none/SKILL.md", "x", "skill://one"]
 )
-async def test_a_gateway_refuses_what_no_member_has(skills: Skills, front: Any, uri: str) -> None:
+async def test_gateway_rejects_skill_uris_unknown_to_all_members(skills: Skills, front: Any, uri: str) -> None:
     async with open_group({"one": described(skills)}) as group:
         await group.settled()
         async with open_memory(gateway(group), era=front) as client:
@@ -183,7 +185,7 @@ async def test_a_gateway_refuses_what_no_member_has(skills: Skills, front: Any, 
     "cursor",
     ["", "x", "W10=", "WyJub25lIixudWxsXQ==", "WyJvbmUiLCJ4Il0=", "MQ==", "bnVsbA==", "WzEsbnVsbF0=", "WyJvbmUiLDFd"],
 )
-async def test_a_gateway_refuses_cursors_that_it_never_gave(skills: Skills, front: Any, cursor: str) -> None:
+async def test_gateway_rejects_invalid_cursors_for_skills(skills: Skills, front: Any, cursor: str) -> None:
     async with open_group({"one": described(skills)}) as group:
         await group.settled()
         async with open_memory(gateway(group), era=front, extensions=[Skills()]) as client:
@@ -192,7 +194,7 @@ async def test_a_gateway_refuses_cursors_that_it_never_gave(skills: Skills, fron
             assert caught.value.code == -32602
 
 
-async def test_a_gateway_declares_skills_while_a_member_has_some(skills: Skills, front: Any) -> None:
+async def test_gateway_declares_the_skills_extension_if_a_member_has_skills(skills: Skills, front: Any) -> None:
     async with open_group({"plain": MemberDescription(InMemory(Server("plain")))}) as group:
         await group.settled()
         async with open_memory(gateway(group), era=front) as client:
@@ -203,7 +205,7 @@ async def test_a_gateway_declares_skills_while_a_member_has_some(skills: Skills,
             assert await listed(client) == ["skill://one/pdf/SKILL.md"]
 
 
-async def test_a_member_that_fails_is_passed_over(skills: Skills, front: Any) -> None:
+async def test_gateway_skips_a_member_whose_skill_listing_fails(skills: Skills, front: Any) -> None:
     members = {"broken": broken(), "one": described(skills)}
     async with open_group(members) as group:
         await group.settled()
@@ -211,7 +213,7 @@ async def test_a_member_that_fails_is_passed_over(skills: Skills, front: Any) ->
             assert await listed(client) == ["skill://one/pdf/SKILL.md"]
 
 
-async def test_a_member_that_does_not_answer_in_time_is_passed_over_and_told_of(
+async def test_gateway_skips_a_member_that_lists_skills_too_slowly(
     skills: Skills, front: Any, autojump_clock: MockClock
 ) -> None:
     members = {"slow": slow(), "one": described(skills)}
@@ -224,7 +226,7 @@ async def test_a_member_that_does_not_answer_in_time_is_passed_over_and_told_of(
                 await client.get_skill("skill://slow/pdf/SKILL.md")
 
 
-async def test_changes_of_a_skill_are_told_under_its_uri_in_the_gateway(tmp_path: Path, front: Any) -> None:
+async def test_skill_updates_are_notified_under_the_gateway_uri(tmp_path: Path, front: Any) -> None:
     folder = tmp_path / "pdf"
     folder.mkdir()
     (folder / "SKILL.md").write_text(text_of("pdf"))

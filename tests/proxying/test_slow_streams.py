@@ -32,7 +32,7 @@ async def slow_peer_of(proxy: Proxy) -> AsyncIterator[Peer]:
         nursery.cancel_scope.cancel()
 
 
-async def test_what_waits_for_a_slow_listener_goes_once_and_before_the_end(
+async def test_pending_changes_for_a_slow_listener_are_merged_and_sent_before_the_end(
     autojump_clock: MockClock, proxied: Proxied
 ) -> None:
     server = noted()
@@ -51,7 +51,7 @@ async def test_what_waits_for_a_slow_listener_goes_once_and_before_the_end(
     assert len(news) < 10
 
 
-async def test_a_listener_that_reads_again_is_told_of_what_changes_then(
+async def test_slow_listener_that_resumes_reading_receives_new_changes(
     autojump_clock: MockClock, proxied: Proxied
 ) -> None:
     server = noted()

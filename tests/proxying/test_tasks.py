@@ -31,7 +31,7 @@ TASK: dict[str, Any] = {
 RELATED = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
 
 
-async def test_both_sides_learn_what_the_other_declares(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_legacy_task_capabilities_in_both_directions(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         opening = await server.accept(LEGACY, THEIRS)
         assert opening["params"]["capabilities"] == OURS
@@ -42,7 +42,7 @@ async def test_both_sides_learn_what_the_other_declares(autojump_clock: MockCloc
         assert opened["capabilities"] == THEIRS
 
 
-async def test_a_call_becomes_a_task_and_the_task_is_looked_after(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_legacy_task_creation_result_cancel_and_list(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, THEIRS)
         call = await server.expect_request("tools/call")
@@ -77,7 +77,9 @@ async def test_a_call_becomes_a_task_and_the_task_is_looked_after(autojump_clock
 
 
 @pytest.mark.parametrize("token", [0, "mine"])
-async def test_progress_of_a_task_comes_under_the_token_of_the_call(autojump_clock: MockClock, token: Any) -> None:
+async def test_progress_of_a_task_uses_the_progress_token_of_the_original_call(
+    autojump_clock: MockClock, token: Any
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, THEIRS)
         call = await server.expect_request("tools/call")
@@ -98,7 +100,7 @@ async def test_progress_of_a_task_comes_under_the_token_of_the_call(autojump_clo
         await client.expect_silence(1)
 
 
-async def test_the_clients_own_tasks_are_reached_from_the_server_behind(autojump_clock: MockClock) -> None:
+async def test_upstream_server_can_poll_tasks_of_the_client_through_a_proxy(autojump_clock: MockClock) -> None:
     asked = {"messages": [], "maxTokens": 5, "task": {"ttl": 1}, "_meta": RELATED}
     over = trio.Event()
 
@@ -124,7 +126,7 @@ async def test_the_clients_own_tasks_are_reached_from_the_server_behind(autojump
         await over.wait()
 
 
-async def test_a_client_of_ours_answers_a_question_as_a_task_for_a_server_behind(autojump_clock: MockClock) -> None:
+async def test_client_answers_a_sampling_request_of_an_upstream_server_as_a_task(autojump_clock: MockClock) -> None:
     asked = {"messages": [], "maxTokens": 5, "task": {}}
     declared: Any = {}
 

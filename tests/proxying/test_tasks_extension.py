@@ -32,7 +32,7 @@ QUESTION = {"method": "elicitation/create", "params": {"message": "?", "requeste
 CLIENT = "io.modelcontextprotocol/clientCapabilities"
 
 
-async def test_a_call_becomes_a_task_and_the_task_is_looked_after(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_modern_task_creation_input_result_and_cancel(autojump_clock: MockClock) -> None:
     asked = {**DONE, **TASK, "status": "input_required", "inputRequests": {"q": {**QUESTION, "new": 1}}}
     ended = {**DONE, **TASK, "status": "completed", "result": {**text("done"), "more": 1}}
     answers = {"taskId": "t-1", "inputResponses": {"q": {"action": "accept", "content": {}, "new": 1}}}
@@ -63,7 +63,7 @@ async def test_a_call_becomes_a_task_and_the_task_is_looked_after(autojump_clock
             await client.expect_result(await client.request(method, params), {**result, "_meta": ...})
 
 
-async def test_a_client_learns_that_the_server_behind_has_tasks(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_the_tasks_extension_of_the_server_in_discovery(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         for _ in ("the proxy", "the client"):
             await server.accept(MODERN, THEIRS)
@@ -73,7 +73,7 @@ async def test_a_client_learns_that_the_server_behind_has_tasks(autojump_clock: 
         assert discovered["capabilities"] == THEIRS
 
 
-async def test_the_error_for_a_client_without_the_extension_is_that_of_the_server_behind(
+async def test_missing_capability_error_for_tasks_is_forwarded_unchanged(
     autojump_clock: MockClock,
 ) -> None:
     data = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
@@ -90,7 +90,7 @@ async def test_the_error_for_a_client_without_the_extension_is_that_of_the_serve
 
 
 @pytest.mark.parametrize(("method", "capabilities"), [("tools/call", {}), ("prompts/get", OURS)])
-async def test_a_task_that_the_client_did_not_ask_for_is_an_error(
+async def test_task_result_that_the_client_did_not_allow_is_an_internal_error(
     autojump_clock: MockClock, method: str, capabilities: dict[str, Any]
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -105,7 +105,7 @@ async def test_a_task_that_the_client_did_not_ask_for_is_an_error(
     ("front", "back", "declared"),
     [(LEGACY, MODERN, THEIRS), (MODERN, LEGACY, {**THEIRS, "tasks": {"requests": {"tools": {"call": {}}}}})],
 )
-async def test_a_client_with_the_other_form_is_told_of_no_tasks(
+async def test_proxy_hides_tasks_if_client_and_server_use_different_task_protocols(
     autojump_clock: MockClock, front: str, back: str, declared: dict[str, Any]
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -127,7 +127,7 @@ async def test_a_client_with_the_other_form_is_told_of_no_tasks(
         await client.expect_error(await client.request("tasks/get", {"taskId": "t"}), -32601)
 
 
-async def test_call_that_fails_behind_a_proxy_is_not_repeated_as_a_task(autojump_clock: MockClock) -> None:
+async def test_call_failing_upstream_is_not_retried_as_a_task(autojump_clock: MockClock) -> None:
     was_silent = trio.Event()
 
     async def behind(server: ScriptedServer) -> None:
@@ -142,7 +142,7 @@ async def test_call_that_fails_behind_a_proxy_is_not_repeated_as_a_task(autojump
         await was_silent.wait()
 
 
-async def test_a_cancel_before_the_answer_reaches_the_server_behind(autojump_clock: MockClock) -> None:
+async def test_cancel_before_the_response_is_forwarded_upstream(autojump_clock: MockClock) -> None:
     cancelled = trio.Event()
 
     async def behind(server: ScriptedServer) -> None:
@@ -159,7 +159,7 @@ async def test_a_cancel_before_the_answer_reaches_the_server_behind(autojump_clo
 
 
 @pytest.mark.parametrize("shares", [False, True])
-async def test_a_task_is_found_again_through_another_connection(autojump_clock: MockClock, shares: bool) -> None:
+async def test_task_can_be_polled_through_another_proxy_connection(autojump_clock: MockClock, shares: bool) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, THEIRS)
         while True:

@@ -36,7 +36,7 @@ async def acknowledge(server: ScriptedServer, asked: Any, task_ids: list[str]) -
     return request
 
 
-async def test_the_states_of_tasks_are_told_as_they_are_and_those_of_no_other(autojump_clock: MockClock) -> None:
+async def test_task_status_notifications_are_forwarded_for_subscribed_tasks_only(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, THEIRS)
         listening = await acknowledge(server, {"taskIds": ["t-1", "t-2"]}, ["t-1"])
@@ -54,7 +54,7 @@ async def test_the_states_of_tasks_are_told_as_they_are_and_those_of_no_other(au
         await client.expect_silence(1)
 
 
-async def test_the_stream_of_a_client_without_the_extension_is_refused(autojump_clock: MockClock) -> None:
+async def test_listen_for_tasks_without_the_extension_is_a_missing_capability_error(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, THEIRS)
 
@@ -64,7 +64,9 @@ async def test_the_stream_of_a_client_without_the_extension_is_refused(autojump_
 
 
 @pytest.mark.parametrize("back", [LEGACY, MODERN])
-async def test_a_server_behind_without_tasks_of_this_form_tells_of_none(autojump_clock: MockClock, back: str) -> None:
+async def test_listen_for_tasks_is_acknowledged_empty_if_the_upstream_has_no_such_tasks(
+    autojump_clock: MockClock, back: str
+) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(back, {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}})
         if back == MODERN:
@@ -78,7 +80,7 @@ async def test_a_server_behind_without_tasks_of_this_form_tells_of_none(autojump
 
 
 @pytest.mark.parametrize("shares", [False, True])
-async def test_nobody_listens_for_the_task_of_another_principal(autojump_clock: MockClock, shares: bool) -> None:
+async def test_principal_cannot_listen_to_tasks_of_another_principal(autojump_clock: MockClock, shares: bool) -> None:
     asked: list[Any] = []
 
     async def script(server: ScriptedServer) -> None:
@@ -122,7 +124,7 @@ def told(task_id: str, number: int) -> NotificationReceived:
     return NotificationReceived(LATEST_MODERN._methods[STATE], {"taskId": task_id, "number": number}, LATEST_MODERN)
 
 
-async def test_a_client_that_reads_slowly_gets_the_latest_state_of_each_task(autojump_clock: MockClock) -> None:
+async def test_slow_listener_gets_only_the_latest_status_of_each_task(autojump_clock: MockClock) -> None:
     states, reader = TaskStates(["a", "b"], 1000), Reader()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(states.send, reader)
@@ -139,7 +141,7 @@ async def test_a_client_that_reads_slowly_gets_the_latest_state_of_each_task(aut
     assert not states.overflowed.is_set()
 
 
-async def test_the_stream_of_a_client_that_reads_too_slowly_ends(autojump_clock: MockClock) -> None:
+async def test_listener_whose_pending_task_states_exceed_the_limit_is_ended(autojump_clock: MockClock) -> None:
     states, reader = TaskStates(["a", "b", "c"], 250), Reader()
     for task_id in ("a", "b", "c"):
         assert not states.overflowed.is_set()

@@ -92,7 +92,7 @@ def answering(revision: str, got: list[str]) -> Any:
         (LEGACY, "tasks/cancel"),
     ],
 )
-async def test_the_task_of_a_principal_does_not_exist_for_another(
+async def test_task_of_a_principal_is_unknown_to_other_principals(
     autojump_clock: MockClock, shares: bool, revision: str, method: str
 ) -> None:
     params, got = {"taskId": "t-1", "inputResponses": {}}, list[str]()
@@ -110,7 +110,9 @@ async def test_the_task_of_a_principal_does_not_exist_for_another(
 
 
 @pytest.mark.parametrize("shares", [False, True])
-async def test_a_principal_is_not_served_a_task_that_nobody_knows(autojump_clock: MockClock, shares: bool) -> None:
+async def test_principal_gets_unknown_task_for_a_task_without_known_owner(
+    autojump_clock: MockClock, shares: bool
+) -> None:
     got: list[str] = []
     async with (
         before(answering(MODERN, got), MODERN, shares=shares) as way,
@@ -121,7 +123,7 @@ async def test_a_principal_is_not_served_a_task_that_nobody_knows(autojump_clock
 
 
 @pytest.mark.parametrize("shares", [False, True])
-async def test_without_principals_the_id_alone_gives_access(autojump_clock: MockClock, shares: bool) -> None:
+async def test_without_principals_the_task_id_alone_grants_access(autojump_clock: MockClock, shares: bool) -> None:
     async with before(answering(MODERN, []), MODERN, shares=shares) as way:
         async with client_of(way, None, MODERN) as client:
             await client.expect_result(await client.call_tool("t"))
@@ -133,7 +135,7 @@ async def test_without_principals_the_id_alone_gives_access(autojump_clock: Mock
 
 @pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("principals", [("ann", "bob"), (None, None)])
-async def test_a_caller_is_told_of_its_own_tasks_in_a_list(
+async def test_task_list_contains_only_the_tasks_of_the_caller(
     autojump_clock: MockClock, shares: bool, principals: tuple[str | None, str | None]
 ) -> None:
     one, two = principals
@@ -149,7 +151,7 @@ async def test_a_caller_is_told_of_its_own_tasks_in_a_list(
         assert listed == {"tasks": [], "nextCursor": "c"}
 
 
-async def test_the_only_client_is_told_of_tasks_from_before_in_a_list(autojump_clock: MockClock) -> None:
+async def test_single_client_sees_earlier_tasks_in_the_task_list(autojump_clock: MockClock) -> None:
     async with (
         before(answering(LEGACY, []), LEGACY, shares=False) as way,
         open_scripted_client(way, LEGACY) as client,
@@ -159,7 +161,7 @@ async def test_the_only_client_is_told_of_tasks_from_before_in_a_list(autojump_c
 
 
 @pytest.mark.parametrize("principals", [("ann", "bob"), (None, None)])
-async def test_the_owner_alone_is_told_of_the_status_of_a_task(
+async def test_task_status_notifications_reach_only_the_owner(
     autojump_clock: MockClock, principals: tuple[str | None, str | None]
 ) -> None:
     status = ("notifications/tasks/status", TASK)
@@ -184,7 +186,7 @@ async def test_the_owner_alone_is_told_of_the_status_of_a_task(
 
 
 @pytest.mark.parametrize("principals", [("ann", "bob"), (None, None)])
-async def test_the_owner_alone_gets_the_logs_of_a_task(
+async def test_logs_of_a_task_reach_only_the_owner(
     autojump_clock: MockClock, principals: tuple[str | None, str | None]
 ) -> None:
     log = {"level": "info", "data": "secret", "_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}}
@@ -218,7 +220,7 @@ def question(task_id: str) -> dict[str, Any]:
     return {"messages": [], "maxTokens": 5, "task": {"ttl": 1}, "_meta": meta}
 
 
-async def test_the_questions_of_a_task_go_to_its_owner_and_those_about_a_clients_task_to_that_client(
+async def test_sampling_requests_of_a_task_and_polls_of_client_tasks_reach_the_right_client(
     autojump_clock: MockClock,
 ) -> None:
     over = trio.Event()
@@ -260,7 +262,7 @@ async def test_the_questions_of_a_task_go_to_its_owner_and_those_about_a_clients
         await wait_all_tasks_blocked()
 
 
-async def test_a_client_of_another_revision_is_not_asked_about_tasks(autojump_clock: MockClock) -> None:
+async def test_modern_client_receives_no_legacy_task_requests(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY, CORE)
         listing = await server.expect_request("tools/list")  # does the proxy have to ask for a task?
@@ -274,7 +276,7 @@ async def test_a_client_of_another_revision_is_not_asked_about_tasks(autojump_cl
         await client.expect_result(await client.call_tool("t"))
 
 
-def test_the_owners_of_tasks_are_bounded_and_nobody_takes_the_share_of_another() -> None:
+def test_task_ownership_records_are_limited_per_principal() -> None:
     owners = TaskOwners(limit=6)
     owners.add("b-1", PrincipalId(None, "bob"))
     for number in range(10):

@@ -56,7 +56,7 @@ def called(name: str) -> Any:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_each_principal_has_its_own_tasks(era: Any) -> None:
+async def test_each_principal_can_access_only_its_own_tasks_over_http(era: Any) -> None:
     server, done = roaster()
     tokens = Tokens()
     for name in ("ann", "bob"):
@@ -84,7 +84,7 @@ async def test_each_principal_has_its_own_tasks(era: Any) -> None:
 
 @pytest.mark.parametrize("back", ["legacy", "modern"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_several_clients_without_names_have_their_tasks_at_the_same_time(era: Any, back: Any) -> None:
+async def test_anonymous_http_clients_run_tasks_concurrently_with_their_own_elicitation(era: Any, back: Any) -> None:
     server, done = roaster()
     got: dict[str, str] = {}
     logs: dict[str, list[Any]] = {"ann": [], "bob": [], "cid": []}

@@ -52,7 +52,7 @@ def roaster(ended: list[str] | None = None) -> Server:
     return server
 
 
-async def test_a_tool_that_is_a_task_is_called_like_any(
+async def test_tool_that_runs_as_a_task_is_called_like_any_other_tool(
     autojump_clock: MockClock, proxied: Proxied, front: Any
 ) -> None:
     async with proxied(roaster()) as way, open_memory(way, era=front) as client:
@@ -61,7 +61,9 @@ async def test_a_tool_that_is_a_task_is_called_like_any(
         assert (failed.is_error, failed.text) == (True, "smoke")
 
 
-async def test_the_messages_of_a_task_are_progress(autojump_clock: MockClock, proxied: Proxied, front: Any) -> None:
+async def test_status_messages_of_a_task_are_forwarded_as_progress(
+    autojump_clock: MockClock, proxied: Proxied, front: Any
+) -> None:
     told: list[str | None] = []
 
     def on_progress(news: Progress) -> None:
@@ -72,7 +74,7 @@ async def test_the_messages_of_a_task_are_progress(autojump_clock: MockClock, pr
     assert told == ["hot"]
 
 
-async def test_a_call_that_need_not_be_a_task_keeps_its_progress_and_logs(
+async def test_call_with_optional_task_support_keeps_its_progress_and_logs(
     autojump_clock: MockClock, proxied: Proxied
 ) -> None:
     server, told, logs = Server("grinder"), list[Progress](), list[Any]()
@@ -93,14 +95,16 @@ async def test_a_call_that_need_not_be_a_task_keeps_its_progress_and_logs(
     assert (told, logs) == ([Progress(1, 2), Progress(2, 2)], [1, 2])
 
 
-async def test_the_questions_of_a_task_are_answered_by_the_client_in_front(
+async def test_elicitation_from_a_task_is_answered_by_the_downstream_client(
     autojump_clock: MockClock, proxied: Proxied, front: Any
 ) -> None:
     async with proxied(roaster()) as way, open_memory(way, era=front, elicitation=user("ann")) as client:
         assert (await client.call_tool("grind")).text == "{'name': 'ann'} {'name': 'ann'}"
 
 
-async def test_leaving_the_call_cancels_the_task(autojump_clock: MockClock, proxied: Proxied, front: Any) -> None:
+async def test_cancelling_the_call_cancels_the_upstream_task(
+    autojump_clock: MockClock, proxied: Proxied, front: Any
+) -> None:
     ended: list[str] = []
     async with proxied(roaster(ended)) as way, open_memory(way, era=front) as client:
         with trio.move_on_after(150):
@@ -110,7 +114,7 @@ async def test_leaving_the_call_cancels_the_task(autojump_clock: MockClock, prox
         assert (await client.call_tool("roast", {"minutes": 1})).text == "roasted for 1"
 
 
-async def test_two_clients_that_share_a_server_answer_for_their_own_tasks(
+async def test_two_clients_sharing_a_server_answer_elicitation_of_their_own_tasks(
     autojump_clock: MockClock, front: Any, back: Any
 ) -> None:
     got: dict[str, str] = {}
@@ -140,7 +144,7 @@ async def test_two_clients_that_share_a_server_answer_for_their_own_tasks(
     assert got == {name: f"{{'name': '{name}'}}" for name in ("one", "two")}
 
 
-async def test_a_client_that_knows_no_tasks_calls_tools_that_are(autojump_clock: MockClock, back: Any) -> None:
+async def test_client_of_a_revision_without_tasks_can_call_task_tools(autojump_clock: MockClock, back: Any) -> None:
     async with (
         open_memory(roaster(), era=back, forwards=ALL) as behind,
         open_memory(proxy(behind), era="legacy", revision="2025-06-18") as client,
@@ -148,7 +152,7 @@ async def test_a_client_that_knows_no_tasks_calls_tools_that_are(autojump_clock:
         assert (await client.call_tool("roast", {"minutes": 5})).text == "roasted for 5"
 
 
-async def test_a_modern_client_that_declares_no_tasks_is_told_so_by_a_modern_server(
+async def test_modern_client_without_tasks_gets_missing_capability_from_a_modern_server(
     autojump_clock: MockClock, sharing: str
 ) -> None:
     async def refused(way: Proxy) -> None:
@@ -164,7 +168,9 @@ async def test_a_modern_client_that_declares_no_tasks_is_told_so_by_a_modern_ser
             await refused(proxy(behind))
 
 
-async def test_the_proxy_waits_where_its_own_handlers_answer(autojump_clock: MockClock, front: Any, back: Any) -> None:
+async def test_proxy_awaits_the_task_if_its_own_handlers_answer_elicitation(
+    autojump_clock: MockClock, front: Any, back: Any
+) -> None:
     async with (
         open_memory(roaster(), era=back, elicitation=user("the middle")) as behind,
         open_memory(proxy(behind), era=front) as client,
@@ -173,7 +179,7 @@ async def test_the_proxy_waits_where_its_own_handlers_answer(autojump_clock: Moc
         assert (await client.call_tool("roast", {"minutes": 5})).text == "roasted for 5"
 
 
-async def test_a_task_that_somebody_cancels_is_an_error_of_the_call(autojump_clock: MockClock) -> None:
+async def test_task_cancelled_by_another_client_fails_the_call(autojump_clock: MockClock) -> None:
     async with open_memory(roaster(), era="legacy", forwards=ALL) as behind, trio.open_nursery() as nursery:
 
         async def cancel() -> None:

@@ -117,7 +117,7 @@ def text(answer: Answer) -> str:
     return result["result"]["content"][0]["text"]
 
 
-async def test_what_comes_late_of_the_call_of_one_principal_reaches_no_other() -> None:
+async def test_late_messages_for_one_principal_reach_no_other_principal() -> None:
     behind = Behind()
     async with before(behind) as endpoint:
         alice, bob = await endpoint.connect(), await endpoint.connect()
@@ -137,7 +137,7 @@ async def test_what_comes_late_of_the_call_of_one_principal_reaches_no_other() -
     assert behind.answers[0]["error"]["code"] == -32603
 
 
-async def test_all_tokens_of_a_principal_use_one_connection() -> None:
+async def test_all_tokens_of_a_principal_share_one_upstream_connection() -> None:
     behind = Behind()
     async with before(behind) as endpoint:
         for token in ("alice-1", "bob-1", "alice-2", "alice-1"):
@@ -145,7 +145,7 @@ async def test_all_tokens_of_a_principal_use_one_connection() -> None:
     assert len(behind.opened) == 2
 
 
-async def test_the_loss_of_one_connection_leaves_other_principals_alone() -> None:
+async def test_losing_one_upstream_connection_leaves_other_principals_connected() -> None:
     behind = Behind()
     async with before(behind) as endpoint:
         alice, bob = await endpoint.connect(), await endpoint.connect()
@@ -164,7 +164,7 @@ async def test_the_loss_of_one_connection_leaves_other_principals_alone() -> Non
     assert len(behind.opened) == 3
 
 
-async def test_a_connection_that_its_principal_does_not_use_is_closed_and_opened_again(jump_clock: MockClock) -> None:
+async def test_idle_upstream_connection_of_a_principal_is_closed_and_reopened_on_demand(jump_clock: MockClock) -> None:
     behind = Behind()
     async with before(behind) as endpoint:
         assert text(await call(endpoint, "alice-1")) == "echo"
@@ -183,7 +183,7 @@ async def test_a_connection_that_its_principal_does_not_use_is_closed_and_opened
     assert len(behind.opened) == 3
 
 
-async def test_a_stream_of_changes_keeps_the_connection(jump_clock: MockClock) -> None:
+async def test_listen_stream_keeps_the_upstream_connection_open(jump_clock: MockClock) -> None:
     behind = Behind()
     async with before(behind) as endpoint:
         listening = await endpoint.connect()
@@ -200,7 +200,7 @@ async def test_a_stream_of_changes_keeps_the_connection(jump_clock: MockClock) -
         await behind.until("closed")
 
 
-async def test_a_task_keeps_the_connection_until_its_end(jump_clock: MockClock) -> None:
+async def test_running_task_keeps_the_upstream_connection_open_until_it_ends(jump_clock: MockClock) -> None:
     behind = Behind(MODERN)
     tasks = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
     async with before(behind) as endpoint:
@@ -217,7 +217,7 @@ async def test_a_task_keeps_the_connection_until_its_end(jump_clock: MockClock) 
         await behind.until("closed")
 
 
-async def test_the_connection_that_is_idle_for_the_longest_makes_room_for_a_newcomer() -> None:
+async def test_longest_idle_upstream_connection_is_closed_for_a_new_principal() -> None:
     behind = Behind()
     async with before(behind, max_upstreams=2) as endpoint:
         for token in ("alice-1", "bob-1", "carol-1"):
@@ -227,7 +227,7 @@ async def test_the_connection_that_is_idle_for_the_longest_makes_room_for_a_newc
     assert len(behind.opened) == 3
 
 
-async def test_a_newcomer_is_turned_away_while_all_connections_are_used() -> None:
+async def test_new_principal_is_rejected_while_all_upstream_connections_are_busy() -> None:
     behind = Behind()
     async with before(behind, max_upstreams=2) as endpoint:
         connections = [await endpoint.connect() for _ in range(2)]
@@ -245,7 +245,7 @@ async def test_a_newcomer_is_turned_away_while_all_connections_are_used() -> Non
 
 
 @pytest.mark.parametrize("most", [4])
-async def test_no_principal_takes_the_connections_of_others_with_its_sessions(most: int) -> None:
+async def test_sessions_of_one_principal_cannot_use_up_all_upstream_connections(most: int) -> None:
     behind = Behind()
     async with before(behind, max_upstreams=most) as endpoint:
         opened: list[int] = []
@@ -262,7 +262,7 @@ FORWARDS = ClientCapabilities(elicitation=Elicitation(form={}))
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_nobody_is_asked_or_told_over_a_connection_that_several_principals_share(
+async def test_connection_shared_by_several_principals_forwards_no_elicitation_or_logs(
     autojump_clock: MockClock, revision: str
 ) -> None:
     behind, asks = Behind(), {"elicitation": {"form": {}}}
@@ -284,7 +284,9 @@ async def test_nobody_is_asked_or_told_over_a_connection_that_several_principals
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_the_only_principal_who_has_come_is_asked_and_told(autojump_clock: MockClock, revision: str) -> None:
+async def test_connection_used_by_a_single_principal_forwards_elicitation_and_logs(
+    autojump_clock: MockClock, revision: str
+) -> None:
     behind, asks = Behind(), {"elicitation": {"form": {}}}
     async with (
         open_scripted_server(behind.script, era="legacy", forwards=FORWARDS) as shared,
@@ -301,7 +303,7 @@ async def test_the_only_principal_who_has_come_is_asked_and_told(autojump_clock:
             assert (asked["id"], asked["result"]["resultType"]) == (called, "input_required")
 
 
-async def test_a_change_below_a_resource_is_told_to_no_other_principal(autojump_clock: MockClock) -> None:
+async def test_update_of_a_subresource_reaches_only_the_subscribed_principal(autojump_clock: MockClock) -> None:
     behind = Behind()
     async with open_scripted_server(behind.script, era="legacy") as shared:
         way = proxy(shared)
@@ -314,7 +316,7 @@ async def test_a_change_below_a_resource_is_told_to_no_other_principal(autojump_
     assert told["params"]["uri"] == "file:///bob"
 
 
-async def test_the_end_of_a_visit_is_told_to_the_principal_alone_who_was_asked(
+async def test_url_elicitation_completion_reaches_only_the_principal_who_was_sent_the_url(
     autojump_clock: MockClock,
 ) -> None:
     visit = {"mode": "url", "message": "Pay", "url": "https://pay.example.com", "elicitationId": "e-1"}
@@ -336,7 +338,7 @@ async def test_the_end_of_a_visit_is_told_to_the_principal_alone_who_was_asked(
             await bob.expect_silence(1)
 
 
-async def test_a_caller_who_comes_and_goes_leaves_nothing_to_the_garbage_collector(jump_clock: MockClock) -> None:
+async def test_closed_upstream_connection_leaves_no_reference_cycles(jump_clock: MockClock) -> None:
     behind, before_it = Behind(), set(map(id, callers()))
     async with before(behind) as endpoint:
         assert text(await call(endpoint, "alice-1")) == "echo"
@@ -355,7 +357,7 @@ def callers() -> list[Tenant]:
     return [each for each in gc.get_objects() if isinstance(each, Tenant)]
 
 
-async def test_a_client_may_be_told_that_everything_behind_may_have_changed(autojump_clock: MockClock) -> None:
+async def test_client_can_be_notified_that_all_upstream_lists_may_have_changed(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY, {"tools": {"listChanged": True}})
         with suppress(MissingMessage):

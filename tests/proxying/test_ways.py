@@ -87,7 +87,7 @@ async def conversation(
     return [log["params"]["data"] for log in logs], result["result"]["content"][0]["text"]
 
 
-async def test_two_calls_that_nobody_knows_get_each_their_own_question_and_their_own_logs() -> None:
+async def test_two_anonymous_calls_each_get_their_own_elicitation_and_logs() -> None:
     async with before(Behind(2)) as endpoint:
         heard: dict[str, tuple[list[str], str]] = {}
 
@@ -105,7 +105,7 @@ async def test_two_calls_that_nobody_knows_get_each_their_own_question_and_their
         assert heard[who] == ([f"{who} {n}" for n in range(30)], f"{who}: {{'name': '{who} was asked {who}?'}}")
 
 
-async def test_two_principals_over_one_connection_get_each_their_own_question_and_their_own_logs() -> None:
+async def test_two_principals_over_one_connection_each_get_their_own_elicitation_and_logs() -> None:
     async with before(Behind(2), shares=True, auth=protected(issued())) as endpoint:
         heard: dict[str, tuple[list[str], str]] = {}
 
@@ -124,7 +124,7 @@ async def test_two_principals_over_one_connection_get_each_their_own_question_an
         assert heard[who] == ([f"{who} {n}" for n in range(30)], f"{who}: {{'name': '{who} was asked {who}?'}}")
 
 
-async def test_two_calls_of_a_legacy_session_get_their_questions_and_logs_on_their_own_streams() -> None:
+async def test_two_calls_of_a_legacy_session_get_elicitation_and_logs_on_their_own_streams() -> None:
     async with before(Behind(2)) as endpoint:
         asked: list[str] = []
         told: list[str] = []
@@ -153,7 +153,7 @@ async def test_two_calls_of_a_legacy_session_get_their_questions_and_logs_on_the
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_what_comes_in_the_answer_to_a_call_that_is_over_is_for_nobody(known: bool) -> None:
+async def test_messages_in_the_response_to_a_cancelled_call_are_dropped(known: bool) -> None:
     left, bobs = trio.Event(), trio.Event()
 
     async def behind(got: Got, answer: Answer) -> None:

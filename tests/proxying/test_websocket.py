@@ -60,9 +60,7 @@ async def proxied() -> AsyncIterator[tuple[Watched, int]]:
 @pytest.mark.parametrize(
     ("end", "code"), [(too_much, 1009), (bytes_not_text, 1003), (goodbye, 1000), (silence, 0), (reset, 0)]
 )
-async def test_wsk_03_wsk_05_wsk_07_an_end_of_one_connection_cancels_its_handlers_behind_and_harms_no_other(
-    end: Any, code: int
-) -> None:
+async def test_wsk_03_wsk_05_wsk_07_closing_one_websocket_cancels_only_its_own_handlers(end: Any, code: int) -> None:
     async with proxied() as (watched, port), connected(port) as peer:
         async with trio.open_nursery() as nursery:
             await nursery.start(keep_calling, port)
@@ -88,7 +86,7 @@ async def keep_calling(port: int, *, task_status: trio.TaskStatus[None]) -> None
             await trio.sleep(0.05)
 
 
-async def test_wsk_03_a_large_message_within_the_limit_passes_both_ways() -> None:
+async def test_wsk_03_large_message_within_the_limit_passes_in_both_directions() -> None:
     async with proxied() as (_, port), connected(port) as peer:
         await peer.open_legacy()
         await peer.ask(1, "tools/call", {"name": "echo", "arguments": {"text": "x" * 60_000}})
