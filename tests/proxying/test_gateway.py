@@ -138,7 +138,7 @@ async def test_member_that_can_elicit_only_in_legacy_revisions_is_reconnected_as
         assert group.statuses["m"].state is MemberState.READY
 
 
-async def test_member_with_a_configured_era_keeps_its_revision() -> None:
+async def test_member_pinned_to_the_modern_revision_keeps_it() -> None:
     described = {"m": MemberDescription(asks_by_requests(trio.Event(), trio.Event()), options={"era": "modern"})}
     async with open_group(described, forwards=ALL_QUESTIONS) as group, open_memory(gateway(group)) as client:
         await group.settled()

@@ -54,6 +54,6 @@ def test_translation_to_legacy_removes_result_type_and_server_info() -> None:
     assert translated_result(data, CallToolResult, MODERN, LATEST_LEGACY) == {"content": [TEXT]}
 
 
-def test_translation_of_a_legacy_list_to_modern_adds_no_cache_hints() -> None:
+def test_translation_of_a_legacy_list_to_modern_marks_it_as_not_cacheable() -> None:
     modern = translated_result({"tools": [], "x": 1}, ListToolsResult, LATEST_LEGACY, MODERN)
     assert modern == {"tools": [], "ttlMs": 0, "cacheScope": "private", "x": 1}
