@@ -42,7 +42,7 @@ async def demo(environment: dict[str, str], *options: str) -> str:
     return done.stdout.decode()
 
 
-async def test_demo_signs_in_steps_up_refreshes_and_loses_its_tokens(cache: dict[str, str]) -> None:
+async def test_authorization_demo_signs_in_steps_up_refreshes_and_revokes(cache: dict[str, str]) -> None:
     told = await demo(cache)
     for words in (
         "status 401, and the way to a token:",
@@ -61,7 +61,9 @@ async def test_demo_signs_in_steps_up_refreshes_and_loses_its_tokens(cache: dict
     assert not re.search(r"[Bb]earer [\w-]{20,}|eyJ|code=|state=", told), "nothing that opens a door is told"
 
 
-async def test_demo_leaves_the_sign_in_to_the_browser_of_the_user(cache: dict[str, str], tmp_path: Path) -> None:
+async def test_authorization_demo_uses_the_browser_of_the_user_with_the_option(
+    cache: dict[str, str], tmp_path: Path
+) -> None:
     browser = tmp_path / "browser"
     browser.write_text(PRESSING.format(python=sys.executable, root=ROOT))
     browser.chmod(0o755)

@@ -49,11 +49,11 @@ class Sleeper:
         return server
 
 
-def test_the_host_has_eighty_lines() -> None:
+def test_host_example_has_at_most_eighty_lines() -> None:
     assert len((ROOT / "examples" / "host.py").read_text().splitlines()) <= 80
 
 
-async def test_a_host_calls_three_servers_with_limits_bars_questions_and_ctrl_c(
+async def test_host_example_supports_timeouts_progress_elicitation_sign_in_and_ctrl_c(
     provider: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser, sleeper = tmp_path / "browser", Sleeper()
@@ -105,14 +105,14 @@ async def test_a_host_calls_three_servers_with_limits_bars_questions_and_ctrl_c(
 
 
 @pytest.mark.parametrize(("progress", "total"), [(1e13, 1), (1e300, 1e-300), (-1e13, 1), (1, -1), (1, 0)])
-def test_no_number_of_a_server_makes_a_bar_longer_than_its_place(
+def test_progress_bar_of_the_host_example_keeps_its_width_for_any_number(
     progress: float, total: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host.show(Progress(progress, total))
     assert len(capsys.readouterr().err) <= host.WIDTH + 10
 
 
-async def test_no_text_of_a_server_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_host_example_escapes_control_characters_in_server_text(capsys: pytest.CaptureFixture[str]) -> None:
     server = Server("hostile")
 
     @server.tool

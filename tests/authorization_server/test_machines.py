@@ -89,7 +89,7 @@ def granted(grant: Grant) -> dict[str, Any]:
     return claims_of(grant.record.tokens.access_token)
 
 
-async def test_a_client_registers_itself_signs_in_steps_up_and_refreshes(provider: Path) -> None:
+async def test_client_registers_signs_in_steps_up_and_refreshes(provider: Path) -> None:
     async with parties(provider) as (server, url, redirect_uri, run):
         settings = OAuthSettings(redirect_uri=redirect_uri)
         start = GrantContext(server_url=url, stored=StoredAuthorization())
@@ -106,7 +106,7 @@ async def test_a_client_registers_itself_signs_in_steps_up_and_refreshes(provide
     assert server.done == {"registration": 1, "authorization": 2, "authorization_code": 2, "refresh_token": 1}
 
 
-async def test_a_refresh_token_that_was_used_before_is_of_no_use_any_more(provider: Path) -> None:
+async def test_reused_refresh_token_raises_invalid_grant(provider: Path) -> None:
     async with parties(provider) as (_, url, redirect_uri, run):
         settings = OAuthSettings(redirect_uri=redirect_uri)
         start = GrantContext(server_url=url, stored=StoredAuthorization())
@@ -117,7 +117,7 @@ async def test_a_refresh_token_that_was_used_before_is_of_no_use_any_more(provid
     assert caught.value.code == "invalid_grant"
 
 
-async def test_a_user_who_says_no_is_access_denied(provider: Path) -> None:
+async def test_denied_consent_raises_access_denied(provider: Path) -> None:
     async with parties(provider) as (_, url, redirect_uri, run):
         machine = sign_in(
             OAuthSettings(redirect_uri=redirect_uri), GrantContext(server_url=url, stored=StoredAuthorization())
@@ -127,7 +127,7 @@ async def test_a_user_who_says_no_is_access_denied(provider: Path) -> None:
     assert caught.value.code == "access_denied"
 
 
-async def test_the_document_of_a_client_goes_before_its_registration(provider: Path) -> None:
+async def test_client_id_metadata_document_replaces_dynamic_registration(provider: Path) -> None:
     document = "https://client.example/mcp.json"
     async with listening() as (redirect_uri, callbacks):
         metadata = {"client_id": document, "client_name": "documented", "redirect_uris": [redirect_uri]}
@@ -143,7 +143,7 @@ async def test_the_document_of_a_client_goes_before_its_registration(provider: P
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_a_preregistered_client_names_itself_by_its_secret(provider: Path, method: Any) -> None:
+async def test_preregistered_client_authenticates_with_its_secret(provider: Path, method: Any) -> None:
     secret = "a secret: 100% & more"
     async with listening() as (redirect_uri, callbacks):
         client = {"client_id": "known", "client_secret": secret, "redirect_uris": [redirect_uri]}
@@ -160,7 +160,7 @@ async def test_a_preregistered_client_names_itself_by_its_secret(provider: Path,
 
 
 @pytest.mark.parametrize("nonces", [False, True])
-async def test_tokens_are_bound_to_the_key_of_the_proofs(provider: Path, nonces: bool) -> None:
+async def test_dpop_tokens_are_bound_to_the_proof_key(provider: Path, nonces: bool) -> None:
     proofs = Proofs()
     async with parties(provider, dpop_nonces=nonces) as (_, url, redirect_uri, run):
         settings = OAuthSettings(redirect_uri=redirect_uri)
@@ -179,7 +179,7 @@ def program(**metadata: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_a_program_gets_a_token_for_its_secret(provider: Path, method: Any) -> None:
+async def test_client_credentials_grant_works_with_a_client_secret(provider: Path, method: Any) -> None:
     secret = "a secret: 100% & more"
     known = PreregisteredClient(client_id="program", client_secret=secret, auth_method=method)
     clients = [program(client_secret=secret, token_endpoint_auth_method=method)]
@@ -191,7 +191,7 @@ async def test_a_program_gets_a_token_for_its_secret(provider: Path, method: Any
 
 
 @pytest.mark.parametrize("algorithm", ["ES256", "RS256", "PS256", "Ed25519"])
-async def test_a_program_gets_a_token_for_the_signature_of_its_key(provider: Path, algorithm: str) -> None:
+async def test_client_credentials_grant_works_with_private_key_jwt(provider: Path, algorithm: str) -> None:
     kind: Any = {"ES256": ("EC", "P-256"), "Ed25519": ("OKP", "Ed25519")}.get(algorithm, ("RSA", 2048))
     key = JWKRegistry.generate_key(*kind)
     public = {**key.as_dict(private=False), "use": "sig", "kid": "1"}
@@ -217,7 +217,7 @@ async def test_revoked_tokens_cannot_be_refreshed(provider: Path) -> None:
     assert server.done["revocation"] == 1  # of the grant, and with it of its tokens
 
 
-async def test_a_signed_token_outlives_its_refresh_token_when_both_are_revoked(provider: Path) -> None:
+async def test_revocation_of_a_jwt_is_unsupported_but_its_refresh_token_is_revoked(provider: Path) -> None:
     async with parties(provider) as (server, url, redirect_uri, run):
         settings = OAuthSettings(redirect_uri=redirect_uri)
         start = GrantContext(server_url=url, stored=StoredAuthorization())

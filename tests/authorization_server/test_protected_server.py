@@ -17,7 +17,7 @@ from trio_mcp.auth.credentials import parse_challenges
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
-async def test_a_request_without_a_token_is_told_where_to_get_one(provider: Path) -> None:
+async def test_request_without_a_token_is_401_with_resource_metadata(provider: Path) -> None:
     async with (
         authorization_server(provider) as server,
         protected(server.issuer, JWTVerifier()) as url,
@@ -34,7 +34,7 @@ async def test_a_request_without_a_token_is_told_where_to_get_one(provider: Path
 
 @ERAS
 @pytest.mark.parametrize("opaque", [False, True], ids=["signed", "opaque"])
-async def test_a_token_for_the_server_is_known_by_what_its_issuer_says(provider: Path, era: Any, opaque: bool) -> None:
+async def test_token_is_verified_and_an_insufficient_scope_is_403(provider: Path, era: Any, opaque: bool) -> None:
     async with (
         authorization_server(provider, scopes=[READ, WRITE], opaque=opaque, clients=[SERVER]) as server,
         RawClient.registered(server.issuer) as client,
@@ -50,7 +50,7 @@ async def test_a_token_for_the_server_is_known_by_what_its_issuer_says(provider:
 
 
 @pytest.mark.parametrize("opaque", [False, True], ids=["signed", "opaque"])
-async def test_a_token_for_another_server_is_refused(provider: Path, opaque: bool) -> None:
+async def test_token_for_another_resource_is_401(provider: Path, opaque: bool) -> None:
     async with (
         authorization_server(provider, scopes=[READ], opaque=opaque, clients=[SERVER]) as server,
         RawClient.registered(server.issuer) as client,
@@ -62,7 +62,7 @@ async def test_a_token_for_another_server_is_refused(provider: Path, opaque: boo
     assert (refused.status, challenge.params["error"]) == (401, "invalid_token")
 
 
-async def test_a_token_of_another_authorization_server_is_refused(provider: Path) -> None:
+async def test_token_of_another_authorization_server_is_401(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=[READ]) as server,
         authorization_server(provider, scopes=[READ]) as foreign,
@@ -74,7 +74,7 @@ async def test_a_token_of_another_authorization_server_is_refused(provider: Path
     assert refused.status == 401
 
 
-async def test_an_id_token_opens_nothing(provider: Path) -> None:
+async def test_id_token_as_access_token_is_401(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=[READ]) as server,
         RawClient.registered(server.issuer) as client,
@@ -85,7 +85,7 @@ async def test_an_id_token_opens_nothing(provider: Path) -> None:
     assert refused.status == 401
 
 
-async def test_introspection_sees_a_revocation(provider: Path) -> None:
+async def test_token_revoked_at_the_issuer_is_rejected_by_introspection(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=[READ], opaque=True, clients=[SERVER]) as server,
         RawClient.registered(server.issuer) as client,
@@ -99,7 +99,7 @@ async def test_introspection_sees_a_revocation(provider: Path) -> None:
                 await ours.call_tool("who")
 
 
-async def test_a_websocket_takes_the_same_bearer(provider: Path) -> None:
+async def test_websocket_accepts_the_same_bearer_token(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=[READ]) as server,
         RawClient.registered(server.issuer) as client,

@@ -25,7 +25,7 @@ RESOURCE = "http://127.0.0.1:1/mcp"
 ROOT = Path(__file__).parent.parent.parent
 
 
-async def test_a_signed_token_is_for_the_resource_and_the_scopes_that_were_asked_for(provider: Path) -> None:
+async def test_signed_token_contains_the_requested_resource_and_scopes(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=["files:read", "files:write"], lifetime=50) as server,
         RawClient.registered(server.issuer) as client,
@@ -38,7 +38,7 @@ async def test_a_signed_token_is_for_the_resource_and_the_scopes_that_were_asked
     assert server.done == {"registration": 1, "authorization": 1, "authorization_code": 1}
 
 
-async def test_a_client_may_ask_for_other_scopes_than_those_of_its_registration(provider: Path) -> None:
+async def test_client_can_request_scopes_beyond_its_registration(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=["files:read", "files:write"]) as server,
         RawClient.registered(server.issuer, scope="files:read") as client,
@@ -47,7 +47,7 @@ async def test_a_client_may_ask_for_other_scopes_than_those_of_its_registration(
         assert claims_of(tokens["access_token"])["scope"] == "files:read files:write"
 
 
-async def test_a_refresh_token_is_good_once(provider: Path) -> None:
+async def test_refresh_token_can_be_used_only_once(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=["files:read"]) as server,
         RawClient.registered(server.issuer) as client,
@@ -61,7 +61,7 @@ async def test_a_refresh_token_is_good_once(provider: Path) -> None:
     assert server.refused == ["grant: invalid_grant"]
 
 
-async def test_an_opaque_token_is_active_until_it_is_revoked(provider: Path) -> None:
+async def test_opaque_token_is_active_until_revoked(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=["files:read"], opaque=True, clients=[SERVER]) as server,
         RawClient.registered(server.issuer) as client,
@@ -76,14 +76,14 @@ async def test_an_opaque_token_is_active_until_it_is_revoked(provider: Path) -> 
     assert after.body == {"active": False}
 
 
-async def test_the_keys_are_for_signatures_and_have_no_private_part(provider: Path) -> None:
+async def test_jwks_contains_only_public_signing_keys(provider: Path) -> None:
     async with authorization_server(provider) as server:
         keys = (await get(f"{server.issuer}/jwks")).body["keys"]
     assert [(key["alg"], key["use"]) for key in keys] == [("ES256", "sig")]
     assert "d" not in keys[0]
 
 
-async def test_a_user_who_says_no_is_an_error_at_the_callback(provider: Path) -> None:
+async def test_denied_consent_redirects_with_access_denied(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=["files:read"]) as server,
         RawClient.registered(server.issuer) as client,
@@ -95,20 +95,20 @@ async def test_a_user_who_says_no_is_an_error_at_the_callback(provider: Path) ->
     assert (callback["error"], callback["iss"]) == ("access_denied", server.issuer)
 
 
-async def test_a_page_without_the_button_is_told_without_its_address(provider: Path) -> None:
+async def test_error_for_a_page_without_the_button_hides_its_url(provider: Path) -> None:
     async with authorization_server(provider) as server:
         with pytest.raises(NoSuchPage, match=r"^a page answered with status 400$"):
             await press(f"{server.issuer}/auth?state=secret")
 
 
-async def test_the_process_ends_with_the_block(provider: Path) -> None:
+async def test_authorization_server_process_ends_with_the_block(provider: Path) -> None:
     async with authorization_server(provider) as server:
         os.kill(server.pid, 0)
     with pytest.raises(ProcessLookupError):
         os.kill(server.pid, 0)
 
 
-async def test_the_process_ends_with_its_parent_however_that_ends(provider: Path) -> None:
+async def test_authorization_server_process_ends_when_its_parent_is_killed(provider: Path) -> None:
     code = """if True:
         import sys, trio
         from pathlib import Path
@@ -136,7 +136,7 @@ async def test_the_process_ends_with_its_parent_however_that_ends(provider: Path
                     assert await stream.receive_some() == b"", "closed by whoever has served it"
 
 
-async def test_a_server_that_ends_instead_of_listening_says_why(provider: Path) -> None:
+async def test_authorization_server_that_cannot_listen_raises_with_the_reason(provider: Path) -> None:
     async with authorization_server(provider) as server:
         port = int(server.issuer.rpartition(":")[2])
         with trio.fail_after(PATIENCE), pytest.raises(DoesNotStart, match="EADDRINUSE"):
@@ -145,7 +145,7 @@ async def test_a_server_that_ends_instead_of_listening_says_why(provider: Path) 
 
 
 @needs_chromium
-async def test_a_browser_presses_the_button_of_a_page_without_scripts(provider: Path, tmp_path: Path) -> None:
+async def test_browser_submits_the_consent_page_without_scripts(provider: Path, tmp_path: Path) -> None:
     with trio.fail_after(PATIENCE):
         async with (
             authorization_server(provider, scopes=["files:read"]) as server,
@@ -158,7 +158,7 @@ async def test_a_browser_presses_the_button_of_a_page_without_scripts(provider: 
     assert server.done["authorization"] == 2
 
 
-async def test_a_proof_needs_a_nonce_where_nonces_are_on_and_binds_the_token_to_its_key(provider: Path) -> None:
+async def test_dpop_nonce_is_required_and_binds_the_token_to_the_proof_key(provider: Path) -> None:
     key = ProofKey.generate()
     async with authorization_server(provider, scopes=["files:read"], clients=[SERVER], dpop_nonces=True) as server:
         url = f"{server.issuer}/token"
@@ -175,7 +175,7 @@ async def test_a_proof_needs_a_nonce_where_nonces_are_on_and_binds_the_token_to_
     assert claims_of(granted.body["access_token"])["cnf"] == {"jkt": key.thumbprint}
 
 
-async def test_a_client_can_be_known_by_its_document_alone(provider: Path) -> None:
+async def test_client_can_be_identified_by_its_metadata_document_url(provider: Path) -> None:
     url = "https://client.example/mcp.json"
     async with listening() as (redirect_uri, callbacks):
         document = {"client_id": url, "client_name": "documented", "redirect_uris": [redirect_uri]}

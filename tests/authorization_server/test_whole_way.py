@@ -72,7 +72,7 @@ async def who(client: Client) -> Any:
 
 
 @ERAS
-async def test_a_client_without_a_token_has_its_user_sign_in_and_goes_on(provider: Path, era: Any) -> None:
+async def test_client_without_a_token_signs_its_user_in_and_continues(provider: Path, era: Any) -> None:
     async with parties(provider) as at, open_http(at.url, auth=OAuth(on_visit=press), era=era) as client:
         first, second = await who(client), await who(client)
     assert first == second
@@ -82,7 +82,7 @@ async def test_a_client_without_a_token_has_its_user_sign_in_and_goes_on(provide
 
 
 @needs_chromium
-async def test_the_user_presses_the_button_in_a_browser(provider: Path, tmp_path: Path) -> None:
+async def test_user_signs_in_with_a_real_browser(provider: Path, tmp_path: Path) -> None:
     async with (
         parties(provider) as at,
         chromium(tmp_path) as browser,
@@ -92,7 +92,7 @@ async def test_the_user_presses_the_button_in_a_browser(provider: Path, tmp_path
 
 
 @ERAS
-async def test_a_call_that_needs_more_scopes_goes_on_with_all_of_them(provider: Path, era: Any) -> None:
+async def test_call_that_requires_more_scopes_steps_up_and_succeeds(provider: Path, era: Any) -> None:
     async with parties(provider) as at, open_http(at.url, auth=OAuth(on_visit=press), era=era) as client:
         await who(client)
         written = await client.call_tool("write")
@@ -103,7 +103,7 @@ async def test_a_call_that_needs_more_scopes_goes_on_with_all_of_them(provider: 
 
 
 @ERAS
-async def test_tokens_are_refreshed_and_the_user_is_asked_once(provider: Path, era: Any) -> None:
+async def test_tokens_are_refreshed_without_another_user_sign_in(provider: Path, era: Any) -> None:
     async with (
         parties(provider, lifetime=2) as at,
         open_http(at.url, auth=OAuth(on_visit=press), era=era) as client,
@@ -114,7 +114,7 @@ async def test_tokens_are_refreshed_and_the_user_is_asked_once(provider: Path, e
     assert at.server.refused == []
 
 
-async def test_fifty_calls_with_a_refused_token_make_one_refresh(provider: Path) -> None:
+async def test_fifty_concurrent_calls_with_a_rejected_token_make_one_refresh(provider: Path) -> None:
     storage, refused = MemoryTokenStorage(), set[str]()
 
     async def verify(token: str) -> Principal | None:
@@ -142,7 +142,7 @@ async def test_fifty_calls_with_a_refused_token_make_one_refresh(provider: Path)
 
 
 @ERAS
-async def test_a_user_is_asked_anew_when_all_tokens_were_revoked(provider: Path, era: Any) -> None:
+async def test_user_signs_in_again_after_all_tokens_were_revoked(provider: Path, era: Any) -> None:
     storage = MemoryTokenStorage()
     async with (
         parties(provider, opaque=True) as at,
@@ -155,7 +155,7 @@ async def test_a_user_is_asked_anew_when_all_tokens_were_revoked(provider: Path,
     assert at.server.refused == ["grant: invalid_grant"]
 
 
-async def test_calls_fail_one_by_one_when_the_user_allows_no_more(provider: Path) -> None:
+async def test_denied_sign_in_fails_one_call_and_the_next_call_can_succeed(provider: Path) -> None:
     storage, buttons = MemoryTokenStorage(), iter(["allow", "deny", "allow"])
 
     async def visit(url: str) -> None:
@@ -173,7 +173,7 @@ async def test_calls_fail_one_by_one_when_the_user_allows_no_more(provider: Path
     assert caught.value.code == "access_denied"
 
 
-async def test_a_user_who_says_no_fails_the_call(provider: Path) -> None:
+async def test_denied_sign_in_fails_the_connection_with_access_denied(provider: Path) -> None:
     async with parties(provider) as at:
         with pytest.raises(AuthorizationError) as caught:
             async with open_http(at.url, auth=OAuth(on_visit=partial(press, button="deny"))):
@@ -181,7 +181,7 @@ async def test_a_user_who_says_no_fails_the_call(provider: Path) -> None:
     assert caught.value.code == "access_denied"
 
 
-async def test_another_client_with_the_same_storage_asks_nobody(provider: Path, tmp_path: Path) -> None:
+async def test_another_client_with_the_same_token_storage_needs_no_sign_in(provider: Path, tmp_path: Path) -> None:
     async with parties(provider) as at:
         async with open_http(
             at.url, auth=OAuth(on_visit=press, storage=FileTokenStorage(tmp_path / "tokens"))
@@ -194,7 +194,7 @@ async def test_another_client_with_the_same_storage_asks_nobody(provider: Path, 
     assert at.server.done == {"registration": 1, "authorization": 1, "authorization_code": 1}
 
 
-async def test_a_client_is_known_by_its_document_whatever_port_it_listens_at(provider: Path) -> None:
+async def test_client_metadata_document_allows_any_loopback_port(provider: Path) -> None:
     document = "https://client.example/mcp.json"
     metadata = {"client_id": document, "client_name": "documented", "redirect_uris": ["http://127.0.0.1/callback"]}
     metadata |= {"token_endpoint_auth_method": "none", "application_type": "native"}
@@ -208,7 +208,7 @@ async def test_a_client_is_known_by_its_document_whatever_port_it_listens_at(pro
 
 
 @ERAS
-async def test_each_request_proves_its_key_with_the_nonces_of_both_servers(provider: Path, era: Any) -> None:
+async def test_dpop_requests_use_the_nonces_of_authorization_and_resource_servers(provider: Path, era: Any) -> None:
     server = {"dpop": "required", "dpop_nonces": True}
     async with (
         parties(provider, server=server, dpop_nonces=True, lifetime=2) as at,
@@ -221,14 +221,14 @@ async def test_each_request_proves_its_key_with_the_nonces_of_both_servers(provi
     assert set(at.server.refused) == {"grant: use_dpop_nonce"}
 
 
-async def test_a_bearer_is_refused_where_keys_are_required(provider: Path) -> None:
+async def test_bearer_token_is_rejected_if_dpop_is_required(provider: Path) -> None:
     async with parties(provider, server={"dpop": "required"}) as at:
         with pytest.raises(AuthorizationError):
             async with open_http(at.url, auth=OAuth(on_visit=press)):
                 pass
 
 
-async def test_a_websocket_is_opened_with_the_token_of_the_user(provider: Path) -> None:
+async def test_websocket_is_opened_with_the_oauth_token_of_the_user(provider: Path) -> None:
     async with parties(provider, server={"websocket": True}) as at:
         address = at.url.replace("http://", "ws://")
         async with open_websocket(address, auth=OAuth(on_visit=press)) as client:
@@ -242,7 +242,7 @@ def program(**metadata: Any) -> dict[str, Any]:
 
 
 @ERAS
-async def test_a_program_calls_in_its_own_name_by_its_secret(provider: Path, era: Any) -> None:
+async def test_client_credentials_with_a_secret_can_call_tools(provider: Path, era: Any) -> None:
     async with parties(provider, clients=[program(client_secret="s3cret & more")]) as at:
         auth = ClientCredentials(client_id="program", client_secret="s3cret & more")
         async with open_http(at.url, auth=auth, era=era) as client:
@@ -253,7 +253,7 @@ async def test_a_program_calls_in_its_own_name_by_its_secret(provider: Path, era
 
 
 @pytest.mark.parametrize("dpop", [False, True])
-async def test_a_program_calls_in_its_own_name_by_its_key(provider: Path, dpop: bool) -> None:
+async def test_client_credentials_with_a_private_key_can_call_tools(provider: Path, dpop: bool) -> None:
     key = ECKey.generate_key("P-256")
     public = {**key.as_dict(private=False), "use": "sig"}
     metadata = program(token_endpoint_auth_method="private_key_jwt", jwks={"keys": [public]})

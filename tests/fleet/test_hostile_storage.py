@@ -249,7 +249,7 @@ async def messages_of(server: RedisServer, use: Any) -> list[tuple[bytes, bytes]
     return found
 
 
-async def test_sec_hostile_messages_on_every_channel_end_no_replica(redis_server: RedisServer) -> None:  # noqa: F811
+async def test_sec_malicious_messages_on_any_redis_channel_crash_no_replica(redis_server: RedisServer) -> None:  # noqa: F811
     async with scene(RedisStorage(redis_server.url, limit=PATIENCE)) as found:
         with trio.fail_after(PATIENCE):
             sent = await messages_of(redis_server, found.use_anew)
@@ -272,7 +272,7 @@ async def test_sec_hostile_messages_on_every_channel_end_no_replica(redis_server
             await found.use_anew()
 
 
-async def test_sec_hostile_values_in_every_key_end_no_replica(redis_server: RedisServer) -> None:  # noqa: F811
+async def test_sec_malicious_values_in_any_redis_key_crash_no_replica(redis_server: RedisServer) -> None:  # noqa: F811
     async with scene(RedisStorage(redis_server.url, limit=PATIENCE)) as found:
         for seed in range(10):
             chance = random.Random(seed)
@@ -293,7 +293,7 @@ async def test_sec_hostile_values_in_every_key_end_no_replica(redis_server: Redi
             await found.use_anew()
 
 
-async def test_sec_hostile_values_in_every_column_of_the_file_end_no_replica(tmp_path: Path) -> None:
+async def test_sec_malicious_values_in_any_sqlite_column_crash_no_replica(tmp_path: Path) -> None:
     for seed in range(2):
         file, chance = tmp_path / f"shared-{seed}.db", random.Random(seed)
         async with scene(SQLiteStorage(file)) as found:
@@ -304,7 +304,7 @@ async def test_sec_hostile_values_in_every_column_of_the_file_end_no_replica(tmp
                     await found.use()
 
 
-async def test_sec_answers_of_redis_with_changed_bytes_end_no_replica(redis_server: RedisServer) -> None:  # noqa: F811
+async def test_sec_corrupted_redis_replies_crash_no_replica(redis_server: RedisServer) -> None:  # noqa: F811
     chance = random.Random(1)
 
     def corrupt(data: bytes) -> bytes:
@@ -333,7 +333,7 @@ async def test_sec_answers_of_redis_with_changed_bytes_end_no_replica(redis_serv
 
 
 @pytest.mark.parametrize("seed", [12, 13, 14])
-async def test_sec_replicas_start_once_answers_of_redis_can_be_read(
+async def test_sec_replicas_start_once_redis_replies_are_no_longer_corrupted(
     redis_server: RedisServer,  # noqa: F811
     seed: int,
 ) -> None:

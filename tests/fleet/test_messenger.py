@@ -115,7 +115,7 @@ def nothing_waits(*of: Party) -> bool:
     return not any(party.letters._replies or party.letters._ack_queue for party in of)
 
 
-async def test_message_is_read_and_acknowledged(autojump_clock: MockClock):
+async def test_replica_message_is_received_and_acknowledged(autojump_clock: MockClock):
     async with parties() as (one, two):
         assert await one.tell(two) == b"read hello"
         assert two.read == [b"hello"]
@@ -126,7 +126,9 @@ async def test_message_is_read_and_acknowledged(autojump_clock: MockClock):
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_each_message_is_read_once_despite_loss_duplicates_and_delays(seed: int, autojump_clock: MockClock):
+async def test_each_replica_message_is_handled_once_despite_loss_duplicates_and_delays(
+    seed: int, autojump_clock: MockClock
+):
     receipts = dict[bytes, bytes]()
 
     async def tell(one: Party, two: Party, content: bytes) -> None:
@@ -148,7 +150,7 @@ async def test_each_message_is_read_once_despite_loss_duplicates_and_delays(seed
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_successive_messages_are_read_in_order(seed: int, autojump_clock: MockClock):
+async def test_successive_replica_messages_are_received_in_order(seed: int, autojump_clock: MockClock):
     async with parties(seed=seed) as (one, two):
         for party in (one, two):
             party.courier.loses, party.courier.doubles, party.courier.delay = 0.3, 0.5, 2.0
@@ -174,7 +176,7 @@ async def test_unacknowledged_message_is_resent_with_doubling_delays(
         assert all(pause <= min(0.25 * 2**number, 1) for number, pause in enumerate(pauses))
 
 
-async def test_message_waits_for_a_slow_reader(autojump_clock: MockClock):
+async def test_sender_waits_until_a_slow_receiver_acknowledges_the_message(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         kept = list[ReplicaMessage]()
         two.letters.register("talk", kept.append)
@@ -193,7 +195,7 @@ async def test_message_waits_for_a_slow_reader(autojump_clock: MockClock):
         await done.wait()
 
 
-async def test_message_without_a_reader_is_refused(autojump_clock: MockClock):
+async def test_replica_message_of_an_unknown_kind_is_refused(autojump_clock: MockClock):
     async with parties() as (one, two):
         with pytest.raises(MessageRefused, match="no messages of the kind later-version"):
             await one.letters.send(two.id, "later-version", b"", patience=1)
@@ -203,7 +205,7 @@ async def test_message_without_a_reader_is_refused(autojump_clock: MockClock):
         assert nothing_waits(one, two)
 
 
-async def test_failed_reader_refuses_the_message_and_continues(
+async def test_exception_in_a_message_handler_refuses_the_message_and_is_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ):
     def fail(_: ReplicaMessage) -> None:
@@ -231,14 +233,16 @@ async def test_failed_reader_refuses_the_message_and_continues(
         msgspec.msgpack.encode(["talk", "x", 2.5, b""]),
     ],
 )
-async def test_malformed_message_is_dropped(text: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture):
+async def test_malformed_replica_message_is_dropped_and_logged(
+    text: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+):
     async with parties() as (one, two):
         await one.courier.send(two.id, text)
         assert await one.tell(two) == b"read hello"
         assert "dropped an invalid message" in caplog.text
 
 
-async def test_unexpected_receipt_is_ignored(autojump_clock: MockClock):
+async def test_duplicate_message_acknowledgement_is_ignored(autojump_clock: MockClock):
     async with parties() as (one, two):
         one.courier.doubles = two.courier.doubles = 1.0
         await one.tell(two)
@@ -247,7 +251,7 @@ async def test_unexpected_receipt_is_ignored(autojump_clock: MockClock):
         assert two.read == [b"hello", b"again"]
 
 
-async def test_replica_counts_as_dead_only_after_its_lease(autojump_clock: MockClock):
+async def test_replica_is_considered_dead_only_after_its_lease(autojump_clock: MockClock):
     async with parties() as (one, two):
         two.courier.fails = True  # as if it were gone: no receipt, no sign of life
         last_sign = trio.current_time()
@@ -257,7 +261,7 @@ async def test_replica_counts_as_dead_only_after_its_lease(autojump_clock: MockC
         assert nothing_waits(one)
 
 
-async def test_replica_with_slow_receipts_is_not_dead(autojump_clock: MockClock):
+async def test_replica_with_slow_acknowledgements_is_not_considered_dead(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         two.courier.loses = 1.0
         nursery.start_soon(one.tell, two)
@@ -266,7 +270,7 @@ async def test_replica_with_slow_receipts_is_not_dead(autojump_clock: MockClock)
         two.courier.loses = 0.0
 
 
-async def test_gracefully_stopped_replica_is_dead_at_once(autojump_clock: MockClock):
+async def test_gracefully_stopped_replica_is_considered_dead_at_once(autojump_clock: MockClock):
     async with parties() as (one, two):
         await trio.sleep(LEASE_SECONDS)
         two.scope.cancel(reason="the replica ends")
@@ -278,7 +282,7 @@ async def test_gracefully_stopped_replica_is_dead_at_once(autojump_clock: MockCl
             await one.letters.send("never was", "talk", b"", patience=1)
 
 
-async def test_replica_that_stops_during_a_heartbeat_is_dead(autojump_clock: MockClock):
+async def test_replica_that_stops_during_a_heartbeat_is_considered_dead(autojump_clock: MockClock):
     async with parties() as (one, two):
         live, begun = two.courier.heartbeat, trio.Event()
 
@@ -295,7 +299,7 @@ async def test_replica_that_stops_during_a_heartbeat_is_dead(autojump_clock: Moc
         assert await one.courier.find_dead([two.id])
 
 
-async def test_replica_without_heartbeat_during_an_outage_is_not_dead(autojump_clock: MockClock):
+async def test_replica_without_heartbeats_during_a_storage_outage_is_not_considered_dead(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         one.courier.fails = two.courier.fails = True
         await trio.sleep(2 * LEASE_SECONDS)
@@ -313,7 +317,7 @@ async def test_replica_without_heartbeat_during_an_outage_is_not_dead(autojump_c
         assert receipts == [b"read hello"]
 
 
-async def test_emptied_storage_does_not_make_replicas_dead(autojump_clock: MockClock):
+async def test_emptied_storage_does_not_make_replicas_considered_dead(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         await trio.sleep(LEASE_SECONDS)
         two.courier.loses = 1.0
@@ -331,7 +335,7 @@ async def test_emptied_storage_does_not_make_replicas_dead(autojump_clock: MockC
         assert receipts == [b"read hello"]
 
 
-async def test_sender_tolerates_storage_failures_for_its_patience(autojump_clock: MockClock):
+async def test_message_sender_retries_storage_failures_for_its_patience(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         one.courier.fails = True
         nursery.start_soon(one.tell, two)
@@ -350,7 +354,7 @@ async def test_sender_tolerates_storage_failures_for_its_patience(autojump_clock
         one.courier.fails = False
 
 
-async def test_received_receipt_counts_during_a_storage_failure(autojump_clock: MockClock):
+async def test_acknowledgement_received_during_a_storage_failure_counts(autojump_clock: MockClock):
     """A post whose answer is lost has happened, perhaps, and the receipt proves it."""
     async with parties() as (one, two):
         post = one.courier.send
@@ -364,7 +368,7 @@ async def test_received_receipt_counts_during_a_storage_failure(autojump_clock: 
         assert await one.tell(two, patience=0) == b"read hello"
 
 
-async def test_cancelled_send_leaves_nothing_behind(autojump_clock: MockClock):
+async def test_cancelled_message_send_leaves_nothing_behind(autojump_clock: MockClock):
     async with parties() as (one, two):
         two.courier.loses = 1.0
         with trio.move_on_after(3) as scope:
@@ -375,7 +379,9 @@ async def test_cancelled_send_leaves_nothing_behind(autojump_clock: MockClock):
         assert await one.tell(two, b"next") == b"read next"
 
 
-async def test_heartbeat_survives_short_outages(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture):
+async def test_replica_stays_alive_through_outages_shorter_than_its_lease(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+):
     async with parties() as (one, two):
         await trio.sleep(10 * LEASE_SECONDS)
         assert not await one.courier.find_dead([two.id])
@@ -410,7 +416,7 @@ async def test_messenger_start_waits_for_a_failing_storage(autojump_clock: MockC
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_failing_storage_does_not_delay_the_messengers_end(autojump_clock: MockClock):
+async def test_messenger_shutdown_does_not_wait_for_a_failing_storage(autojump_clock: MockClock):
     async with parties() as (one, two):
         two.courier.fails = True
         two.scope.cancel(reason="the replica ends")
@@ -419,7 +425,9 @@ async def test_failing_storage_does_not_delay_the_messengers_end(autojump_clock:
         assert not await one.courier.find_dead([two.id])  # its lease has to run out
 
 
-async def test_data_about_other_replicas_is_limited(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch):
+async def test_number_of_remembered_message_acknowledgements_is_limited(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("trio_mcp.fleet.messenger._KNOWN_MESSAGES_LIMIT", 20)
     async with parties() as (one, two):
         for number in range(100):
@@ -428,7 +436,7 @@ async def test_data_about_other_replicas_is_limited(autojump_clock: MockClock, m
         assert len(two.letters._acks) == 20
 
 
-async def test_number_of_waiting_receipts_is_limited(autojump_clock: MockClock):
+async def test_number_of_queued_acknowledgements_is_limited(autojump_clock: MockClock):
     async with parties() as (one, two):
         free = trio.Event()
         post = two.courier.send

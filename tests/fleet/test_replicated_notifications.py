@@ -74,7 +74,7 @@ async def running(shared: SharedStorage, *secrets: bytes | None) -> AsyncGenerat
         yield members
 
 
-async def test_clients_of_all_replicas_are_told_once_and_in_order(autojump_clock: MockClock) -> None:
+async def test_extension_notifications_reach_clients_of_all_replicas_once_in_order(autojump_clock: MockClock) -> None:
     async with running(MemoryStorage(), None, None, None) as members:
         for size in range(20):
             members[0].server.notify(grown, Grown(size))
@@ -87,7 +87,7 @@ async def test_clients_of_all_replicas_are_told_once_and_in_order(autojump_clock
         assert [member.told[21:] for member in members] == [[Grown(50)]] * 3
 
 
-async def test_clients_of_all_replicas_get_notifications_of_a_thread_once_and_in_order(
+async def test_notifications_sent_from_a_thread_reach_all_replicas_once_in_order(
     autojump_clock: MockClock,
 ) -> None:
     async with running(MemoryStorage(), None, None) as members:
@@ -138,7 +138,7 @@ class UncertainLog:
 
 
 @pytest.mark.parametrize("has_hints", [True, False])
-async def test_nobody_is_told_twice_where_the_storage_does_not_answer(
+async def test_change_is_notified_once_if_the_storage_outcome_is_uncertain(
     has_hints: bool, autojump_clock: MockClock
 ) -> None:
     async with running(Uncertain(has_hints=has_hints), None, None) as members:
@@ -147,7 +147,9 @@ async def test_nobody_is_told_twice_where_the_storage_does_not_answer(
         assert [member.told for member in members] == [[Grown(1)], [Grown(1)]]
 
 
-async def test_what_is_too_long_is_told_here_alone(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_oversized_notification_reaches_only_clients_of_its_own_replica(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running(MemoryStorage(), None, None) as (one, two):
         one.server.notify(grown, Grown(1, "a" * 2900))
         one.server.notify(grown, Grown(2, "a" * 3100))
@@ -158,7 +160,9 @@ async def test_what_is_too_long_is_told_here_alone(autojump_clock: MockClock, ca
     assert caplog.messages == [words]
 
 
-async def test_no_more_than_a_thousand_wait(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_at_most_a_thousand_notifications_are_queued_for_other_replicas(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running(MemoryStorage(), None, None) as (one, two):
         for size in range(1002):
             one.server.notify(grown, Grown(size))
@@ -169,7 +173,7 @@ async def test_no_more_than_a_thousand_wait(autojump_clock: MockClock, caplog: p
     assert caplog.messages[0].endswith("too many wait")
 
 
-async def test_what_everybody_may_have_missed_hides_no_notification(autojump_clock: MockClock) -> None:
+async def test_everything_changed_hides_no_extension_notification(autojump_clock: MockClock) -> None:
     async with running(MemoryStorage(), None, None) as (one, two):
         one.server.notify(grown, Grown(1))
         one.server.everything_changed()
@@ -178,7 +182,7 @@ async def test_what_everybody_may_have_missed_hides_no_notification(autojump_clo
         assert two.told == ["everything", Grown(1), Grown(2)]
 
 
-async def test_replica_with_other_secrets_cannot_read_it(
+async def test_replica_with_other_secrets_cannot_decrypt_notifications(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = MemoryStorage()
@@ -198,7 +202,7 @@ async def test_replica_with_other_secrets_cannot_read_it(
     assert len(caplog.messages) == 1 + 2 * 3
 
 
-async def test_stream_of_a_client_at_another_replica_has_it(autojump_clock: MockClock) -> None:
+async def test_listen_stream_at_another_replica_receives_the_extension_notification(autojump_clock: MockClock) -> None:
     def extended(server: Server, _: Fleet, __: int) -> None: ...
 
     declared = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {search.name: {}}}}

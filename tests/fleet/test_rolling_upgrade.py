@@ -137,7 +137,7 @@ class NextStorage(MemoryStorage):
 # Legacy sessions
 
 
-async def test_facts_of_the_next_version_outlive_what_this_one_writes(autojump_clock: MockClock) -> None:
+async def test_session_fields_of_a_newer_version_survive_a_write_by_this_version(autojump_clock: MockClock) -> None:
     memory = NextMemory({"colour": "blue"})
     async with replicated(FleetScene().server, memory=memory) as endpoint:
         opened = await endpoint.ask("POST", {**BASE}, INITIALIZE)
@@ -155,7 +155,7 @@ async def test_facts_of_the_next_version_outlive_what_this_one_writes(autojump_c
     [({"form": 2}, "format 2, which this replica doesn't know"), ({"revision": "2027-01-01"}, "protocol revision")],
     ids=["form", "revision"],
 )
-async def test_session_that_only_the_next_version_can_read_is_left_to_it(
+async def test_session_in_a_newer_format_is_503_and_left_unchanged(
     facts: dict[str, Any], words: str, autojump_clock: MockClock
 ) -> None:
     """The client is told to come again, and finds a replica that can read the session."""
@@ -183,7 +183,7 @@ async def asked_at_the_last(endpoint: Any) -> tuple[Any, Any, dict[str, Any]]:
     return session, post, await next_message(post)
 
 
-async def test_answer_that_the_next_version_carries_with_one_more_field_is_taken(autojump_clock: MockClock) -> None:
+async def test_forwarded_sampling_answer_with_an_unknown_field_is_accepted(autojump_clock: MockClock) -> None:
     async with replicated(FleetScene().server, memory=NextMemory()) as endpoint:
         session, post, question = await asked_at_the_last(endpoint)
         answer = {"jsonrpc": "2.0", "id": question["id"], "result": ANSWER}
@@ -191,7 +191,7 @@ async def test_answer_that_the_next_version_carries_with_one_more_field_is_taken
         assert text_of((await rest_of(post))[-1]) == "m has answered"
 
 
-async def test_answer_in_a_letter_that_this_version_does_not_know_is_refused_in_words(
+async def test_forwarded_answer_in_an_unknown_message_kind_is_refused(
     autojump_clock: MockClock,
 ) -> None:
     async with replicated(FleetScene().server, memory=NextMemory(session_message="session.message2")) as endpoint:
@@ -222,7 +222,7 @@ async def carried(taker: Member, owner: Member) -> Any:
 
 
 @pytest.mark.parametrize("is_taker", [True, False], ids=["taker", "owner"])
-async def test_retry_is_carried_where_one_side_writes_more_fields(
+async def test_retry_is_forwarded_between_replicas_with_additional_message_fields(
     is_taker: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with fleet(add_tools, shared=NextStorage()) as (new, old):
@@ -238,7 +238,7 @@ async def test_retry_is_carried_where_one_side_writes_more_fields(
         assert text_of(reply) == f"hello {{'name': 'Ada'}} from {int(is_taker)}"
 
 
-async def test_retry_in_a_letter_that_its_owner_does_not_know_is_refused_at_once(autojump_clock: MockClock) -> None:
+async def test_retry_in_an_unknown_message_kind_fails_at_once(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, shared=NextStorage(retry="retry2")) as (new, old):
         reply = await carried(new, old)
         assert reply["error"]["code"] == -31003
@@ -246,14 +246,14 @@ async def test_retry_in_a_letter_that_its_owner_does_not_know_is_refused_at_once
         assert text_of(await carried(old, new)) == "hello {'name': 'Ada'} from 0"
 
 
-async def test_lines_in_a_letter_that_their_taker_does_not_know_end_the_call(autojump_clock: MockClock) -> None:
+async def test_retry_result_in_an_unknown_message_kind_ends_the_call_with_an_error(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, shared=NextStorage(**{"retry-lines": "retry-lines2"})) as (new, old):
         with trio.fail_after(10):
             reply = await carried(old, new)
         assert reply["error"]["code"] == -31003
 
 
-async def test_retry_that_is_sealed_in_the_next_way_is_refused_at_once(autojump_clock: MockClock) -> None:
+async def test_retry_encrypted_by_a_newer_version_fails_at_once(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, shared=NextStorage()) as (new, old):
         assert new.running.fleet is not None
         seal: Any = new.fleet.retries._seal
@@ -275,13 +275,17 @@ def give_states(cipher: StateCipher, purpose: bytes, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cipher, "seal", seal)
 
 
-async def test_state_with_one_more_field_is_read(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_state_with_an_unknown_field_is_accepted(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with fleet(add_tools, shared=NextStorage()) as (new, old):
         give_states(new.running.cipher, b"trio-mcp requestState 1 ", monkeypatch)
         assert text_of(await carried(old, new)) == "hello {'name': 'Ada'} from 0"
 
 
-async def test_state_of_the_next_form_is_refused(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_state_in_a_newer_format_is_invalid_params(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with fleet(add_tools, shared=NextStorage()) as (new, old):
         give_states(new.running.cipher, b"trio-mcp requestState 2 ", monkeypatch)
         reply = await carried(old, new)
@@ -289,7 +293,7 @@ async def test_state_of_the_next_form_is_refused(autojump_clock: MockClock, monk
         assert "invalid requestState" in reply["error"]["message"]
 
 
-async def test_changes_of_things_that_this_version_does_not_have_are_ignored(autojump_clock: MockClock) -> None:
+async def test_unknown_kinds_of_changes_from_a_newer_version_are_ignored(autojump_clock: MockClock) -> None:
     async with fleet(add_things, shared=NextStorage()) as (new, old):
         listener = await Listener.at(old, toolsListChanged=True, resourceSubscriptions=["a:1"])
         new.server._observers.list_changed("notifications/tools/list_changed")

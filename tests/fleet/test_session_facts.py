@@ -34,7 +34,7 @@ changes = st.one_of(
 
 
 @given(st.lists(changes, max_size=20))
-def test_facts_are_read_as_they_were_written(applied: list[Change]) -> None:
+def test_encoded_session_state_decodes_to_the_same_state(applied: list[Change]) -> None:
     facts = FACTS
     for change in applied:
         facts = change(facts)
@@ -42,7 +42,7 @@ def test_facts_are_read_as_they_were_written(applied: list[Change]) -> None:
 
 
 @given(st.lists(changes, max_size=10), changes)
-def test_a_change_applied_to_its_own_result_changes_nothing(applied: list[Change], change: Change) -> None:
+def test_session_change_applied_twice_equals_applied_once(applied: list[Change], change: Change) -> None:
     facts = FACTS
     for each in applied:
         facts = each(facts)
@@ -50,31 +50,31 @@ def test_a_change_applied_to_its_own_result_changes_nothing(applied: list[Change
     assert change(once) == once
 
 
-def test_fields_of_a_later_version_are_kept_by_every_change() -> None:
+def test_session_fields_of_a_later_version_are_kept_by_every_change() -> None:
     later = msgspec.msgpack.decode(encode_state(FACTS)) | {"later": {"x": [1, 2]}, "later still": None}
     facts = change_log_level("debug")(decode_state(msgspec.msgpack.encode(later)))
     assert msgspec.msgpack.decode(encode_state(facts)) == later | {"log_level": "debug"}
 
 
-def test_facts_of_an_earlier_version_without_a_place_are_read() -> None:
+def test_session_state_of_an_earlier_version_without_a_cursor_decodes() -> None:
     earlier = msgspec.msgpack.decode(encode_state(FACTS))
     del earlier["place"]
     assert decode_state(msgspec.msgpack.encode(earlier)) == FACTS
 
 
 @pytest.mark.parametrize("text", [b"", b"\x00", b"{}", msgspec.msgpack.encode({"form": 1})])
-def test_facts_that_make_no_sense_are_refused(text: bytes) -> None:
+def test_invalid_session_state_raises_session_state_unreadable(text: bytes) -> None:
     with pytest.raises(SessionStateUnreadable, match="is invalid"):
         decode_state(text)
 
 
-def test_facts_of_another_form_are_refused() -> None:
+def test_session_state_in_another_format_raises_session_state_unreadable() -> None:
     other = msgspec.msgpack.decode(encode_state(FACTS)) | {"form": 2}
     with pytest.raises(SessionStateUnreadable, match="in format 2"):
         decode_state(msgspec.msgpack.encode(other))
 
 
-def test_the_newest_cancels_are_kept() -> None:
+def test_session_state_keeps_only_the_newest_cancels() -> None:
     facts = FACTS
     for number in range(CANCELS_LIMIT + 50):
         facts = add_cancel(str(number), number, "enough")(facts)

@@ -72,7 +72,7 @@ def named(message: dict[str, Any]) -> str:
     return params["uri"] if "uri" in params else message["method"].split("/")[1]
 
 
-async def test_change_of_a_list_is_told_by_all_replicas_once(autojump_clock: MockClock) -> None:
+async def test_list_change_is_notified_once_to_clients_of_all_replicas(autojump_clock: MockClock) -> None:
     async with fleet(add_things, 3) as members:
         listeners = [await Listener.at(member) for member in members]
         members[0].server._observers.list_changed("notifications/tools/list_changed")
@@ -84,7 +84,7 @@ async def test_change_of_a_list_is_told_by_all_replicas_once(autojump_clock: Moc
         assert [await listener.told() for listener in listeners] == [[], [], []]
 
 
-async def test_update_of_a_resource_is_told_to_those_who_asked(autojump_clock: MockClock) -> None:
+async def test_resource_update_reaches_only_subscribed_clients_of_other_replicas(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, two):
         asks = await Listener.at(two, resourceSubscriptions=["a:1"])
         others = await Listener.at(two)
@@ -94,7 +94,7 @@ async def test_update_of_a_resource_is_told_to_those_who_asked(autojump_clock: M
         assert await others.told() == []
 
 
-async def test_many_changes_are_one_note(autojump_clock: MockClock) -> None:
+async def test_repeated_resource_updates_are_recorded_together_once(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, two):
         listener = await Listener.at(two, resourceSubscriptions=["a:1", "a:2"])
         for _ in range(100):
@@ -105,7 +105,7 @@ async def test_many_changes_are_one_note(autojump_clock: MockClock) -> None:
         assert not two.ways.uses["changes.record"]
 
 
-async def test_change_of_a_mounted_server_counts_once(autojump_clock: MockClock) -> None:
+async def test_list_change_of_a_mounted_server_is_recorded_once(autojump_clock: MockClock) -> None:
     inner = [Server("inner"), Server("inner")]
 
     def add(server: Server, members: Fleet, number: int) -> None:
@@ -123,7 +123,7 @@ async def test_change_of_a_mounted_server_counts_once(autojump_clock: MockClock)
         assert one.ways.uses["changes.record"] == 1
 
 
-async def test_outage_makes_changes_late_and_loses_none(autojump_clock: MockClock) -> None:
+async def test_changes_during_a_storage_outage_are_notified_afterwards(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, two):
         here, there = await Listener.at(one), await Listener.at(two)
         one.ways.are_cut = True
@@ -137,7 +137,7 @@ async def test_outage_makes_changes_late_and_loses_none(autojump_clock: MockCloc
         assert sorted(await there.told()) == ["resources", "tools"]
 
 
-async def test_nothing_is_asked_beyond_once_in_five_seconds_when_nothing_changes(autojump_clock: MockClock) -> None:
+async def test_idle_replica_reads_the_change_log_every_five_seconds(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, _):
         before = one.ways.uses["changes.read_since"]
         await trio.sleep(100)
@@ -145,7 +145,7 @@ async def test_nothing_is_asked_beyond_once_in_five_seconds_when_nothing_changes
         assert not one.ways.uses["changes.record"]
 
 
-async def test_last_change_of_a_replica_that_ends_is_told(autojump_clock: MockClock) -> None:
+async def test_last_change_before_a_replica_shuts_down_is_notified(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, two):
         listener = await Listener.at(two)
         one.server._observers.list_changed("notifications/tools/list_changed")
@@ -223,7 +223,9 @@ async def opened() -> AsyncGenerator[tuple[Server, Told, OpenLog]]:
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_hint_moves_the_place_so_that_nobody_asks(autojump_clock: MockClock) -> None:
+async def test_replicator_applies_consecutive_change_notifications_without_reading_the_log(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as (_, told, log):
         for number in range(10):
             await log.log.record([f"resource:{number}"])
@@ -232,7 +234,7 @@ async def test_hint_moves_the_place_so_that_nobody_asks(autojump_clock: MockCloc
         assert log.asked == 1
 
 
-async def test_hint_that_was_lost_is_asked_for_at_the_next(autojump_clock: MockClock) -> None:
+async def test_lost_change_notification_is_read_from_the_log_with_the_next(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
         await log.log.record(["tools"])
@@ -244,7 +246,7 @@ async def test_hint_that_was_lost_is_asked_for_at_the_next(autojump_clock: MockC
         assert trio.current_time() == 0
 
 
-async def test_hint_that_was_lost_is_found_within_five_seconds(autojump_clock: MockClock) -> None:
+async def test_lost_change_notification_is_found_within_five_seconds(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
         await log.log.record(["tools"])
@@ -252,7 +254,7 @@ async def test_hint_that_was_lost_is_found_within_five_seconds(autojump_clock: M
         assert told.found == ["tools"]
 
 
-async def test_gap_is_asked_about_at_once(autojump_clock: MockClock) -> None:
+async def test_report_of_lost_notifications_reads_the_change_log_at_once(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
         await log.log.record(["tools"])
@@ -261,7 +263,7 @@ async def test_gap_is_asked_about_at_once(autojump_clock: MockClock) -> None:
         assert told.found == ["tools"]
 
 
-async def test_log_that_lost_its_past_tells_everything(autojump_clock: MockClock) -> None:
+async def test_change_log_without_its_history_notifies_everything_changed(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log), MemoryStorage().join("server") as empty:
         log.log = empty.changes
         log.hints.put(HINTS_LOST)
@@ -269,7 +271,7 @@ async def test_log_that_lost_its_past_tells_everything(autojump_clock: MockClock
         assert told.found == [EVERYTHING]
 
 
-async def test_more_things_than_the_log_knows_are_everything(autojump_clock: MockClock) -> None:
+async def test_more_changes_than_the_log_holds_notify_everything_changed(autojump_clock: MockClock) -> None:
     async with opened() as (server, told, log):
         place = (await log.log.read_since(None)).cursor
         for number in range(10_001):
@@ -283,7 +285,7 @@ async def test_more_things_than_the_log_knows_are_everything(autojump_clock: Moc
 
 
 @pytest.mark.parametrize("failure", [StoreDown("away"), Uncertain("perhaps")])
-async def test_note_that_failed_is_noted_again_and_told_here_as_seldom_as_may_be(
+async def test_change_whose_recording_failed_is_recorded_again_and_notified_at_most_twice(
     failure: OSError, autojump_clock: MockClock
 ) -> None:
     async with opened() as (server, told, log):
@@ -298,7 +300,9 @@ async def test_note_that_failed_is_noted_again_and_told_here_as_seldom_as_may_be
         assert len(told.found) <= 2
 
 
-async def test_own_note_is_not_told_again_but_the_same_one_of_another_is(autojump_clock: MockClock) -> None:
+async def test_own_recorded_change_is_not_notified_again_but_that_of_another_replica_is(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as (server, told, log):
         server._observers.list_changed("notifications/tools/list_changed")
         await trio.sleep(0.5)
@@ -308,7 +312,7 @@ async def test_own_note_is_not_told_again_but_the_same_one_of_another_is(autojum
         assert told.found == ["tools", "tools"]
 
 
-async def test_own_hint_that_was_lost_hides_no_change_of_another(autojump_clock: MockClock) -> None:
+async def test_lost_notification_of_an_own_change_hides_no_change_of_another_replica(autojump_clock: MockClock) -> None:
     async with opened() as (server, told, log):
         log.passes_on = False
         server._observers.list_changed("notifications/tools/list_changed")
@@ -322,7 +326,7 @@ async def test_own_hint_that_was_lost_hides_no_change_of_another(autojump_clock:
         assert log.asked == 2
 
 
-async def test_log_that_cannot_be_asked_at_first_tells_everything_later(autojump_clock: MockClock) -> None:
+async def test_change_log_unavailable_at_start_notifies_everything_changed_later(autojump_clock: MockClock) -> None:
     server, told, log = Server("server"), Told(), OpenLog()
     server._observers.add(told)
     log.failure = StoreDown("away")
@@ -335,7 +339,7 @@ async def test_log_that_cannot_be_asked_at_first_tells_everything_later(autojump
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_server_that_is_served_twice_tells_no_change_for_ever(autojump_clock: MockClock) -> None:
+async def test_server_with_two_change_replicators_does_not_repeat_changes_endlessly(autojump_clock: MockClock) -> None:
     server, told = Server("server"), Told()
     server._observers.add(told)
     async with MemoryStorage().join("server") as replica, trio.open_nursery() as nursery:

@@ -66,7 +66,7 @@ async def ending() -> AsyncGenerator[Ending]:
         yield Ending(scene, endpoint, session)
 
 
-async def test_call_whose_session_is_read_when_the_end_begins_is_answered(autojump_clock: MockClock) -> None:
+async def test_call_whose_session_is_being_loaded_at_shutdown_is_answered(autojump_clock: MockClock) -> None:
     async with ending() as replica:
         replica.hold("sessions.read")
         posts = [await replica.replica.post(replica.session, call("echo", n, text=f"{n}")) for n in range(3)]
@@ -84,7 +84,7 @@ async def test_call_whose_session_is_read_when_the_end_begins_is_answered(autoju
 
 
 @pytest.mark.parametrize("read_after", [1.0, 4.0])
-async def test_drain_ends_for_a_view_that_is_made_late_as_for_others(
+async def test_drain_timeout_applies_to_a_session_loaded_during_shutdown(
     read_after: float, autojump_clock: MockClock
 ) -> None:
     """With handlers that don't end by themselves, in the view and elsewhere."""
@@ -125,7 +125,7 @@ async def test_stream_opened_at_the_start_of_shutdown_does_not_delay_it(autojump
             assert (await replica.endpoint.replicas[0].ask("POST", replica.session, PING)).status == 200
 
 
-async def test_stream_that_is_resumed_when_the_end_begins_holds_nothing_up(autojump_clock: MockClock) -> None:
+async def test_stream_resumed_at_the_start_of_shutdown_does_not_delay_it(autojump_clock: MockClock) -> None:
     async with ending() as replica:
         post, cursor = await stepping(replica.scene, replica.endpoint.replicas[0], replica.session)
         replica.hold("events.read_after")
@@ -140,7 +140,7 @@ async def test_stream_that_is_resumed_when_the_end_begins_holds_nothing_up(autoj
         await post.aclose()
 
 
-async def test_storage_that_does_not_answer_holds_the_end_up_for_the_drain_alone(autojump_clock: MockClock) -> None:
+async def test_unresponsive_storage_delays_shutdown_only_until_the_drain_timeout(autojump_clock: MockClock) -> None:
     async with ending() as replica:
         replica.hold("sessions.read")
         post = await replica.replica.post(replica.session, call("echo", text="x"))
@@ -151,7 +151,7 @@ async def test_storage_that_does_not_answer_holds_the_end_up_for_the_drain_alone
         await post.aclose()
 
 
-async def test_second_signal_ends_the_wait_for_the_storage(autojump_clock: MockClock) -> None:
+async def test_second_shutdown_signal_stops_waiting_for_the_storage(autojump_clock: MockClock) -> None:
     async with ending() as replica:
         replica.hold("sessions.read")
         post = await replica.replica.post(replica.session, call("echo", text="x"))
@@ -165,7 +165,7 @@ async def test_second_signal_ends_the_wait_for_the_storage(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_hurried_or_repeated_shutdown_does_not_wait_for_the_storage(
+async def test_immediate_or_repeated_shutdown_does_not_wait_for_the_storage(
     first: bool, autojump_clock: MockClock
 ) -> None:
     async with ending() as replica:
@@ -184,7 +184,7 @@ async def test_hurried_or_repeated_shutdown_does_not_wait_for_the_storage(
         await post.aclose()
 
 
-async def test_session_that_is_looked_up_at_the_end_and_is_not_there_is_answered(autojump_clock: MockClock) -> None:
+async def test_request_for_an_unknown_session_during_shutdown_is_answered(autojump_clock: MockClock) -> None:
     async with ending() as replica:
         replica.hold("sessions.read")
         unknown = {**replica.session, "Mcp-Session-Id": "unknown"}
@@ -201,7 +201,7 @@ async def test_session_that_is_looked_up_at_the_end_and_is_not_there_is_answered
 
 
 @pytest.mark.parametrize("kind", SCENES.values(), ids=SCENES)
-async def test_initialize_in_the_last_moment_before_the_end_is_answered(
+async def test_initialize_request_just_before_shutdown_is_answered(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     """The connection of its session has not begun when the end begins."""

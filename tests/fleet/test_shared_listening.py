@@ -65,7 +65,7 @@ async def ended(endpoint: FleetEndpoint, session: Session, connection: Connectio
     return updated(await rest_of(connection))
 
 
-async def test_a_change_on_any_replica_reaches_the_one_who_listens_once(
+async def test_resource_update_on_any_replica_reaches_the_listening_client_once(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 3)
@@ -76,7 +76,7 @@ async def test_a_change_on_any_replica_reaches_the_one_who_listens_once(
     assert await ended(endpoint, session, stream) == ["scene:0", "scene:1", "scene:2"]
 
 
-async def test_who_is_not_subscribed_any_more_is_told_nothing_wherever_that_was_said(
+async def test_unsubscribe_at_another_replica_stops_update_notifications(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 2)
@@ -89,7 +89,7 @@ async def test_who_is_not_subscribed_any_more_is_told_nothing_wherever_that_was_
     assert await ended(endpoint, session, stream) == ["scene:1"]
 
 
-async def test_a_get_at_another_replica_takes_over_at_once(
+async def test_get_stream_at_another_replica_takes_over_at_once(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 1)
@@ -106,7 +106,7 @@ async def test_a_get_at_another_replica_takes_over_at_once(
     assert await ended(endpoint, session, before) == []
 
 
-async def test_of_many_gets_at_a_time_one_listens(
+async def test_only_one_of_many_concurrent_get_streams_receives_an_update(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 1)
@@ -120,7 +120,7 @@ async def test_of_many_gets_at_a_time_one_listens(
     assert sorted(told) == [[]] * 8 + [["scene:0"]]
 
 
-async def test_what_changes_while_nobody_listens_is_told_to_the_next_who_does(
+async def test_changes_without_an_open_get_stream_are_sent_on_the_next(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 4)
@@ -140,7 +140,7 @@ async def test_what_changes_while_nobody_listens_is_told_to_the_next_who_does(
 
 
 @pytest.mark.parametrize("noted", [[], ["scene:1"]])
-async def test_a_change_that_is_not_noted_yet_is_told_to_who_begins_to_listen(
+async def test_change_not_recorded_yet_is_sent_to_a_new_get_stream(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock, noted: list[str]
 ) -> None:
     session = await subscribed(scene, endpoint, 2)
@@ -153,7 +153,7 @@ async def test_a_change_that_is_not_noted_yet_is_told_to_who_begins_to_listen(
     assert sorted(await ended(endpoint, session, stream)) == ["scene:0", *noted]
 
 
-async def test_a_client_that_comes_back_elsewhere_with_the_last_id_misses_and_repeats_nothing(
+async def test_get_stream_resumed_at_another_replica_misses_and_repeats_nothing(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 20)
@@ -174,7 +174,7 @@ async def test_a_client_that_comes_back_elsewhere_with_the_last_id_misses_and_re
     assert await ended(endpoint, session, stream) == []
 
 
-async def test_a_listener_whose_replica_died_listens_elsewhere_and_misses_nothing(
+async def test_client_of_a_dead_replica_gets_missed_changes_at_another_replica(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 2)
@@ -188,7 +188,7 @@ async def test_a_listener_whose_replica_died_listens_elsewhere_and_misses_nothin
     assert await ended(endpoint, session, stream) == ["scene:0", "scene:1"]
 
 
-async def test_a_question_is_taken_back_on_the_stream_of_another_replica(
+async def test_cancel_of_a_sampling_request_is_sent_on_the_get_stream_of_another_replica(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -203,7 +203,7 @@ async def test_a_question_is_taken_back_on_the_stream_of_another_replica(
     assert await rest_of(post) == []
 
 
-async def test_a_question_of_no_request_waits_for_the_next_listener_and_is_answered_anywhere(
+async def test_roots_request_outside_a_call_waits_for_a_get_stream_and_is_answered_anywhere(
     autojump_clock: MockClock,
 ) -> None:
     scene, roots = FleetScene(), list[Any]()
@@ -232,7 +232,7 @@ async def test_a_question_of_no_request_waits_for_the_next_listener_and_is_answe
         assert [root.uri for root in roots] == ["file:///1", "file:///2"]
 
 
-async def test_a_listener_waits_for_the_storage_and_is_told_after_its_return(
+async def test_get_stream_survives_a_storage_outage_and_sends_changes_afterwards(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 2)
@@ -253,7 +253,7 @@ async def ended_later(endpoint: FleetEndpoint, session: Session, connection: Con
     return await ended(endpoint, session, connection)
 
 
-async def test_a_get_that_fails_makes_no_lines_beside_the_one_who_listens_elsewhere(
+async def test_failed_get_request_sends_no_duplicates_to_the_stream_at_another_replica(
     scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 1)
@@ -275,7 +275,7 @@ async def test_a_get_that_fails_makes_no_lines_beside_the_one_who_listens_elsewh
     await busy.aclose()
 
 
-async def test_a_stream_that_is_taken_all_the_time_is_written_with_pauses(
+async def test_repeatedly_taken_over_stream_is_written_with_pauses(
     scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 1)
@@ -294,7 +294,7 @@ async def test_a_stream_that_is_taken_all_the_time_is_written_with_pauses(
     assert 5 < tries < 40
 
 
-async def test_a_listener_that_leaves_a_session_ended_elsewhere_is_no_failure(
+async def test_closing_a_get_stream_of_a_session_ended_elsewhere_logs_no_error(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = await endpoint.initialize()
@@ -309,7 +309,7 @@ async def test_a_listener_that_leaves_a_session_ended_elsewhere_is_no_failure(
     assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 404
 
 
-async def test_the_log_of_a_listener_outlasts_silence(scene: FleetScene, autojump_clock: MockClock) -> None:
+async def test_event_log_of_a_get_stream_outlasts_idle_time(scene: FleetScene, autojump_clock: MockClock) -> None:
     async with replicated(scene.server, session_timeout=30, replay_timeout=5) as endpoint:
         session = await subscribed(scene, endpoint, 1)
         stream = await listening(endpoint, session, 0)
@@ -325,7 +325,7 @@ async def test_the_log_of_a_listener_outlasts_silence(scene: FleetScene, autojum
         assert await ended(endpoint, session, again) == []
 
 
-async def test_a_listening_client_keeps_its_session_alive_for_all_replicas(
+async def test_open_get_stream_keeps_its_session_alive_at_all_replicas(
     scene: FleetScene, autojump_clock: MockClock
 ) -> None:
     async with replicated(scene.server, session_timeout=30) as endpoint:
@@ -338,7 +338,7 @@ async def test_a_listening_client_keeps_its_session_alive_for_all_replicas(
         assert (await endpoint.replicas[2].ask("POST", session, call("echo", text="x"))).status == 404
 
 
-async def test_streams_end_with_the_token_of_their_client_who_comes_back_with_another(
+async def test_streams_end_when_the_access_token_expires_and_resume_with_a_new_token(
     autojump_clock: MockClock,
 ) -> None:
     scene, tokens = FleetScene(), issued()

@@ -130,7 +130,7 @@ async def parked(member: Member, tool: str, **arguments: Any) -> dict[str, Any]:
     return question_in(await member.call(tool, arguments))
 
 
-async def test_retry_continues_at_the_replica_of_its_handler(autojump_clock: MockClock) -> None:
+async def test_retry_is_forwarded_to_the_replica_of_its_waiting_handler(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "greet", name="a")
         answer = await two.call(
@@ -145,7 +145,7 @@ async def test_retry_continues_at_the_replica_of_its_handler(autojump_clock: Moc
         assert trio.current_time() == 0
 
 
-async def test_forwarded_retry_has_its_headers_in_the_handler(autojump_clock: MockClock) -> None:
+async def test_handler_sees_the_http_headers_of_a_forwarded_retry(autojump_clock: MockClock) -> None:
     members: Fleet
     async with fleet(add_tools) as members:
         one, two = members
@@ -169,7 +169,7 @@ async def test_forwarded_reply_without_notifications_is_json(autojump_clock: Moc
         assert text_of(answer.json) == "Ada Bob from 0"
 
 
-async def test_retry_at_its_own_replica_sends_no_message(autojump_clock: MockClock) -> None:
+async def test_retry_at_the_replica_of_its_handler_sends_no_replica_message(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         first = await parked(one, "twice", name="a")
         second = question_in(await two.call("twice", {"name": "a"}, before=first, answers=accepted(first, name="Ada")))
@@ -179,7 +179,7 @@ async def test_retry_at_its_own_replica_sends_no_message(autojump_clock: MockClo
         assert one.ways.uses["courier.send"] == sent
 
 
-async def test_forwarded_retry_takes_two_messages_and_receipts(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_takes_two_messages_and_two_acknowledgements(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "twice", name="a")
         await two.call("twice", {"name": "a"}, before=question, answers=accepted(question, name="Ada"))
@@ -188,7 +188,7 @@ async def test_forwarded_retry_takes_two_messages_and_receipts(autojump_clock: M
         assert not one.ways.uses["courier.find_dead"] + two.ways.uses["courier.find_dead"]
 
 
-async def test_replayed_tool_runs_at_the_replica_of_the_retry(autojump_clock: MockClock) -> None:
+async def test_replayed_tool_runs_at_the_replica_that_received_the_retry(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         question = await parked(one, "replayed", name="a")
@@ -209,7 +209,7 @@ async def test_failure_of_a_handler_with_a_forwarded_retry_is_returned(
         assert "broken" in caplog.text
 
 
-async def test_used_request_state_is_refused_by_every_replica(autojump_clock: MockClock) -> None:
+async def test_request_state_used_before_is_rejected_by_every_replica(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "greet", name="a")
         answers = accepted(question, name="Ada")
@@ -220,7 +220,7 @@ async def test_used_request_state_is_refused_by_every_replica(autojump_clock: Mo
             assert "was used already" in again.json["error"]["message"]
 
 
-async def test_one_of_two_concurrent_retries_succeeds(autojump_clock: MockClock) -> None:
+async def test_only_one_of_concurrent_retries_at_different_replicas_succeeds(autojump_clock: MockClock) -> None:
     answers = list[Answer]()
     async with fleet(add_tools, 3) as members:
         question = await parked(members[0], "linger", name="a")
@@ -241,7 +241,9 @@ async def test_one_of_two_concurrent_retries_succeeds(autojump_clock: MockClock)
 
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["before the first byte", "on a stream"])
-async def test_disconnect_at_another_replica_cancels_the_handler(speaks: bool, autojump_clock: MockClock) -> None:
+async def test_client_disconnect_at_another_replica_cancels_the_handler(
+    speaks: bool, autojump_clock: MockClock
+) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -282,7 +284,7 @@ async def test_caller_deadline_applies_to_a_forwarded_retry(autojump_clock: Mock
         assert journal.cancellation.cause is CancelCause.DEADLINE
 
 
-async def test_cancelled_forwarded_retry_gets_no_late_reply(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_cancelled_by_shutdown_gets_no_late_reply(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -298,7 +300,7 @@ async def test_cancelled_forwarded_retry_gets_no_late_reply(autojump_clock: Mock
         assert b"result" not in answer.body
 
 
-async def test_call_fails_with_a_clear_message_when_its_owner_dies(autojump_clock: MockClock) -> None:
+async def test_call_fails_with_an_error_when_the_replica_of_its_handler_dies(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         question = await parked(one, "linger", name="a")
@@ -311,7 +313,7 @@ async def test_call_fails_with_a_clear_message_when_its_owner_dies(autojump_cloc
         assert LEASE_SECONDS - 1.6 <= trio.current_time() <= LEASE_SECONDS + 1
 
 
-async def test_retry_to_a_dead_owner_fails_with_a_clear_message(autojump_clock: MockClock) -> None:
+async def test_retry_to_a_dead_replica_fails_with_an_error(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "linger", name="a")
         one.ways.are_cut = True
@@ -320,7 +322,7 @@ async def test_retry_to_a_dead_owner_fails_with_a_clear_message(autojump_clock: 
         assert trio.current_time() <= LEASE_SECONDS + 1
 
 
-async def test_retry_to_an_owner_that_has_ended_is_answered_at_once(autojump_clock: MockClock) -> None:
+async def test_retry_to_a_gracefully_stopped_replica_fails_at_once(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         await trio.sleep(LEASE_SECONDS)  # a replica that has only begun cannot tell of deaths
         question = await parked(one, "linger", name="a")
@@ -332,7 +334,7 @@ async def test_retry_to_an_owner_that_has_ended_is_answered_at_once(autojump_clo
         assert trio.current_time() - began < 0.5
 
 
-async def test_death_of_the_forwarding_replica_cancels_the_handler(autojump_clock: MockClock) -> None:
+async def test_death_of_the_replica_that_forwarded_a_retry_cancels_the_handler(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -347,7 +349,7 @@ async def test_death_of_the_forwarding_replica_cancels_the_handler(autojump_cloc
         assert journal.cancellation.reason == "the replica that took the request has ended"
 
 
-async def test_unavailable_store_is_503_and_the_client_can_retry(autojump_clock: MockClock) -> None:
+async def test_retry_is_503_if_the_storage_is_unavailable_and_succeeds_later(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         members.journals["a"].may_go_on.set()
@@ -364,7 +366,7 @@ async def test_unavailable_store_is_503_and_the_client_can_retry(autojump_clock:
         assert text_of(answer.json) == "done by 0"
 
 
-async def test_short_outage_during_a_forwarded_retry_is_waited_out(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_survives_a_short_storage_outage(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -379,7 +381,7 @@ async def test_short_outage_during_a_forwarded_retry_is_waited_out(autojump_cloc
         assert text_of(answer.json) == "done by 0"
 
 
-async def test_long_outage_ends_a_forwarded_retry_on_both_sides(autojump_clock: MockClock) -> None:
+async def test_long_storage_outage_ends_a_forwarded_retry_on_both_replicas(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -395,7 +397,7 @@ async def test_long_outage_ends_a_forwarded_retry_on_both_sides(autojump_clock: 
         assert journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-async def test_draining_owner_lets_forwarded_retries_and_parked_handlers_end(autojump_clock: MockClock) -> None:
+async def test_draining_replica_finishes_forwarded_retries_and_waiting_handlers(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, drain_timeout=30) as members:
         one, two = members
         running, waiting = await parked(one, "linger", name="a"), await parked(one, "greet", name="b")
@@ -411,7 +413,7 @@ async def test_draining_owner_lets_forwarded_retries_and_parked_handlers_end(aut
         assert trio.current_time() < 11
 
 
-async def test_forwarded_retry_that_outlasts_the_drain_fails_with_a_clear_message(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_that_outlasts_the_drain_timeout_fails_with_an_error(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, drain_timeout=3) as members:
         one, two = members
         journal = members.journals["a"]
@@ -429,7 +431,7 @@ async def test_forwarded_retry_that_outlasts_the_drain_fails_with_a_clear_messag
         assert answer.code == -31003
 
 
-async def test_large_forwarded_replies_are_split_and_wait_for_the_client(autojump_clock: MockClock) -> None:
+async def test_large_forwarded_replies_are_split_and_apply_backpressure(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -449,7 +451,7 @@ async def test_large_forwarded_replies_are_split_and_wait_for_the_client(autojum
         assert text_of(reply) == "y" * 300_000
 
 
-async def test_request_state_of_another_caller_is_refused_before_forwarding(autojump_clock: MockClock) -> None:
+async def test_request_state_for_other_arguments_is_rejected_before_forwarding(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "greet", name="a")
         answer = await two.call("greet", {"name": "b"}, before=question, answers=accepted(question, name="Ada"))
@@ -468,7 +470,7 @@ def guarded(extra: dict[str, Any]) -> Callable[[int], Protected]:
     return lambda _: protected(issued(), on_authenticated=about)
 
 
-async def test_forwarded_retry_has_its_caller_in_the_handler(autojump_clock: MockClock) -> None:
+async def test_handler_sees_the_principal_of_a_forwarded_retry(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, auth=guarded({"plan": "gold"})) as (one, two):
         question = question_in(await ask_as(one, "alice-1", call("who")))
         answer = await ask_as(two, "alice-2", call("who", before=question, answers=accepted(question)))
@@ -482,7 +484,7 @@ async def test_forwarded_retry_has_its_caller_in_the_handler(autojump_clock: Moc
         }
 
 
-async def test_retry_of_another_principal_is_refused(autojump_clock: MockClock) -> None:
+async def test_retry_of_another_principal_is_rejected_without_forwarding(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, auth=guarded({})) as (one, two):
         question = question_in(await ask_as(one, "alice-1", call("who")))
         answer = await ask_as(two, "bob-1", call("who", before=question, answers=accepted(question)))
@@ -493,7 +495,9 @@ async def test_retry_of_another_principal_is_refused(autojump_clock: MockClock) 
 
 
 @pytest.mark.parametrize("principal", [None, PrincipalId(ISSUER, "bob")], ids=["nobody", "another"])
-async def test_owner_itself_compares_the_principal(principal: PrincipalId | None, autojump_clock: MockClock) -> None:
+async def test_replica_of_the_handler_checks_the_principal_of_a_forwarded_retry(
+    principal: PrincipalId | None, autojump_clock: MockClock
+) -> None:
     """Whatever a taker has checked, or not."""
     async with fleet(add_tools, auth=guarded({})) as (one, two):
         question = question_in(await ask_as(one, "alice-1", call("who")))
@@ -520,7 +524,7 @@ async def test_owner_itself_compares_the_principal(principal: PrincipalId | None
         assert one.server.statistics().parked == 1
 
 
-async def test_message_from_an_unknown_sender_is_refused(autojump_clock: MockClock) -> None:
+async def test_replica_message_encrypted_with_other_secrets_is_refused(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         assert two.running.fleet is not None
         stranger = MessageSeal(StateCipher("fleet"), two.id)
@@ -533,7 +537,7 @@ async def test_message_from_an_unknown_sender_is_refused(autojump_clock: MockClo
             await two.fleet.messenger.send(one.id, RETRY, content, patience=1)
 
 
-async def test_cancel_that_overtakes_its_forwarded_retry_is_applied(autojump_clock: MockClock) -> None:
+async def test_cancel_that_arrives_before_its_forwarded_retry_is_applied(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         assert two.running.fleet is not None
         question = await parked(one, "linger", name="a")
@@ -545,7 +549,7 @@ async def test_cancel_that_overtakes_its_forwarded_retry_is_applied(autojump_clo
         assert "its client has left; call again" in answer.json["error"]["message"]
 
 
-async def test_middleware_runs_once_for_all_rounds_over_replicas(autojump_clock: MockClock) -> None:
+async def test_middleware_runs_once_for_all_retries_across_replicas(autojump_clock: MockClock) -> None:
     ran = list[int]()
 
     def add(server: Server, members: Fleet, number: int) -> None:
@@ -597,7 +601,7 @@ async def test_each_retry_is_answered_once_despite_lost_and_duplicate_messages(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_each_call_ends_in_time_whatever_happens_to_the_replicas(seed: int) -> None:
+def test_each_call_ends_in_time_despite_random_replica_and_storage_failures(seed: int) -> None:
     """Replicas are cut off from the storage for a while, letters are lost, clients leave. Each call ends with an answer
     or a typed error, soon after its handler may go on and both of its replicas reach the storage; each handler ends,
     and nothing is left. The seed decides all of that, and the order of tasks."""
@@ -693,7 +697,7 @@ async def test_dpop_proof_is_accepted_once_by_all_replicas(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("auth", [lambda _: None, guarded({})], ids=["open", "protected"])
-async def test_single_round_request_does_not_use_the_store(
+async def test_request_without_retries_does_not_use_the_shared_storage(
     auth: Callable[[int], Protected | None], autojump_clock: MockClock
 ) -> None:
     """No part of the storage is used for a request that shares nothing, nor for the first round of one that asks."""
@@ -720,7 +724,7 @@ async def test_single_round_request_does_not_use_the_store(
         assert one.ways.uses == before
 
 
-async def test_nothing_remains_of_forwarded_retries(autojump_clock: MockClock) -> None:
+async def test_ended_forwarded_retries_leave_no_state_behind(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         for number in range(5):

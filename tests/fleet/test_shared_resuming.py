@@ -50,7 +50,7 @@ def told_in(messages: list[dict[str, Any]]) -> list[Any]:
 # Elsewhere
 
 
-async def test_a_stream_goes_on_at_another_replica_while_its_call_runs(
+async def test_response_stream_can_be_resumed_at_another_replica_while_its_call_runs(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -64,7 +64,7 @@ async def test_a_stream_goes_on_at_another_replica_while_its_call_runs(
     assert trio.current_time() == begun  # by hints, not by looking
 
 
-async def test_a_stream_goes_on_elsewhere_without_hints_too(
+async def test_resumed_stream_at_another_replica_continues_without_storage_notifications(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -80,7 +80,7 @@ async def test_a_stream_goes_on_elsewhere_without_hints_too(
     await post.aclose()
 
 
-async def test_a_stream_that_is_finished_is_got_at_any_replica_as_often_as_wanted(
+async def test_finished_stream_can_be_replayed_at_any_replica_repeatedly(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -93,7 +93,7 @@ async def test_a_stream_that_is_finished_is_got_at_any_replica_as_often_as_wante
         assert [event.id for event in again.events] == [event.id for event in answer.events[1:]]
 
 
-async def test_lines_are_in_the_log_before_the_client_gets_them(
+async def test_events_are_stored_before_they_are_sent_to_the_client(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -110,7 +110,7 @@ async def test_lines_are_in_the_log_before_the_client_gets_them(
     assert told_in(await rest_of(post)) == ["two", "three"]
 
 
-async def test_a_response_that_has_the_stream_ends_when_the_client_comes_back_elsewhere(
+async def test_response_ends_when_its_stream_is_resumed_at_another_replica(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -124,7 +124,7 @@ async def test_a_response_that_has_the_stream_ends_when_the_client_comes_back_el
     assert told_in(await rest_of(before)) == ["two", "three"]
 
 
-async def test_a_client_that_is_gone_unsaid_holds_up_neither_its_call_nor_its_coming_back(
+async def test_client_gone_without_disconnect_blocks_neither_its_call_nor_its_resumption(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -144,7 +144,7 @@ async def test_a_client_that_is_gone_unsaid_holds_up_neither_its_call_nor_its_co
 
 
 @pytest.mark.parametrize("cursor", ["unknown", "", "0", "x-1", "%s-99", "%s-01", "%s-+1", "%s-", "%s-" + "9" * 30])
-async def test_htt_08_a_cursor_that_names_nothing_is_400_at_every_replica(
+async def test_htt_08_unknown_last_event_id_is_400_at_every_replica(
     scene: FleetScene, endpoint: FleetEndpoint, cursor: str, autojump_clock: MockClock
 ) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
@@ -155,7 +155,7 @@ async def test_htt_08_a_cursor_that_names_nothing_is_400_at_every_replica(
         assert (await replica.ask("GET", {**other, "Last-Event-ID": good})).status == 400
 
 
-async def test_a_long_call_keeps_its_events_for_a_client_that_is_away(
+async def test_long_call_keeps_its_events_for_a_disconnected_client(
     scene: FleetScene, autojump_clock: MockClock
 ) -> None:
     async with replicated(scene.server, replay_timeout=10) as endpoint:
@@ -171,7 +171,7 @@ async def test_a_long_call_keeps_its_events_for_a_client_that_is_away(
         assert (await endpoint.replicas[1].ask("GET", {**session, "Last-Event-ID": cursor})).status == 400
 
 
-async def test_a_followed_stream_that_is_silent_gets_comments(scene: FleetScene, autojump_clock: MockClock) -> None:
+async def test_idle_resumed_stream_gets_sse_comments(scene: FleetScene, autojump_clock: MockClock) -> None:
     async with replicated(scene.server, stream_interval=4) as endpoint:
         session = await endpoint.initialize()
         post, cursor = await stepping(scene, endpoint.replicas[0], session)
@@ -186,7 +186,7 @@ async def test_a_followed_stream_that_is_silent_gets_comments(scene: FleetScene,
 # The death of a replica
 
 
-async def test_a_call_of_a_replica_that_died_ends_with_words_and_the_session_lives(
+async def test_call_of_a_dead_replica_ends_with_an_error_and_its_session_lives_on(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -205,7 +205,7 @@ async def test_a_call_of_a_replica_that_died_ends_with_words_and_the_session_liv
     assert not scene["other"].ended.is_set()
 
 
-async def test_of_several_that_follow_a_dead_call_one_ends_it(
+async def test_calls_of_a_dead_replica_each_end_with_one_error(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -219,7 +219,7 @@ async def test_of_several_that_follow_a_dead_call_one_ends_it(
         assert (reply["id"], reply["error"]["code"]) == (str(number), REPLICA_LOST)
 
 
-async def test_the_batch_of_a_replica_that_died_ends_with_an_error_for_each_member(
+async def test_batch_of_a_dead_replica_ends_with_an_error_for_each_request(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(OLDEST)
@@ -234,7 +234,7 @@ async def test_the_batch_of_a_replica_that_died_ends_with_an_error_for_each_memb
     assert sorted(each["id"] for each in reply) == ["a", "b"]
 
 
-async def test_a_replica_that_was_taken_for_dead_writes_nothing_more_and_cancels_its_call(
+async def test_replica_considered_dead_writes_no_more_events_and_cancels_its_call(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -256,7 +256,7 @@ async def test_a_replica_that_was_taken_for_dead_writes_nothing_more_and_cancels
     assert [each.get("error", {}).get("code") for each in messages_in(again)] == [REPLICA_LOST]
 
 
-async def test_a_handler_whose_stream_is_lost_is_cancelled_with_the_cause_lease(
+async def test_handler_whose_stream_was_taken_over_is_cancelled_with_cause_lease(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -281,7 +281,7 @@ async def test_a_handler_whose_stream_is_lost_is_cancelled_with_the_cause_lease(
 # The end of a replica in good order
 
 
-async def test_a_replica_that_ends_finishes_its_calls_and_the_session_stays(
+async def test_replica_that_shuts_down_finishes_its_calls_and_the_session_lives_on(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -295,7 +295,7 @@ async def test_a_replica_that_ends_finishes_its_calls_and_the_session_stays(
         assert text_of((await endpoint.ask("POST", session, call("echo", text="x"))).json) == "x"
 
 
-async def test_the_listeners_of_a_replica_that_ends_go_to_others_at_once(
+async def test_listeners_of_a_stopping_replica_move_to_other_replicas_at_once(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -318,7 +318,7 @@ async def test_the_listeners_of_a_replica_that_ends_go_to_others_at_once(
     assert (await next_message(again))["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_call_that_outlasts_the_drain_of_its_replica_ends_with_words_wherever_its_client_is(
+async def test_call_that_outlasts_the_drain_timeout_ends_with_an_error_at_any_replica(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -339,7 +339,7 @@ async def test_a_call_that_outlasts_the_drain_of_its_replica_ends_with_words_whe
 # The storage goes away
 
 
-async def test_a_stream_waits_for_the_storage_for_ten_seconds_and_its_call_goes_on(
+async def test_response_stream_waits_ten_seconds_for_the_storage_and_its_call_continues(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -358,7 +358,7 @@ async def test_a_stream_waits_for_the_storage_for_ten_seconds_and_its_call_goes_
     assert told_in(await rest_of(back)) == ["two", "three"]
 
 
-async def test_a_followed_stream_waits_for_the_storage_for_ten_seconds(
+async def test_resumed_stream_waits_ten_seconds_for_the_storage(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -373,7 +373,7 @@ async def test_a_followed_stream_waits_for_the_storage_for_ten_seconds(
     assert 10 <= trio.current_time() - begun < 13
 
 
-async def test_a_flood_waits_at_the_high_water_while_the_storage_is_away(
+async def test_handler_that_floods_events_is_blocked_during_a_storage_outage(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -391,7 +391,7 @@ async def test_a_flood_waits_at_the_high_water_while_the_storage_is_away(
     assert scene["much"].runs == 299
 
 
-async def test_a_call_whose_stream_cannot_be_begun_is_503_and_is_cancelled(
+async def test_call_whose_stream_cannot_be_stored_is_503_and_cancelled(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -406,7 +406,7 @@ async def test_a_call_whose_stream_cannot_be_begun_is_503_and_is_cancelled(
     await scene["mine"].ended.wait()
 
 
-async def test_events_whose_keeping_is_unknown_are_kept_and_sent_once(
+async def test_events_stored_with_uncertain_outcome_are_sent_once(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -420,7 +420,7 @@ async def test_events_whose_keeping_is_unknown_are_kept_and_sent_once(
     assert told_in(messages_in(again)) == ["two", "three"]
 
 
-async def test_a_storage_that_has_forgotten_the_stream_ends_its_call(
+async def test_lost_event_log_ends_the_stream_and_the_session_continues(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -431,7 +431,7 @@ async def test_a_storage_that_has_forgotten_the_stream_ends_its_call(
     assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 200
 
 
-async def test_a_cancelled_call_is_finished_in_the_log_and_its_client_learns_that_nothing_comes(
+async def test_cancelled_call_ends_its_stream_and_resuming_it_is_204(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

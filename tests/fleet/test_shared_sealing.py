@@ -35,7 +35,7 @@ async def kept(endpoint: FleetEndpoint, session: dict[str, str | None], cursor: 
 
 
 @pytest.mark.parametrize("secrets", [[], [NEW]], ids=["without secrets", "with secrets"])
-async def test_events_are_sealed_with_the_secrets_of_the_server(
+async def test_stored_events_are_encrypted_if_the_server_has_secrets(
     secrets: list[bytes], autojump_clock: MockClock
 ) -> None:
     scene = FleetScene(secrets=secrets)
@@ -51,7 +51,7 @@ async def test_events_are_sealed_with_the_secrets_of_the_server(
         assert told_in(messages_in(again)) == ["two", "three"]
 
 
-async def test_event_is_good_for_its_stream_alone(autojump_clock: MockClock) -> None:
+async def test_encrypted_event_copied_to_another_stream_is_503(autojump_clock: MockClock) -> None:
     """Who can write to the storage can give no client the events of another."""
     scene = FleetScene(secrets=[NEW])
     async with replicated(scene.server) as endpoint:
@@ -69,7 +69,7 @@ async def test_event_is_good_for_its_stream_alone(autojump_clock: MockClock) -> 
         assert (await endpoint.replicas[1].ask("GET", found[1])).status == 200
 
 
-async def test_events_of_the_last_secret_are_read_and_of_others_are_not(autojump_clock: MockClock) -> None:
+async def test_events_of_an_older_secret_are_readable_and_of_unknown_secrets_are_not(autojump_clock: MockClock) -> None:
     scene = FleetScene(secrets=[OLD, NEW])
     for number, secrets in ((1, [NEW, OLD]), (2, [OTHER])):
         scene.server.servers[number] = server = Server("scene", secrets=secrets)
@@ -84,7 +84,7 @@ async def test_events_of_the_last_secret_are_read_and_of_others_are_not(autojump
         assert (await endpoint.replicas[2].ask("GET", resumed)).status == 404
 
 
-async def test_letters_are_sealed_with_the_secrets_of_the_server(
+async def test_messages_between_replicas_are_encrypted_with_the_secrets_of_the_server(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     letters, post_letter = list[bytes](), _MemoryCourier.send
@@ -164,7 +164,7 @@ def with_principal(facts: bytes, name: str) -> bytes:
     return msgspec.msgpack.encode({**fields, "principal": fields["principal"].replace("alice", name)})
 
 
-async def test_principal_that_was_rewritten_opens_no_session_and_no_stream(
+async def test_session_with_a_rewritten_principal_cannot_be_opened_or_resumed(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with intruding([]) as unsealed:  # without secrets, whoever can write to the storage can do that
@@ -197,7 +197,7 @@ async def _rewrite_and_resume(plain: bytes) -> None:
         await post.aclose()
 
 
-async def test_facts_are_good_for_their_session_alone(autojump_clock: MockClock) -> None:
+async def test_encrypted_session_state_copied_to_another_session_is_404(autojump_clock: MockClock) -> None:
     async with intruding([NEW]) as intruder:
         of_alice, of_bob = await intruder.open("alice-1"), await intruder.open("bob-1")
         mine = await intruder.facts(of_bob)
@@ -208,7 +208,7 @@ async def test_facts_are_good_for_their_session_alone(autojump_clock: MockClock)
         assert (await intruder.ask(of_bob, "bob-1")).status == 200
 
 
-async def test_view_of_a_session_whose_facts_were_rewritten_ends(autojump_clock: MockClock) -> None:
+async def test_session_with_rewritten_state_ends_at_the_replica_that_cached_it(autojump_clock: MockClock) -> None:
     """At the replica that knows the session: it writes nothing that would seal what others wrote."""
     async with intruding([NEW]) as intruder:
         for body in (message("ping", request_id=1), message("logging/setLevel", {"level": "debug"}, 2)):
@@ -225,7 +225,9 @@ async def test_view_of_a_session_whose_facts_were_rewritten_ends(autojump_clock:
 
 
 @pytest.mark.parametrize("secrets", [[], [NEW]], ids=["without secrets", "with secrets"])
-async def test_facts_are_sealed_with_the_secrets_of_the_server(secrets: list[bytes], autojump_clock: MockClock) -> None:
+async def test_session_state_is_encrypted_if_the_server_has_secrets(
+    secrets: list[bytes], autojump_clock: MockClock
+) -> None:
     async with intruding(secrets) as intruder:
         session = await intruder.open("alice-1")
         facts = [await intruder.facts(session)]
@@ -236,7 +238,7 @@ async def test_facts_are_sealed_with_the_secrets_of_the_server(secrets: list[byt
             assert [word in each for word in (b"alice", b"clientInfo", b"log_level")] == [not secrets] * 3
 
 
-async def test_answer_that_cannot_be_read_fails_no_question_of_a_session_that_was_rewritten(
+async def test_unreadable_answer_in_a_rewritten_session_is_400_without_a_traceback(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with intruding([NEW]) as intruder:
@@ -248,7 +250,7 @@ async def test_answer_that_cannot_be_read_fails_no_question_of_a_session_that_wa
     assert "Traceback" not in caplog.text
 
 
-async def test_events_are_good_for_their_principal_alone(autojump_clock: MockClock) -> None:
+async def test_encrypted_events_are_readable_by_their_own_principal_only(autojump_clock: MockClock) -> None:
     """Who finds out how to give a session to another account gets no events that were there before."""
     async with MemoryStorage().join("server") as replica:
         keys = StateCipher("server", [NEW]).keys_for(b"test")

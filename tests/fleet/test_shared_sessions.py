@@ -65,14 +65,16 @@ def calls(endpoint: FleetEndpoint) -> list[str]:
 # What is shared
 
 
-async def test_any_replica_serves_any_request_of_a_session(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
+async def test_any_replica_serves_any_request_of_a_legacy_session(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
     session = await endpoint.initialize()
     for number in range(6):
         answer = await endpoint.ask("POST", session, call("echo", number, text=str(number)))
         assert (answer.json["id"], text_of(answer.json)) == (number, str(number))
 
 
-async def test_what_a_client_has_said_of_itself_is_known_everywhere(
+async def test_client_capabilities_from_initialize_are_known_to_every_replica(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     @scene.server.tool
@@ -85,7 +87,7 @@ async def test_what_a_client_has_said_of_itself_is_known_everywhere(
         assert text_of(answer.json) == f"{OLDEST} True False"
 
 
-async def test_a_level_that_one_replica_was_told_holds_for_the_logs_of_all(
+async def test_log_level_set_at_one_replica_applies_to_all_replicas(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -98,7 +100,7 @@ async def test_a_level_that_one_replica_was_told_holds_for_the_logs_of_all(
 
 
 @pytest.mark.parametrize("is_gap", [False, True], ids=["hint", "gap"])
-async def test_a_change_during_the_first_reading_of_a_session_refuses_no_request(
+async def test_session_change_during_its_first_load_rejects_no_request(
     endpoint: FleetEndpoint, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, is_gap: bool
 ) -> None:
     session = await endpoint.initialize()
@@ -121,7 +123,7 @@ async def test_a_change_during_the_first_reading_of_a_session_refuses_no_request
     assert readings == 2  # what was read first may have been old
 
 
-async def test_the_end_of_the_handshake_at_one_replica_is_known_to_all(autojump_clock: MockClock) -> None:
+async def test_initialized_notification_at_one_replica_counts_at_all_replicas(autojump_clock: MockClock) -> None:
     scene = FleetScene(require_initialized=True)
     async with replicated(scene.server) as endpoint:
         opened = await endpoint.ask("POST", {**BASE}, INITIALIZE)
@@ -136,7 +138,7 @@ async def test_the_end_of_the_handshake_at_one_replica_is_known_to_all(autojump_
             assert text_of(answer.json) == "x"
 
 
-async def test_lost_hints_are_made_up_for_within_five_seconds(
+async def test_lost_session_notifications_are_compensated_within_five_seconds(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -150,7 +152,7 @@ async def test_lost_hints_are_made_up_for_within_five_seconds(
         assert messages_in(await endpoint.ask("POST", session, call("levels")))[0].keys() >= {"result"}
 
 
-async def test_two_replicas_that_change_a_session_at_a_time_both_succeed(
+async def test_concurrent_session_changes_at_different_replicas_all_succeed(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     for number in range(20):
@@ -173,7 +175,7 @@ async def test_two_replicas_that_change_a_session_at_a_time_both_succeed(
     assert sorted(kept) == sorted(f"scene:{number}" for number in range(20) if number != 3)
 
 
-async def test_sec_a_session_is_found_by_its_own_principal_alone_at_every_replica(autojump_clock: MockClock) -> None:
+async def test_sec_session_is_404_for_other_principals_at_every_replica(autojump_clock: MockClock) -> None:
     scene = FleetScene()
     async with replicated(scene.server, auth=protected(issued())) as endpoint:
         session = await session_of(endpoint, "alice-1")
@@ -189,7 +191,7 @@ async def test_sec_a_session_is_found_by_its_own_principal_alone_at_every_replic
 # Room and time
 
 
-async def test_the_bound_on_sessions_holds_for_all_replicas_together(autojump_clock: MockClock) -> None:
+async def test_max_sessions_applies_to_all_replicas_together(autojump_clock: MockClock) -> None:
     scene = FleetScene()
     async with replicated(scene.server, max_sessions=3) as endpoint:
         sessions = [await endpoint.initialize() for _ in range(3)]
@@ -199,7 +201,7 @@ async def test_the_bound_on_sessions_holds_for_all_replicas_together(autojump_cl
         await endpoint.initialize()
 
 
-async def test_a_session_that_was_opened_and_not_used_makes_room(autojump_clock: MockClock) -> None:
+async def test_session_that_was_never_used_is_replaced_by_a_new_session(autojump_clock: MockClock) -> None:
     scene = FleetScene(replicas=1)
     async with replicated(scene.server, max_sessions=1) as endpoint:
         first = await endpoint.ask("POST", {**BASE}, INITIALIZE)
@@ -208,7 +210,7 @@ async def test_a_session_that_was_opened_and_not_used_makes_room(autojump_clock:
         assert (await endpoint.ask("POST", unused, message("ping", request_id=1))).status == 404
 
 
-async def test_a_client_that_says_too_much_of_itself_gets_no_session(
+async def test_initialize_with_oversized_capabilities_is_400(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     params = {**INITIALIZE["params"], "capabilities": {"experimental": {"x": {"y": "z" * 40_000}}}}
@@ -217,7 +219,7 @@ async def test_a_client_that_says_too_much_of_itself_gets_no_session(
     assert not len(endpoint.memory.kept.sessions._sessions)
 
 
-async def test_subscriptions_beyond_the_bound_of_a_session_are_refused_and_forgotten(
+async def test_subscriptions_beyond_the_session_size_limit_are_503(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -232,7 +234,7 @@ async def test_subscriptions_beyond_the_bound_of_a_session_are_refused_and_forgo
     assert (await endpoint.ask("POST", session, message("logging/setLevel", {"level": "debug"}, 1))).status == 200
 
 
-async def test_a_view_that_nobody_uses_goes_and_the_session_stays(
+async def test_unused_cached_session_is_dropped_by_the_replica_and_reloaded_later(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -245,7 +247,7 @@ async def test_a_view_that_nobody_uses_goes_and_the_session_stays(
         assert text_of((await endpoint.ask("POST", session, call("echo", text="x"))).json) == "x"
 
 
-async def test_htt_04_the_end_of_a_session_at_one_replica_ends_its_calls_and_streams_at_all(
+async def test_htt_04_session_deleted_at_one_replica_ends_its_calls_and_streams_at_all(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -267,7 +269,7 @@ async def test_htt_04_the_end_of_a_session_at_one_replica_ends_its_calls_and_str
         assert (await endpoint.ask("DELETE", session)).status == 404
 
 
-async def test_nothing_of_an_ended_session_is_left(
+async def test_ended_session_leaves_no_data_in_storage_or_replicas(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     for _ in range(5):
@@ -296,7 +298,7 @@ async def test_nothing_of_an_ended_session_is_left(
 # What it costs
 
 
-async def test_a_warm_call_without_a_stream_asks_nothing_of_the_storage(
+async def test_repeated_call_without_a_stream_makes_no_storage_request(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     calls(endpoint)
@@ -321,7 +323,7 @@ async def test_a_warm_call_without_a_stream_asks_nothing_of_the_storage(
 
 
 @pytest.mark.parametrize(("timeout", "every"), [(150, 5), (155, 6), (900, 30), (3000, 30)])
-async def test_session_whose_client_is_away_is_looked_for_at_intervals(
+async def test_session_of_a_disconnected_client_is_checked_at_intervals_during_a_call(
     timeout: float, every: int, autojump_clock: MockClock
 ) -> None:
     """Each thirtieth of its time, and each 30 seconds at most, while a call of it runs; and not once nothing runs."""
@@ -347,7 +349,7 @@ async def test_session_whose_client_is_away_is_looked_for_at_intervals(
         assert len(looks) == 4
 
 
-async def test_a_call_with_a_stream_asks_once_to_begin_and_once_for_lines_that_come_together(
+async def test_call_with_a_stream_makes_one_storage_request_to_open_and_one_to_append(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -361,7 +363,9 @@ async def test_a_call_with_a_stream_asks_once_to_begin_and_once_for_lines_that_c
 # Answers and cancels
 
 
-async def test_a_question_is_answered_through_each_replica(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
+async def test_sampling_request_can_be_answered_through_each_replica(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
     session = await endpoint.initialize(**SAMPLING)
     for number in range(3):
         post, asked = await asking(endpoint, session)
@@ -372,7 +376,9 @@ async def test_a_question_is_answered_through_each_replica(endpoint: FleetEndpoi
         assert [text_of(reply) for reply in await rest_of(post)] == ["m has answered"]
 
 
-async def test_the_answers_of_a_batch_find_their_replicas(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
+async def test_answers_in_a_batch_reach_the_replicas_that_sent_the_requests(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
     session = await endpoint.initialize(OLDEST, **SAMPLING)
     asked = [await asking(endpoint, session, str(number)) for number in range(3)]
     batch = [
@@ -385,7 +391,7 @@ async def test_the_answers_of_a_batch_find_their_replicas(endpoint: FleetEndpoin
         assert [text_of(reply) for reply in await rest_of(post)] == ["m has answered"]
 
 
-async def test_an_answer_that_cannot_be_read_fails_the_question_at_its_replica(
+async def test_malformed_answer_fails_the_sampling_request_at_its_replica(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -397,7 +403,7 @@ async def test_an_answer_that_cannot_be_read_fails_the_question_at_its_replica(
         assert reply["result"]["isError"]
 
 
-async def test_the_answer_that_is_too_long_fails_the_question_at_its_replica(autojump_clock: MockClock) -> None:
+async def test_oversized_answer_is_413_and_fails_the_sampling_request_at_its_replica(autojump_clock: MockClock) -> None:
     scene = FleetScene()
     async with replicated(scene.server, max_message_bytes=100_000) as endpoint:
         session = await endpoint.initialize(**SAMPLING)
@@ -413,7 +419,9 @@ async def test_the_answer_that_is_too_long_fails_the_question_at_its_replica(aut
             assert reply["result"]["isError"]
 
 
-async def test_facts_of_a_later_version_are_503_and_stay(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
+async def test_session_state_in_a_newer_format_is_503_and_left_unchanged(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
     session = await endpoint.initialize()
     session_id, sessions = session["Mcp-Session-Id"], endpoint.memory.kept.sessions
     stored = await sessions.read(session_id, idle_ms=60_000)
@@ -425,7 +433,7 @@ async def test_facts_of_a_later_version_are_503_and_stay(endpoint: FleetEndpoint
     assert (await sessions.read(session_id, idle_ms=60_000)).state == later
 
 
-async def test_progress_of_a_client_goes_to_the_replica_that_its_token_names(
+async def test_client_progress_is_forwarded_to_the_replica_named_by_its_token(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -436,9 +444,7 @@ async def test_progress_of_a_client_goes_to_the_replica_that_its_token_names(
     assert calls(endpoint).count("courier.send") == 2  # the letter, and its receipt
 
 
-async def test_an_answer_for_a_replica_that_has_ended_is_400(
-    endpoint: FleetEndpoint, autojump_clock: MockClock
-) -> None:
+async def test_answer_for_a_dead_replica_is_400(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
     session = await endpoint.initialize(**SAMPLING)
     _, asked = await asking(endpoint, session)
     owner = endpoint.memory.ids.index(asked["id"].partition(".")[0])
@@ -450,9 +456,7 @@ async def test_an_answer_for_a_replica_that_has_ended_is_400(
     assert trio.current_time() - begun < 6
 
 
-async def test_an_answer_is_503_where_the_place_cannot_be_reached(
-    endpoint: FleetEndpoint, autojump_clock: MockClock
-) -> None:
+async def test_answer_is_503_if_the_storage_is_unavailable(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
     session = await endpoint.initialize(**SAMPLING)
     for _ in range(3):
         await endpoint.ask("POST", session, call("echo", text="x"))
@@ -463,7 +467,7 @@ async def test_an_answer_is_503_where_the_place_cannot_be_reached(
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
 
 
-async def test_an_answer_that_the_client_makes_up_is_of_no_use_and_does_no_harm(
+async def test_answer_with_an_unknown_request_id_has_no_effect(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -475,7 +479,7 @@ async def test_an_answer_that_the_client_makes_up_is_of_no_use_and_does_no_harm(
 
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
-async def test_can_a_cancel_through_another_replica_reaches_finally_at_once(
+async def test_can_cancel_through_another_replica_cancels_the_handler_at_once(
     scene: FleetScene, endpoint: FleetEndpoint, speaks: bool, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -491,7 +495,7 @@ async def test_can_a_cancel_through_another_replica_reaches_finally_at_once(
     assert [each for each in messages_in(await post.answer()) if "id" in each] == []
 
 
-async def test_a_cancel_whose_hint_is_lost_arrives_behind_a_gap(
+async def test_cancel_with_a_lost_notification_is_applied_when_the_loss_is_reported(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -510,7 +514,7 @@ async def test_a_cancel_whose_hint_is_lost_arrives_behind_a_gap(
     assert trio.current_time() == begun
 
 
-async def test_a_cancel_whose_reading_fails_is_read_again_within_a_second_or_so(
+async def test_cancel_is_applied_within_about_a_second_after_a_storage_outage(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -528,7 +532,7 @@ async def test_a_cancel_whose_reading_fails_is_read_again_within_a_second_or_so(
     assert trio.current_time() - begun <= 1.1
 
 
-async def test_an_old_cancel_touches_no_later_request_with_the_id(
+async def test_old_cancel_does_not_affect_a_later_request_with_the_same_id(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -544,7 +548,7 @@ async def test_an_old_cancel_touches_no_later_request_with_the_id(
 
 
 @pytest.mark.parametrize("in_batch", [False, True], ids=["alone", "in a batch"])
-async def test_a_late_cancel_touches_no_later_request_with_the_id(
+async def test_late_cancel_does_not_affect_a_later_request_with_the_same_id(
     scene: FleetScene, endpoint: FleetEndpoint, in_batch: bool, autojump_clock: MockClock
 ) -> None:
     """It was for the first request, which has ended, and is heard of only when the second one runs."""
@@ -569,7 +573,7 @@ async def test_a_late_cancel_touches_no_later_request_with_the_id(
     await posted.aclose()
 
 
-async def test_a_request_whose_id_comes_again_is_503_while_nobody_knows_of_its_cancels(
+async def test_reused_request_id_is_503_while_the_storage_is_unavailable(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -583,7 +587,7 @@ async def test_a_request_whose_id_comes_again_is_503_while_nobody_knows_of_its_c
     assert (await one.ask("POST", session, call("echo", 2, text="x"))).status == 404
 
 
-async def test_a_cancel_touches_no_request_that_came_behind_it_to_the_same_replica(
+async def test_cancel_affects_no_later_request_at_the_same_replica(
     scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """As in one process. Its request may run at another replica."""
@@ -610,7 +614,7 @@ async def test_a_cancel_touches_no_request_that_came_behind_it_to_the_same_repli
     assert not scene["here"].ended.is_set()
 
 
-async def test_a_cancel_that_overtakes_its_request_at_another_replica_is_heard(
+async def test_cancel_that_arrives_before_its_request_at_another_replica_is_applied(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -627,7 +631,7 @@ async def test_a_cancel_that_overtakes_its_request_at_another_replica_is_heard(
     await scene["overtaken"].ended.wait()
 
 
-async def test_many_cancels_keep_the_facts_of_a_session_small(
+async def test_many_cancels_keep_the_stored_session_state_small(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -638,7 +642,7 @@ async def test_many_cancels_keep_the_facts_of_a_session_small(
     assert len(stored.state) < 16_000
 
 
-async def test_notifications_and_ids_that_make_no_sense_are_taken_as_ever(
+async def test_invalid_cancelled_and_progress_notifications_are_202(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -651,7 +655,7 @@ async def test_notifications_and_ids_that_make_no_sense_are_taken_as_ever(
 # The storage goes away
 
 
-async def test_without_the_storage_warm_calls_go_on_and_all_else_is_503(
+async def test_during_a_storage_outage_cached_sessions_serve_calls_and_others_are_503(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session, cold = await endpoint.initialize(), await endpoint.initialize()
@@ -678,7 +682,7 @@ async def test_without_the_storage_warm_calls_go_on_and_all_else_is_503(
         assert [m["params"]["level"] for m in messages_in(answer) if "method" in m] == ["error"]  # nothing is half done
 
 
-async def test_a_change_whose_outcome_is_unknown_is_read_and_holds(
+async def test_session_change_of_uncertain_outcome_is_503_and_takes_effect(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -694,7 +698,7 @@ async def test_a_change_whose_outcome_is_unknown_is_read_and_holds(
         assert [m for m in messages_in(answer) if "method" in m] == []
 
 
-async def test_a_storage_that_comes_back_empty_ends_sessions_with_404(
+async def test_sessions_are_404_after_the_storage_lost_its_data(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -704,7 +708,7 @@ async def test_a_storage_that_comes_back_empty_ends_sessions_with_404(
         assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 404
 
 
-async def test_a_task_of_a_session_asks_by_any_replica_long_after_its_view_is_gone(
+async def test_task_can_request_sampling_through_any_replica_after_its_session_was_unloaded(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     @scene.server.tool(task="optional")
@@ -725,7 +729,7 @@ async def test_a_task_of_a_session_asks_by_any_replica_long_after_its_view_is_go
     assert [text_of(reply) for reply in await rest_of(post)] == ["m"]
 
 
-async def test_cancels_that_come_together_are_written_together(
+async def test_concurrent_cancels_are_written_together(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene, writes, change = FleetScene(), 0, MemorySessionDirectory.change
@@ -750,7 +754,7 @@ async def test_cancels_that_come_together_are_written_together(
     assert 0 < writes <= 15
 
 
-async def test_cancel_in_the_batch_of_its_request_is_heard(autojump_clock: MockClock) -> None:
+async def test_cancel_in_the_same_batch_as_its_request_is_applied(autojump_clock: MockClock) -> None:
     scene = FleetScene()
     async with replicated(scene.server) as endpoint:
         session = await endpoint.initialize(OLDEST)

@@ -42,7 +42,7 @@ async def replicas(
 # The session that ends for another
 
 
-async def test_session_that_ends_for_another_ends_at_all_replicas(autojump_clock: MockClock) -> None:
+async def test_session_evicted_for_another_caller_ends_at_all_replicas(autojump_clock: MockClock) -> None:
     async with replicas(max_sessions=4) as (scene, endpoint, party):
         alice = party("alice")
         ends, lasts = await alice.open_all()
@@ -72,7 +72,9 @@ async def test_session_that_ends_for_another_ends_at_all_replicas(autojump_clock
         await listening.aclose()
 
 
-async def test_session_whose_client_skips_initialized_counts_as_used(autojump_clock: MockClock) -> None:
+async def test_session_without_an_initialized_notification_counts_as_used_after_a_request(
+    autojump_clock: MockClock,
+) -> None:
     """At the replica that has opened it, where a call needs nothing from the storage."""
     async with replicas(max_sessions=4) as (_, endpoint, party):
         alice, replica = party("alice"), endpoint.replicas[0]
@@ -87,7 +89,7 @@ async def test_session_whose_client_skips_initialized_counts_as_used(autojump_cl
         assert [await alice.is_there(each) for each in sessions] == [True, False]
 
 
-async def test_many_that_open_at_the_same_time_keep_to_their_shares(autojump_clock: MockClock) -> None:
+async def test_concurrent_session_openings_respect_the_share_of_each_caller(autojump_clock: MockClock) -> None:
     async with replicas(max_sessions=16) as (_, endpoint, party):
         alice, opened = party("alice"), list[dict[str, str | None]]()
 
@@ -115,7 +117,7 @@ async def test_many_that_open_at_the_same_time_keep_to_their_shares(autojump_clo
         assert sum([await alice.is_there(each) for each in mine]) + len(opened) == 16
 
 
-async def test_callers_have_no_names_in_the_storage(autojump_clock: MockClock) -> None:
+async def test_storage_contains_no_caller_names(autojump_clock: MockClock) -> None:
     """With and without secrets, one name stands for one caller at all replicas, and for no other server's."""
     names = list[set[bytes]]()
     for secrets in (None, [SECRET], [SECRET], [SECRET[::-1], SECRET]):
@@ -151,7 +153,7 @@ async def at_two_ports(shared: SharedStorage, **limits: Any) -> AsyncGenerator[l
                 await connection.aclose()
 
 
-async def test_one_address_gets_half_of_the_sessions_over_all_replicas() -> None:
+async def test_one_client_address_gets_half_of_the_sessions_across_replicas() -> None:
     async with at_two_ports(MemoryStorage(), max_sessions=8) as both:
         assert [await both[n % 2].opens("127.0.0.1") for n in range(6)] == [True] * 4 + [False] * 2
         assert [await both[n % 2].opens("127.0.0.2") for n in range(3)] == [True] * 2 + [False]
@@ -159,7 +161,7 @@ async def test_one_address_gets_half_of_the_sessions_over_all_replicas() -> None
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="the process at the other end is unknown here")
-async def test_one_process_on_unix_sockets_gets_half_of_the_sessions_over_all_replicas(tmp_path: Path) -> None:
+async def test_one_process_on_unix_sockets_gets_half_of_the_sessions_across_replicas(tmp_path: Path) -> None:
     storage, paths, statuses = MemoryStorage(), [tmp_path / "one", tmp_path / "two"], list[int]()
     async with trio.open_nursery() as nursery:
         for path in paths:
@@ -178,7 +180,7 @@ async def test_one_process_on_unix_sockets_gets_half_of_the_sessions_over_all_re
     assert statuses == [200] * 4 + [503] * 2
 
 
-async def test_connections_in_memory_are_callers_each(autojump_clock: MockClock) -> None:
+async def test_each_in_memory_connection_counts_as_a_separate_caller(autojump_clock: MockClock) -> None:
     """As they are in one process: the session of a connection is its only one, and none ends for another."""
     async with replicated(FleetScene().server, max_sessions=2) as endpoint:
         sessions = [await endpoint.initialize() for _ in range(2)]
@@ -200,7 +202,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStorage:
     return RedisStorage(request.getfixturevalue("redis_url"), limit=PATIENCE)
 
 
-async def test_newcomer_takes_the_place_of_the_idlest_session_by_every_storage(shared: SharedStorage) -> None:
+async def test_new_caller_replaces_the_longest_idle_session_with_every_storage(shared: SharedStorage) -> None:
     async with at_two_ports(shared, max_sessions=8) as both:
         opened = list[Any]()
         while isinstance(session := await both[len(opened) % 2].open("127.0.0.1"), dict):

@@ -27,7 +27,7 @@ async def test_replicas_share_the_state_of_each_principal_in_memory(secrets: Any
 
 
 @pytest.mark.parametrize(("secrets", "is_readable"), [((), True), ([SECRET], False)], ids=["plain", "sealed"])
-async def test_replicas_share_the_state_of_each_principal_in_files(
+async def test_replicas_share_the_state_of_each_principal_in_sqlite_files(
     tmp_path: Path, secrets: Any, is_readable: bool
 ) -> None:
     await state_is_shared_by_replicas(SQLiteStorage(tmp_path / "shared.db"), secrets)
@@ -37,13 +37,13 @@ async def test_replicas_share_the_state_of_each_principal_in_files(
     assert {each.stat().st_mode & 0o777 for each in files} == {0o600}
 
 
-async def test_server_without_state_makes_no_file_for_it(tmp_path: Path) -> None:
+async def test_server_without_state_creates_no_sqlite_state_file(tmp_path: Path) -> None:
     async with in_memory(keeper(), shared=SQLiteStorage(tmp_path / "shared.db")):
         pass
     assert not any("state" in each.name for each in files_in(tmp_path))
 
 
-async def test_state_that_was_sealed_with_another_secret_is_an_error_and_stays() -> None:
+async def test_state_encrypted_with_another_secret_raises_and_is_kept() -> None:
     storage, auth = MemoryStorage(), protected(issued())
     async with in_memory(keeper(secrets=[SECRET]), shared=storage, auth=auth) as endpoint:
         await said(endpoint, "bob-1", "put", value="a")
@@ -64,6 +64,6 @@ class StatelessStorage(MemoryStorage):
             yield attrs.evolve(replica, state=None)
 
 
-async def test_storage_that_keeps_no_state_says_so() -> None:
+async def test_storage_without_state_support_raises_an_error_naming_it() -> None:
     async with in_memory(keeper(), shared=StatelessStorage(), auth=protected(issued())) as endpoint:
         assert "the shared storage of this server keeps no state" in await said(endpoint, "bob-1", "look")

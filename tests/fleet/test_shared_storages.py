@@ -55,7 +55,7 @@ def add_tools(server: Server, members: Fleet, number: int) -> None:
         return "one"
 
 
-async def test_retry_is_carried_there_and_back(shared: SharedStorage) -> None:
+async def test_retry_is_forwarded_to_the_replica_of_its_handler_and_back(shared: SharedStorage) -> None:
     async with fleet(add_tools, 3, shared=shared) as (one, two, three):
         arguments: dict[str, Any] = {"name": "a", "size": 1_000_000}
         question = question_in(await one.call("talk", arguments))
@@ -68,7 +68,7 @@ async def test_retry_is_carried_there_and_back(shared: SharedStorage) -> None:
         assert text_of(answer.json) == f"Ada Bob from 0 {'x' * 1_000_000}"
 
 
-async def test_client_that_leaves_cancels_the_handler_elsewhere(shared: SharedStorage) -> None:
+async def test_client_disconnect_cancels_the_handler_at_another_replica(shared: SharedStorage) -> None:
     async with fleet(add_tools, shared=shared) as members:
         one, two = members
         arguments: dict[str, Any] = {"name": "stays", "size": 1}
@@ -84,7 +84,7 @@ async def test_client_that_leaves_cancels_the_handler_elsewhere(shared: SharedSt
         assert journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-async def test_retries_arrive_while_subscriptions_are_cut_again_and_again(
+async def test_retries_are_forwarded_despite_repeatedly_lost_redis_subscriptions(
     redis_server: RedisServer,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -103,7 +103,7 @@ async def test_retries_arrive_while_subscriptions_are_cut_again_and_again(
             assert text_of(answer.json).startswith("Ada Bob from 0")
 
 
-async def test_cancel_of_an_unknown_request_sends_few_commands(redis_server: RedisServer) -> None:  # noqa: F811
+async def test_cancel_of_an_unknown_request_sends_few_redis_commands(redis_server: RedisServer) -> None:  # noqa: F811
     def count() -> int:
         found = redis_server.info("commandstats")
         names = {f"cmdstat_{each}" for each in ("info", "ping", "set")}
@@ -124,7 +124,7 @@ async def test_cancel_of_an_unknown_request_sends_few_commands(redis_server: Red
         assert sum(costs) <= 10 * len(costs), costs
 
 
-async def test_change_at_another_replica_is_known_although_hints_of_our_own_are_left_out(
+async def test_session_change_at_another_replica_is_not_overwritten(
     redis_server: RedisServer,  # noqa: F811
 ) -> None:
     async with fleet(add_tools, shared=RedisStorage(redis_server.url, limit=PATIENCE)) as (one, two):
@@ -165,7 +165,7 @@ async def carried(members: Fleet, count: int, size: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("count", "size"), [(60, 10**6), (1, 30 * 10**6)])
-async def test_large_results_are_carried_in_bounded_pieces(
+async def test_large_results_are_forwarded_in_chunks_of_limited_size(
     redis_server: RedisServer,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
     count: int,
@@ -205,7 +205,7 @@ async def test_large_results_are_carried_in_bounded_pieces(
         assert not beating & carrying
 
 
-async def test_slow_connection_to_redis_ends_no_replica_with_large_results(
+async def test_slow_redis_connection_with_large_results_ends_no_replica(
     redis_server: RedisServer,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -221,7 +221,7 @@ async def test_slow_connection_to_redis_ends_no_replica_with_large_results(
             assert await member.storage.replica.courier.heartbeat(lease_ms=5000)  # as all the time before
 
 
-async def test_owner_that_has_ended_is_known(shared: SharedStorage) -> None:
+async def test_retry_to_a_stopped_replica_fails_with_an_error(shared: SharedStorage) -> None:
     async with fleet(add_tools, shared=shared) as (one, two):
         arguments: dict[str, Any] = {"name": "a", "size": 1}
         question = question_in(await one.call("talk", arguments))
@@ -240,7 +240,7 @@ async def test_owner_that_has_ended_is_known(shared: SharedStorage) -> None:
     ],
     ids=["list", "resource"],
 )
-async def test_change_reaches_the_clients_of_all(
+async def test_list_change_or_resource_update_reaches_clients_of_all_replicas(
     shared: SharedStorage, change: Callable[[Server], None], name: str
 ) -> None:
     async with fleet(add_tools, 3, shared=shared) as members:

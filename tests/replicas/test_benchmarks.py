@@ -15,7 +15,7 @@ from benchmarks.replicas.redis import redis
 pytestmark = pytest.mark.skipif(which("redis-server") is None, reason="redis-server is not installed")
 
 
-def test_cost_of_sharing_is_measured_for_each_storage() -> None:
+def test_benchmark_measures_the_cost_of_sharing_for_each_storage() -> None:
     (figures,) = costs(1, 32)
     assert [row for row in figures if row.startswith("modern, 16")] == [
         f"modern, 16 connections: {storage}" for storage in ("alone", "Redis", "SQLite")
@@ -23,19 +23,19 @@ def test_cost_of_sharing_is_measured_for_each_storage() -> None:
     assert all(row["/s"] > 0 and row["cpu"] >= 0 for row in figures.values())
 
 
-def test_throughput_is_measured_for_each_number_of_replicas() -> None:
+def test_benchmark_measures_throughput_for_each_number_of_replicas() -> None:
     (figures,) = throughputs(1, 32)
     assert {row.split(":")[0] for row in figures} == {"1", "2", "4"}
     assert all(row["/s"] > 0 for row in figures.values())
 
 
-def test_what_goes_from_one_replica_to_another_is_measured_beside_one_process() -> None:
+def test_benchmark_measures_forwarding_between_replicas_against_one_process() -> None:
     (figures,) = crossings(1, 2)
     assert len(figures) == 5 * 5
     assert all(row["p99"] >= row["p50"] > 0 for row in figures.values())
 
 
-def test_what_sessions_and_tasks_hold_is_measured() -> None:
+def test_benchmark_measures_the_storage_size_of_sessions_and_tasks() -> None:
     found = sessions(40)
     assert found["bytes in Redis, each"] > 0
     assert found["keys in Redis, each"] >= 1
@@ -44,7 +44,7 @@ def test_what_sessions_and_tasks_hold_is_measured() -> None:
     assert held.keys() == {"alone", "Redis", "SQLite"}
 
 
-def test_commands_that_others_send_to_redis_are_seen() -> None:
+def test_benchmark_counts_redis_commands_of_other_clients() -> None:
     with redis() as store, ThreadPoolExecutor(1) as pool:
         seen, sent = pool.submit(store.times_of, "seen", 0.5), 0
         while not seen.done():

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("default::tests.conformance.suite.Skippe
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_replicas_do_together_what_a_revision_requires(
+async def test_replicas_pass_the_conformance_suite_of_each_revision(
     suite: Suite,  # noqa: F811
     revision: str,
     tmp_path: Path,

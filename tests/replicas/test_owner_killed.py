@@ -22,7 +22,7 @@ def kill(replicas: Fleet, pid: int) -> None:
     victim.kill()
 
 
-async def test_clients_learn_that_the_owner_of_their_call_is_gone_and_sessions_live_on(tmp_path: Path) -> None:
+async def test_killed_replica_fails_its_calls_and_its_sessions_live_on(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as redis, trio.fail_after(PATIENCE):
         async with fleet(tmp_path, NGINX, redis) as replicas:
             await check_session(replicas)

@@ -20,7 +20,7 @@ SERVER = [sys.executable, str(Path(benchmarks.__file__).parent / "servers" / "tr
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_users_go_round_the_shop_and_every_answer_is_right(era: Era, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shop_benchmark_returns_only_correct_answers(era: Era, monkeypatch: pytest.MonkeyPatch) -> None:
     with shop(monkeypatch.setenv) as store:
         seed(store)
         with open_sessionless(SERVER, era) as session:
@@ -30,7 +30,7 @@ def test_users_go_round_the_shop_and_every_answer_is_right(era: Era, monkeypatch
     assert figures["/s"] > figures["calls /s"] > 0
 
 
-def test_answer_that_is_not_right_is_an_error(
+def test_shop_benchmark_counts_a_wrong_answer_as_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with shop(monkeypatch.setenv) as store:

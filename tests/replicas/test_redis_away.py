@@ -45,7 +45,7 @@ async def until_logged(replica: Replica, words: str) -> None:
     await until(lambda: replica.log.exists() and words in replica.log.read_text())
 
 
-async def test_a_replica_is_ready_once_it_has_joined_and_until_the_first_signal_whatever_redis_does(
+async def test_replica_is_ready_from_joining_until_sigterm_regardless_of_redis(
     tmp_path: Path,
 ) -> None:
     with RedisServer(tmp_path) as journal:
@@ -85,9 +85,7 @@ async def check_that_calls_go_on(replicas: Fleet) -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-async def test_without_redis_plain_calls_go_on_and_what_was_accepted_is_there_afterwards(
-    tmp_path: Path, how: str
-) -> None:
+async def test_without_redis_plain_calls_succeed_and_accepted_tasks_finish_later(tmp_path: Path, how: str) -> None:
     proxy = HAPROXY if how == "killed" else NGINX
     with RedisServer(tmp_path, "appendonly yes", "appendfsync everysec") as redis:
         async with fleet(tmp_path, proxy, redis) as replicas:

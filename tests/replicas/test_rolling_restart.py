@@ -13,7 +13,7 @@ from tests.reverse_proxies.proxies import HAPROXY, NGINX, Proxy
 
 
 @pytest.mark.parametrize("proxy", [NGINX, HAPROXY], ids=lambda proxy: proxy.name)
-async def test_no_call_of_either_era_fails_and_each_replica_has_its_turn(proxy: Proxy, tmp_path: Path) -> None:
+async def test_rolling_restart_of_four_replicas_fails_no_call(proxy: Proxy, tmp_path: Path) -> None:
     faults = [Storm.restart_one_after_another]
     load, storm = await run_storm(tmp_path, seconds=0, seed=3, faults=faults, proxy=proxy, callers=1)
     assert load.broken == []

@@ -42,12 +42,14 @@ def found(first: int) -> str:
     raise AssertionError("the defect was not found")
 
 
-def test_letters_that_are_read_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_replica_messages_handled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(letters, "_KNOWN_MESSAGES_LIMIT", 0)
     assert found(1)
 
 
-def test_store_for_which_former_holders_are_as_good_as_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_store_that_accepts_writes_of_former_lease_holders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     change = MemoryTaskStore.change
 
     async def change_for_anybody(
@@ -66,7 +68,7 @@ def test_store_for_which_former_holders_are_as_good_as_others_is_found(monkeypat
     assert found(1)
 
 
-def test_cancel_that_is_not_carried_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_cancel_that_is_not_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def keep_silent(*_: Any) -> None: ...
 
     monkeypatch.setattr(RetryForwarder, "_cancel", keep_silent)
@@ -74,7 +76,7 @@ def test_cancel_that_is_not_carried_is_found(monkeypatch: pytest.MonkeyPatch) ->
     assert "was left, and runs on" in found(1)
 
 
-def test_replica_that_does_not_notice_the_death_of_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_replica_that_ignores_the_death_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nobody(*_: Any) -> frozenset[str]:
         return frozenset()
 
@@ -82,7 +84,7 @@ def test_replica_that_does_not_notice_the_death_of_another_is_found(monkeypatch:
     assert found(11)
 
 
-def test_listener_that_believes_all_hints_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_listener_that_misses_lost_change_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
     hinted = ChangeReplicator._on_hint
 
     def believe(self: ChangeReplicator, hint: ChangeHint | None) -> None:
@@ -96,7 +98,7 @@ def test_listener_that_believes_all_hints_is_found(monkeypatch: pytest.MonkeyPat
     assert "was not told of a change" in found(8)
 
 
-def test_log_that_loses_an_event_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_an_event_log_that_loses_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     append, turns = MemoryEventLog.append, iter(range(10**9))
 
     async def lose(self: MemoryEventLog, *args: Any, lines: Any, first: int, **options: Any) -> bool:

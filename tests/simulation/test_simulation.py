@@ -23,7 +23,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_fleet_keeps_its_promises_for_a_part_of_a_million_steps(part: int) -> None:
+def test_simulated_replicas_show_no_faults_in_a_million_steps(part: int) -> None:
     steps, seed = 0, 1000 * (part + 1)
     happened = Counter[str]()
     while steps < STEPS / PARTS:
@@ -34,5 +34,5 @@ def test_fleet_keeps_its_promises_for_a_part_of_a_million_steps(part: int) -> No
         assert happened[outcome], f"no {outcome}: the simulation shows nothing of it"
 
 
-def test_simulation_of_a_seed_is_the_same_each_time() -> None:
+def test_simulation_with_the_same_seed_is_reproducible() -> None:
     assert simulate(7, 5000) == simulate(7, 5000)

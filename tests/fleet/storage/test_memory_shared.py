@@ -16,7 +16,7 @@ from trio_mcp.testing.stores.event_log_limits import open_stream
 from trio_mcp.testing.stores.task_store_records import HOUR
 
 
-async def test_expired_entry_is_removed(autojump_clock: MockClock):
+async def test_expiring_map_drops_expired_entries(autojump_clock: MockClock):
     kept = Expiring[str, int](TrioClock())
     kept.put("short", 1, 1000)
     kept.put("long", 2, 3000)
@@ -31,7 +31,7 @@ async def test_expired_entry_is_removed(autojump_clock: MockClock):
     assert len(kept) == 0
 
 
-async def test_entry_with_a_shortened_time_expires_earlier(autojump_clock: MockClock):
+async def test_expiring_map_entry_with_a_shortened_ttl_expires_earlier(autojump_clock: MockClock):
     kept = Expiring[bytes, int](TrioClock())
     kept.put(b"one", 1, HOUR)
     kept.put(b"one", 2, 1000)
@@ -39,7 +39,7 @@ async def test_entry_with_a_shortened_time_expires_earlier(autojump_clock: MockC
     assert kept.get(b"one") is None
 
 
-async def test_repeatedly_used_entry_takes_no_more_memory(autojump_clock: MockClock):
+async def test_expiring_map_entry_updated_repeatedly_takes_no_more_memory(autojump_clock: MockClock):
     kept = Expiring[str, int](TrioClock())
     for number in range(10_000):
         kept.put("one", number, HOUR)
@@ -48,11 +48,11 @@ async def test_repeatedly_used_entry_takes_no_more_memory(autojump_clock: MockCl
     assert len(kept._ends) < 100
 
 
-def test_repr_of_a_session_hides_its_data():
+def test_repr_of_a_stored_session_hides_its_data():
     assert "secret" not in repr(StoredSession(b"secret", b"mark"))
 
 
-async def test_memory_storage_is_empty_after_all_expiries(autojump_clock: MockClock):
+async def test_memory_storage_is_empty_after_everything_expired(autojump_clock: MockClock):
     storage = MemoryStorage()
     async with storage.join("server") as one:
         for number in range(100):
@@ -77,7 +77,7 @@ async def test_memory_storage_is_empty_after_all_expiries(autojump_clock: MockCl
         assert [len(each._entries) + len(each._ends) for each in kept] == [0] * 4
 
 
-async def test_memory_storage_keeps_nothing_of_dropped_streams(autojump_clock: MockClock):
+async def test_memory_storage_keeps_no_data_of_dropped_event_streams(autojump_clock: MockClock):
     async with MemoryStorage().join("server") as one:
         for number in range(50):
             log = await open_stream(one.events, f"stream {number}")
@@ -91,7 +91,7 @@ async def test_memory_storage_keeps_nothing_of_dropped_streams(autojump_clock: M
         assert kept._size <= 45
 
 
-async def test_position_ahead_of_the_log_comes_after_every_event(autojump_clock: MockClock):
+async def test_change_log_cursor_ahead_of_the_log_reports_that_everything_may_have_changed(autojump_clock: MockClock):
     async with MemoryStorage().join("server") as one:
         await one.changes.record(["tools"])
         here = (await one.changes.read_since(None)).cursor

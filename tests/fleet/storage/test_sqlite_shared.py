@@ -110,7 +110,7 @@ class Running:
 # Other processes
 
 
-async def test_processes_send_messages_through_sqlite(path: Path):
+async def test_replicas_in_different_processes_exchange_messages_through_sqlite(path: Path):
     process = Running(path)
     try:
         process.begin()
@@ -124,7 +124,7 @@ async def test_processes_send_messages_through_sqlite(path: Path):
         process.kill()
 
 
-async def test_process_is_notified_of_changes_by_another(path: Path):
+async def test_replica_is_notified_of_changes_by_another_process_through_sqlite(path: Path):
     async with (
         SQLiteStorage(path, poll_interval=0.01).join("weather") as replica,
         replica.sessions.watch() as sessions,
@@ -143,7 +143,7 @@ async def test_process_is_notified_of_changes_by_another(path: Path):
             process.kill()
 
 
-async def test_processes_that_begin_at_the_same_time_have_the_same_secret(path: Path):
+async def test_processes_started_concurrently_share_one_secret(path: Path):
     processes = [Running(path) for _ in range(4)]
     try:
         for process in processes:
@@ -156,7 +156,7 @@ async def test_processes_that_begin_at_the_same_time_have_the_same_secret(path: 
             process.kill()
 
 
-async def test_accepted_data_survives_a_killed_process(path: Path):
+async def test_acknowledged_sqlite_data_survives_a_killed_process(path: Path):
     for number in (3, 20, 45):
         processes = [Running(path), Running(path)]
         for process in processes:
@@ -181,7 +181,7 @@ async def test_accepted_data_survives_a_killed_process(path: Path):
 # The files
 
 
-async def test_tasks_in_an_existing_file_continue(path: Path):
+async def test_sqlite_storage_opens_an_existing_task_store_file(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     assert execute(path, "PRAGMA user_version") == [(2,)]
@@ -192,7 +192,7 @@ async def test_tasks_in_an_existing_file_continue(path: Path):
         assert [each.id for each in await store.page("ann", None, 9)] == ["one", "two"]
 
 
-async def test_replicas_and_a_task_store_on_one_file_see_each_others_tasks(path: Path):
+async def test_sqlite_storage_and_task_store_on_one_file_share_tasks(path: Path):
     async with (
         SQLiteStorage(path, poll_interval=0.01).join("weather") as replica,
         SQLiteTaskStore(path, poll_interval=0.01) as store,
@@ -205,7 +205,7 @@ async def test_replicas_and_a_task_store_on_one_file_see_each_others_tasks(path:
         await told(there, lambda hint: hint == "two")
 
 
-async def test_servers_with_different_names_have_their_own_files(path: Path):
+async def test_servers_with_different_names_use_separate_sqlite_files(path: Path):
     storage = SQLiteStorage(path)
     async with storage.join("weather") as weather, storage.join("news") as news, storage.join("news") as other:
         await create(weather.tasks, record("sunny"))
@@ -222,7 +222,7 @@ async def test_servers_with_different_names_have_their_own_files(path: Path):
         assert [each.id for each in await weather.tasks.page("ann", None, 9)] == ["sunny"]
 
 
-async def test_new_sqlite_files_are_private(path: Path):
+async def test_new_sqlite_files_are_readable_by_the_owner_only(path: Path):
     async with SQLiteStorage(path).join("weather") as replica:
         await create(replica.tasks, record("one"))
         await opened(replica, "one")
@@ -232,7 +232,7 @@ async def test_new_sqlite_files_are_private(path: Path):
     assert set(modes(path)) == {"shared.db"}
 
 
-async def test_sqlite_storage_waits_for_a_missing_folder(path: Path, caplog: pytest.LogCaptureFixture):
+async def test_sqlite_storage_waits_for_a_missing_folder_and_logs_it(path: Path, caplog: pytest.LogCaptureFixture):
     path = path.parent / "later" / "shared.db"
     ids = list[str]()
 
@@ -259,21 +259,21 @@ async def test_sqlite_storage_waits_for_a_missing_folder(path: Path, caplog: pyt
     ("statement", "words"),
     [("CREATE TABLE notes (text)", "another kind of database"), ("PRAGMA user_version = 9", "another kind")],
 )
-async def test_replica_fails_at_once_for_a_file_of_another_program(path: Path, statement: str, words: str):
+async def test_sqlite_storage_fails_at_once_for_a_database_of_another_program(path: Path, statement: str, words: str):
     execute(path, statement)
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match=words):
         async with SQLiteStorage(path).join("weather"):
             pass
 
 
-async def test_replica_fails_at_once_for_a_file_that_is_not_a_database(path: Path):
+async def test_sqlite_storage_fails_at_once_for_a_file_that_is_not_a_database(path: Path):
     path.write_bytes(b"notes " * 1000)  # noqa: ASYNC240 - nothing is served yet
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match="is not a database"):
         async with SQLiteStorage(path).join("weather"):
             pass
 
 
-async def test_replica_fails_at_once_for_a_file_of_a_newer_version(path: Path):
+async def test_sqlite_storage_fails_at_once_for_a_file_of_a_newer_version(path: Path):
     async with SQLiteStorage(path).join("weather"):
         pass
     execute(path, "PRAGMA user_version = 3")
@@ -282,7 +282,7 @@ async def test_replica_fails_at_once_for_a_file_of_a_newer_version(path: Path):
             pass
 
 
-async def test_tasks_are_encrypted_with_the_configured_secrets(path: Path):
+async def test_sqlite_tasks_are_encrypted_with_the_configured_secrets(path: Path):
     async with SQLiteStorage(path).join("weather", [bytes(32)]) as replica:
         await create(replica.tasks, record("one"))
     async with SQLiteTaskStore(path) as store:
@@ -304,7 +304,7 @@ async def test_synchronous_option_applies_to_all_sqlite_files(path: Path, synchr
         SQLiteStorage(path, synchronous="off")  # type: ignore[arg-type]
 
 
-async def test_replaced_sqlite_file_counts_as_another_storage(path: Path):
+async def test_replaced_sqlite_file_is_treated_as_a_new_storage(path: Path):
     async with (
         SQLiteStorage(path, poll_interval=0.01).join("weather") as replica,
         replica.sessions.watch() as sessions,
@@ -348,7 +348,7 @@ def fail_commits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None
     return fail
 
 
-async def test_failing_disk_raises_uncertain(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_failing_disk_raises_uncertain_in_every_sqlite_write(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
     async with SQLiteStorage(path).join("weather") as replica:
         await opened(replica, "one")
@@ -370,7 +370,7 @@ async def test_failing_disk_raises_uncertain(path: Path, monkeypatch: pytest.Mon
         assert await replica.replay_guard.add(bytes(32), ttl_ms=HOUR)
 
 
-async def test_outage_and_its_end_are_each_logged_once(
+async def test_sqlite_outage_and_its_end_are_each_logged_once(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     fail = fail_commits(monkeypatch)
@@ -390,7 +390,9 @@ async def test_outage_and_its_end_are_each_logged_once(
     assert two.endswith("shared.db works again")
 
 
-async def test_record_with_other_secrets_is_not_an_outage(path: Path, caplog: pytest.LogCaptureFixture):
+async def test_task_encrypted_with_other_secrets_is_not_logged_as_an_outage(
+    path: Path, caplog: pytest.LogCaptureFixture
+):
     async with SQLiteStorage(path).join("weather", [b"the first secret" * 2]) as replica:
         await create(replica.tasks, record("sealed"))
     async with SQLiteStorage(path).join("weather", [b"another secret" * 3]) as replica:
@@ -400,7 +402,7 @@ async def test_record_with_other_secrets_is_not_an_outage(path: Path, caplog: py
     assert not [text for text in caplog.messages if "the shared storage" in text]
 
 
-async def test_expired_tasks_of_two_deletions_hide_no_session(path: Path):
+async def test_deletion_of_many_expired_tasks_hides_no_session_notification(path: Path):
     async with SQLiteStorage(path, poll_interval=0.01).join("weather") as one, one.sessions.watch() as hints:
         async with SQLiteStorage(path).join("weather") as two:
             await two.sessions.open("a", b"", caller=b"", mark=new_mark(), idle_ms=HOUR, limit=9)
@@ -415,7 +417,7 @@ async def test_expired_tasks_of_two_deletions_hide_no_session(path: Path):
                 assert hint is not HINTS_LOST
 
 
-async def test_mailbox_after_a_failing_disk_begins_with_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_mailbox_reports_lost_messages_after_a_disk_failure(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
     got = list[object]()
     async with SQLiteStorage(path, poll_interval=0.01).join("weather") as replica, replica.courier.mailbox() as letters:
@@ -444,7 +446,7 @@ async def test_mailbox_opens_during_a_disk_failure(path: Path, monkeypatch: pyte
             assert await soon(anext(letters)) == b"letter"
 
 
-async def test_full_disk_leaves_shared_data_unchanged(path: Path):
+async def test_full_disk_leaves_shared_sqlite_data_unchanged(path: Path):
     async with SQLiteStorage(path).join("weather") as replica:
         database: Any = vars(replica.courier)["_database"]
         await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 80"))
@@ -457,7 +459,7 @@ async def test_full_disk_leaves_shared_data_unchanged(path: Path):
 # Looking
 
 
-async def test_reader_that_expects_an_answer_polls_more_often(path: Path):
+async def test_replica_polls_its_mailbox_faster_after_sending_a_message(path: Path):
     """For a while after it has sent something."""
     async with (
         SQLiteStorage(path, poll_interval=0.01).join("weather") as other,
@@ -471,7 +473,7 @@ async def test_reader_that_expects_an_answer_polls_more_often(path: Path):
         assert await soon(anext(answers)) == b"answer"
 
 
-async def test_reader_of_events_polls_more_often(path: Path):
+async def test_replica_reading_events_polls_for_events_faster(path: Path):
     async with (
         SQLiteStorage(path).join("weather") as other,
         SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
@@ -498,7 +500,7 @@ async def test_idle_replica_polls_once_per_interval(path: Path):
             assert await anext(letters) is None
 
 
-async def test_unchanged_file_is_not_read(path: Path):
+async def test_unchanged_sqlite_file_is_not_read(path: Path):
     statements = list[str]()
     async with SQLiteStorage(path, poll_interval=0.001).join("weather") as replica:
         database: Any = vars(replica.courier)["_database"]
@@ -508,7 +510,9 @@ async def test_unchanged_file_is_not_read(path: Path):
     assert len(looks) <= 3
 
 
-async def test_hints_dropped_before_the_poll_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_change_rows_deleted_before_the_poll_are_reported_as_lost_notifications(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
     async with (
         SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
@@ -525,7 +529,7 @@ async def test_hints_dropped_before_the_poll_are_a_gap(path: Path, monkeypatch: 
         assert await soon(anext(events)) is HINTS_LOST
 
 
-async def test_change_notes_of_two_replicas_are_ordered(path: Path):
+async def test_changes_recorded_by_two_replicas_are_notified_in_order(path: Path):
     """So that a reader of all hints, in the end, need not ask."""
     async with (
         SQLiteStorage(path, poll_interval=0.001).join("weather") as one,
@@ -544,7 +548,7 @@ async def test_change_notes_of_two_replicas_are_ordered(path: Path):
 # Bounds
 
 
-async def test_expired_rows_are_deleted(path: Path):
+async def test_expired_sqlite_rows_are_deleted_with_each_heartbeat(path: Path):
     """A few rows with each sign of life."""
     ahead = 0
     storage = SQLiteStorage(path)
@@ -574,7 +578,7 @@ async def test_expired_rows_are_deleted(path: Path):
         assert counts == dict.fromkeys(tables, 0) | {"replicas": 1, "streams": 0, "events": 0}
 
 
-async def test_expired_message_is_not_read(path: Path):
+async def test_expired_replica_message_is_not_delivered(path: Path):
     ahead = 0
     storage = SQLiteStorage(path)
     storage._now = lambda: int(time.time() * 1000) + ahead
@@ -586,7 +590,7 @@ async def test_expired_message_is_not_read(path: Path):
         assert await soon(anext(letters)) == b"new"
 
 
-async def test_cancelled_reader_loses_no_messages(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_cancelled_mailbox_read_loses_no_messages(path: Path, monkeypatch: pytest.MonkeyPatch):
     """Also where no look would find them."""
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.hints._FAST_FOR", 0.0)
     entered, release = threading.Event(), threading.Event()
@@ -611,7 +615,7 @@ async def test_cancelled_reader_loses_no_messages(path: Path, monkeypatch: pytes
         assert await soon(anext(letters)) == b"letter"
 
 
-async def test_messages_beyond_the_byte_limit_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_messages_beyond_the_mailbox_byte_limit_are_reported_as_lost(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._MAILBOX_BYTES_LIMIT", 1000)
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
         for letter in (b"a" * 600, b"b" * 600, b"c" * 600):
@@ -621,7 +625,7 @@ async def test_messages_beyond_the_byte_limit_are_a_gap(path: Path, monkeypatch:
         assert await soon(anext(letters)) == b"later"
 
 
-async def test_large_messages_are_read_one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_large_messages_are_read_from_sqlite_one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._BATCH_BYTES", 1000)
     sent = [b"a" * 5000, b"b" * 400, b"c" * 400, b"d" * 400, b"e" * 5000]
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
@@ -634,7 +638,7 @@ async def test_large_messages_are_read_one_by_one(path: Path, monkeypatch: pytes
     assert left == [4, 2, 2, 1, 0]
 
 
-async def test_message_of_maximum_size_arrives(path: Path):
+async def test_replica_message_of_maximum_size_arrives_and_a_larger_one_raises(path: Path):
     letter = b"x" * MAX_MESSAGE_BYTES
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
         await replica.courier.send(replica.id, letter)
@@ -708,7 +712,7 @@ async def test_no_sql_statement_scans_a_whole_table(path: Path):
 
 
 @pytest.mark.parametrize("value", [b"", b"x", bytes(31), "a" * 32, 7])
-async def test_sec_secret_of_another_length_or_kind_is_replaced(path: Path, value: object):
+async def test_sec_secret_of_an_invalid_length_or_type_in_sqlite_is_replaced(path: Path, value: object):
     async with SQLiteStorage(path).join("server"):
         pass
     connection = sqlite3.connect(path)

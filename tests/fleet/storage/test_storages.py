@@ -15,7 +15,7 @@ from trio_mcp.stores.shared import Replica
 from trio_mcp.testing import SharedStorageSuite
 
 
-def test_each_test_of_the_suite_has_a_name_of_its_own():
+def test_shared_storage_suite_has_no_duplicate_test_names():
     names = Counter(name for kind in SharedStorageSuite.__mro__ for name in vars(kind) if name.startswith("test_"))
     assert len(names) > 100
     assert [name for name, count in names.items() if count > 1] == []

@@ -43,7 +43,7 @@ def found(what: str) -> str:
     raise AssertionError("the defect was not found")
 
 
-def test_acknowledgement_before_the_handler_has_ended_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_cancel_acknowledged_before_the_handler_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     over = Ending.over
 
     async def over_at_once(self: Ending, seconds: float) -> CancelResult:
@@ -55,7 +55,7 @@ def test_acknowledgement_before_the_handler_has_ended_is_found(monkeypatch: pyte
     assert found("'stopped'")
 
 
-def test_handler_of_which_a_line_runs_after_its_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_handler_that_runs_after_its_reported_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its acknowledgement comes while its tasks still clean up."""
     cancel = RequestScope.cancel
 
@@ -70,7 +70,7 @@ def test_handler_of_which_a_line_runs_after_its_end_is_found(monkeypatch: pytest
     assert found("said to have stopped")
 
 
-def test_notification_that_is_sent_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_duplicate_notification(monkeypatch: pytest.MonkeyPatch) -> None:
     send, turns = RequestContext.send_notification, iter(range(10**9))
 
     async def send_twice(self: Any, method: Any, params: Any = None) -> None:
@@ -82,7 +82,7 @@ def test_notification_that_is_sent_twice_is_found(monkeypatch: pytest.MonkeyPatc
     assert found("told of")
 
 
-def test_notification_of_a_client_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_lost_client_notification(monkeypatch: pytest.MonkeyPatch) -> None:
     send, turns = Client.send_notification, iter(range(10**9))
 
     async def send_most(self: Any, method: Any, params: Any = None) -> None:
@@ -93,7 +93,7 @@ def test_notification_of_a_client_that_is_lost_is_found(monkeypatch: pytest.Monk
     assert found("the server heard")
 
 
-def test_notification_for_all_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_lost_broadcast_notification(monkeypatch: pytest.MonkeyPatch) -> None:
     told, turns = ClientSubscriptions.send_extension_notification, iter(range(10**9))
 
     def tell_most(self: ClientSubscriptions, row: Any, params: Any) -> None:
@@ -104,7 +104,7 @@ def test_notification_for_all_that_is_lost_is_found(monkeypatch: pytest.MonkeyPa
     assert found("all were told")
 
 
-def test_answer_to_a_call_that_was_cancelled_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_response_to_a_cancelled_call(monkeypatch: pytest.MonkeyPatch) -> None:
     reply_line = runner._reply_line
 
     def reply_always(scope: RequestScope, result: Any, failure: Any, cancelled_inside: Any) -> Any:
@@ -122,7 +122,7 @@ def test_answer_to_a_call_that_was_cancelled_is_found(monkeypatch: pytest.Monkey
     assert found("answers what was cancelled")
 
 
-def test_handler_that_is_not_cancelled_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_handler_that_is_not_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its request is forgotten, and it runs on until its server ends, or its caller's deadline."""
     cancel, turns = RequestScope.cancel, iter(range(10**9))
 
@@ -139,7 +139,7 @@ def test_handler_that_is_not_cancelled_is_found(monkeypatch: pytest.MonkeyPatch)
     assert found("still runs")
 
 
-def test_entry_of_a_table_that_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_leftover_request_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     finish, turns = ConnectionState.finish, iter(range(10**9))
 
     def finish_most(self: ConnectionState, request: Any) -> bool:
@@ -152,18 +152,18 @@ def test_entry_of_a_table_that_is_left_is_found(monkeypatch: pytest.MonkeyPatch)
     assert found("requests are left")
 
 
-def test_end_that_is_never_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_cancel_records_that_are_never_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Endings, "_forget_old", lambda _: None)
     assert found("endings are left")
 
 
-def test_parked_handler_that_is_never_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_waiting_handler_that_is_never_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Parking, "_ring", lambda *_: None)
     monkeypatch.setattr(Parking, "remove", lambda *_: False)
     assert found("parked")
 
 
-def test_wait_without_a_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_wait_without_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     class Unbound:
         CancelScope = staticmethod(lambda shield, **_: trio.CancelScope(shield=shield))
         current_time = staticmethod(trio.current_time)

@@ -37,7 +37,7 @@ async def until(is_so: Callable[[], bool]) -> None:
             await trio.sleep(0.01)
 
 
-async def test_cancelled_blocking_command_loses_a_place_in_the_pool(redis_server: RedisServer) -> None:
+async def test_coredis_loses_a_pool_connection_when_a_blocking_command_is_cancelled(redis_server: RedisServer) -> None:
     """Rule 1, no blocking command on a connection of the pool, may go when this fails."""
     async with client_of(redis_server.port, max_connections=POOL) as client:
         for _ in range(POOL):
@@ -48,7 +48,7 @@ async def test_cancelled_blocking_command_loses_a_place_in_the_pool(redis_server
         assert scope.cancelled_caught, "the pool is whole: coredis has cured this"
 
 
-async def test_wait_that_is_cut_loses_a_place_in_the_pool(redis_server: RedisServer) -> None:
+async def test_coredis_loses_a_pool_connection_when_a_wait_is_disconnected(redis_server: RedisServer) -> None:
     """Rule 1, no WAIT on a connection of the pool, may go when this fails."""
     async with client_of(redis_server.port, max_connections=2) as client:
 
@@ -66,7 +66,7 @@ async def test_wait_that_is_cut_loses_a_place_in_the_pool(redis_server: RedisSer
         assert scope.cancelled_caught, "the pool is whole: coredis has cured this"
 
 
-async def test_command_is_sent_again_after_a_cut(redis_server: RedisServer) -> None:
+async def test_coredis_resends_a_command_after_a_disconnect(redis_server: RedisServer) -> None:
     """Rule 2, `NoRetryPolicy`, may go when this fails; the documentation of coredis has to promise it, too."""
     policy = ConstantRetryPolicy((ConnectionError,), retries=2, delay=0.01)
     async with open_proxy(redis_server.port) as proxy:
@@ -81,7 +81,7 @@ async def test_command_is_sent_again_after_a_cut(redis_server: RedisServer) -> N
         assert redis_server.ask("MGET", "default", "two") == [b"2", b"2"], "INCR has run once: coredis has cured this"
 
 
-async def test_frozen_server_is_not_noticed_and_commands_queue_up(tmp_path: Path) -> None:
+async def test_coredis_queues_commands_for_a_frozen_server(tmp_path: Path) -> None:
     """Rules 3 and 4, a limit of each call and a new client after two late calls, may go when this fails."""
     with RedisServer(tmp_path) as server:
         async with client_of(server.port, stream_timeout=0.2) as client:
@@ -94,7 +94,7 @@ async def test_frozen_server_is_not_noticed_and_commands_queue_up(tmp_path: Path
             await until(lambda: server.ask("GET", "n") == b"4")
 
 
-async def test_each_lost_subscription_loses_a_place_in_the_pool(redis_server: RedisServer) -> None:
+async def test_coredis_loses_a_pool_connection_with_each_lost_subscription(redis_server: RedisServer) -> None:
     """Rule 5, a client of its own for pub/sub that is thrown away, may go when this fails."""
     losses = 0
     with trio.move_on_after(5):  # around all: the end of a subscription that waits for a connection hangs, too
@@ -106,7 +106,7 @@ async def test_each_lost_subscription_loses_a_place_in_the_pool(redis_server: Re
     assert losses == 2, "a pool of two has made a third connection: coredis has cured this"
 
 
-async def test_delays_of_a_subscription_grow_for_life(redis_server: RedisServer) -> None:
+async def test_coredis_never_resets_the_reconnect_delay_of_a_subscription(redis_server: RedisServer) -> None:
     """Rule 5, a delay that begins anew after a good while, may go when this fails."""
     policy = ExponentialBackoffRetryPolicy((ConnectionError,), retries=None, base_delay=0.05, max_delay=16)
     async with client_of(redis_server.port) as client, client.pubsub(channels=["a"], retry_policy=policy):
@@ -121,7 +121,7 @@ async def test_delays_of_a_subscription_grow_for_life(redis_server: RedisServer)
         assert gaps[-1] > 1.0 > gaps[0], "the delay began anew: coredis has cured this"
 
 
-async def test_iteration_over_a_subscription_ends_silently(redis_server: RedisServer) -> None:
+async def test_coredis_ends_the_iteration_of_a_lost_subscription_silently(redis_server: RedisServer) -> None:
     """Rule 5, no ``async for`` over `PubSub`, may go when this fails. Of those who iterate, about half see the end."""
     readers, ended, one_ended = 12, list[int](), trio.Event()
 
@@ -144,7 +144,7 @@ async def test_iteration_over_a_subscription_ends_silently(redis_server: RedisSe
     assert ended, "the iteration goes on: coredis has cured this"
 
 
-async def test_unread_messages_are_kept_without_a_bound(redis_server: RedisServer) -> None:
+async def test_coredis_buffers_unread_messages_without_a_limit(redis_server: RedisServer) -> None:
     """Rule 5, queues with a bound of our own, may go when this fails."""
     async with client_of(redis_server.port) as client, client.pubsub(channels=["a"]) as subscription:
         for _ in range(20):
@@ -161,7 +161,7 @@ async def test_unread_messages_are_kept_without_a_bound(redis_server: RedisServe
 # Found while the link was written.
 
 
-async def test_connect_that_is_cancelled_while_sentinel_is_asked_loses_a_place_in_the_pool() -> None:
+async def test_coredis_loses_a_pool_connection_when_a_sentinel_lookup_is_cancelled() -> None:
     """The shield of `Link._connect`, and the drop of the client after each failed connect, may go when this fails."""
 
     class Unknown(ConnectionPool[TCPConnection]):
@@ -180,7 +180,7 @@ async def test_connect_that_is_cancelled_while_sentinel_is_asked_loses_a_place_i
         assert scope.cancelled_caught, "the pool is whole: coredis has cured this"
 
 
-async def test_connection_that_cannot_be_made_leaves_its_buffers_open() -> None:
+async def test_coredis_leaves_buffers_open_after_a_failed_connect() -> None:
     """`_ClosesBuffers`, which closes them, may go when this fails."""
     connection = TCPConnection(TCPLocation("127.0.0.1", free_port()))
     with pytest.raises(ConnectionError):
@@ -191,7 +191,7 @@ async def test_connection_that_cannot_be_made_leaves_its_buffers_open() -> None:
             buffer.close()
 
 
-async def test_connect_that_is_cancelled_logs_a_traceback(
+async def test_coredis_logs_a_traceback_for_a_cancelled_connect(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`silence`, which keeps that out of the log, may go when this fails."""

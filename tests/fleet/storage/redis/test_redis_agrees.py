@@ -38,7 +38,7 @@ class LinkWithClock:
 
 @settings(max_examples=examples(400))
 @given(st.lists(operations(), max_size=30), st.sampled_from([(), (bytes(32),)]))
-def test_both_stores_do_the_same(
+def test_memory_and_redis_task_stores_behave_the_same(
     redis_of_process: RedisServer, life: list[Operation | int], secrets: tuple[bytes, ...]
 ):
     async def main() -> None:

@@ -51,14 +51,14 @@ def no_pings(monkeypatch: pytest.MonkeyPatch) -> None:
 # The verbs.
 
 
-async def test_script_returns_what_lua_returns(redis_url: str) -> None:
+async def test_redis_script_returns_bytes_integers_and_nil_unchanged(redis_url: str) -> None:
     async with open_link(redis_url, limit=LONG) as link:
         await up(link)
         assert await link.script(ECHO, ["key"], [b"\x00\xff", "ä"]) == [b"key", b"\x00\xff", "ä".encode(), 7, None]
         assert await link.script(ECHO, ["key"], [12, -1]) == [b"key", b"12", b"-1", 7, None]
 
 
-async def test_script_is_sent_in_full_only_if_redis_does_not_have_it(redis_server: RedisServer) -> None:
+async def test_redis_script_is_uploaded_only_if_redis_does_not_have_it(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         redis_server.ask("SCRIPT", "FLUSH")
@@ -71,7 +71,7 @@ async def test_script_is_sent_in_full_only_if_redis_does_not_have_it(redis_serve
         assert link.round_trips == 6
 
 
-async def test_pipeline_returns_all_results_in_order(redis_url: str) -> None:
+async def test_redis_pipeline_returns_all_results_in_order(redis_url: str) -> None:
     async with open_link(redis_url, limit=LONG) as link:
         await up(link)
         assert await link.pipeline([]) == []
@@ -81,7 +81,7 @@ async def test_pipeline_returns_all_results_in_order(redis_url: str) -> None:
         assert link.round_trips == 1
 
 
-async def test_many_tasks_share_a_connection(redis_server: RedisServer) -> None:
+async def test_concurrent_tasks_share_one_redis_connection(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         results = list[int]()
@@ -108,7 +108,7 @@ async def test_many_tasks_share_a_connection(redis_server: RedisServer) -> None:
     ],
     ids=str,
 )
-async def test_command_that_blocks_or_changes_the_connection_is_refused(command: Any, redis_url: str) -> None:
+async def test_blocking_redis_command_raises_value_error(command: Any, redis_url: str) -> None:
     async with open_link(redis_url, limit=LONG) as link:
         await up(link)
         with pytest.raises(ValueError, match="blocks the connection"):
@@ -116,7 +116,7 @@ async def test_command_that_blocks_or_changes_the_connection_is_refused(command:
         assert await link.pipeline([("GET", "a"), ("XREAD", "STREAMS", "a", "0")]) == [None, None]
 
 
-async def test_command_argument_of_an_invalid_type_is_refused(redis_url: str) -> None:
+async def test_redis_command_argument_of_an_invalid_type_raises_type_error(redis_url: str) -> None:
     wrong: Any = None
     async with open_link(redis_url, limit=LONG) as link:
         await up(link)
@@ -133,7 +133,7 @@ async def test_redis_time_limit_must_be_positive() -> None:
             pass
 
 
-def test_coredis_is_imported_only_by_an_open_link() -> None:
+def test_coredis_is_not_imported_before_a_link_is_opened() -> None:
     program = "import sys, trio_mcp.fleet.storage.redis.link; sys.exit('coredis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
@@ -141,7 +141,7 @@ def test_coredis_is_imported_only_by_an_open_link() -> None:
 # Errors that Redis answers.
 
 
-async def test_script_that_redis_refuses_has_changed_nothing(redis_server: RedisServer) -> None:
+async def test_redis_script_that_is_rejected_changes_nothing_and_raises_store_down(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         redis_server.ask("CONFIG", "SET", "maxmemory", 1)
@@ -156,7 +156,7 @@ async def test_script_that_redis_refuses_has_changed_nothing(redis_server: Redis
         assert await link.script(COUNT, ["n"]) == 1
 
 
-async def test_script_is_not_refused_for_memory_after_its_first_change(redis_server: RedisServer) -> None:
+async def test_redis_accepts_further_writes_of_a_script_after_its_first_at_maxmemory(redis_server: RedisServer) -> None:
     """So `StoreDown` is right for OOM; a release of Redis that changes this is noticed here."""
     redis_server.ask("SET", "a", 1)
     async with open_link(redis_server.url, limit=LONG) as link:
@@ -169,7 +169,7 @@ async def test_script_is_not_refused_for_memory_after_its_first_change(redis_ser
             redis_server.ask("CONFIG", "SET", "maxmemory", 0)
 
 
-async def test_script_that_fails_may_have_changed_something(redis_server: RedisServer) -> None:
+async def test_redis_script_that_fails_midway_raises_uncertain(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         with pytest.raises(Uncertain, match=r"'half': WRONGTYPE .* stays"):
@@ -194,7 +194,7 @@ async def test_read_only_redis_replica_causes_a_new_connection(redis_server: Red
         assert int(redis_server.info("stats")["total_connections_received"]) - before == 3
 
 
-async def test_pipeline_with_nothing_executed_raises_store_down(redis_url: str) -> None:
+async def test_redis_pipeline_with_nothing_executed_raises_store_down(redis_url: str) -> None:
     async with open_link(redis_url, limit=LONG) as link:
         await up(link)
         await link.pipeline([("SET", "a", "text")])
@@ -202,7 +202,7 @@ async def test_pipeline_with_nothing_executed_raises_store_down(redis_url: str) 
             await link.pipeline([("LPUSH", "a", 1), ("LPUSH", "a", 2)])
 
 
-async def test_partly_executed_pipeline_raises_uncertain(redis_server: RedisServer) -> None:
+async def test_partly_executed_redis_pipeline_raises_uncertain(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         with pytest.raises(Uncertain, match=r"WRONGTYPE .* other commands"):
@@ -213,7 +213,7 @@ async def test_partly_executed_pipeline_raises_uncertain(redis_server: RedisServ
 # Loss and return.
 
 
-async def test_open_does_not_wait_and_calls_fail_until_redis_is_available(
+async def test_open_link_returns_at_once_and_calls_fail_until_redis_is_available(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = RedisServer(tmp_path, "user default on nopass ~* &* +@all", "user ann on >sesame ~* &* +@all")
@@ -238,7 +238,9 @@ async def test_open_does_not_wait_and_calls_fail_until_redis_is_available(
         await link.script(COUNT, ["n"])
 
 
-async def test_error_for_a_wrong_password_hides_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_for_a_wrong_redis_password_does_not_contain_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     server = RedisServer(tmp_path, "user default on nopass ~* &* +@all", "user ann on >sesame ~* &* +@all")
     with server:
         async with open_link(server.url.replace("//", "//ann:pots@"), limit=LONG) as link:
@@ -249,7 +251,7 @@ async def test_error_for_a_wrong_password_hides_it(tmp_path: Path, caplog: pytes
     assert "coredis" not in {record.name for record in caplog.records}
 
 
-async def test_killed_redis_is_used_again_after_its_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_killed_redis_is_reconnected_after_its_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with RedisServer(tmp_path, "appendonly yes", "appendfsync always") as server:
         async with open_link(server.url, limit=LONG) as link:
             await up(link)
@@ -302,7 +304,7 @@ async def test_frozen_redis_is_detected_without_calls(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_pings")
 @pytest.mark.parametrize("way", ["requests", "answers"])
-async def test_calls_queued_behind_large_data_do_not_drop_the_connection(
+async def test_calls_queued_behind_a_large_transfer_do_not_drop_the_redis_connection(
     way: Literal["requests", "answers"], redis_server: RedisServer
 ) -> None:
     redis_server.ask("SET", "much", "x" * 4_000_000)
@@ -371,7 +373,7 @@ def kind(request: pytest.FixtureRequest) -> Literal["cut", "swallow", "hold"]:
 
 @pytest.mark.usefixtures("no_pings")
 @pytest.mark.parametrize("after", range(len(b":1\r\n")))
-async def test_call_without_a_complete_reply_is_uncertain_and_executed_once(
+async def test_redis_call_without_a_complete_reply_raises_uncertain_and_runs_once(
     kind: Literal["cut", "swallow", "hold"], after: int, redis_server: RedisServer
 ) -> None:
     limit = LONG if kind == "cut" else 0.4
@@ -397,7 +399,7 @@ REQUEST = b"*4\r\n$7\r\nEVALSHA\r\n$40\r\n" + b"." * 40 + b"\r\n$1\r\n1\r\n$1\r\
 
 
 @pytest.mark.usefixtures("no_pings")
-async def test_call_disconnected_at_any_byte_is_executed_at_most_once(redis_server: RedisServer) -> None:
+async def test_redis_call_disconnected_at_any_byte_runs_at_most_once(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         await link.script(COUNT, ["other"])
@@ -417,7 +419,7 @@ async def test_call_disconnected_at_any_byte_is_executed_at_most_once(redis_serv
 
 
 @pytest.mark.usefixtures("no_pings")
-async def test_connection_lost_during_setup_has_sent_no_command(redis_server: RedisServer) -> None:
+async def test_redis_connection_lost_during_setup_has_sent_no_command(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         for after in range(0, 150, 9):  # of the answer to HELLO
@@ -437,7 +439,7 @@ async def cut(proxy: FaultProxy, server: RedisServer) -> None:
     await trio.testing.wait_all_tasks_blocked()
 
 
-async def test_call_after_a_disconnect_reconnects(redis_server: RedisServer) -> None:
+async def test_redis_call_after_a_disconnect_reconnects(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         for number in range(1, 100):  # more than a pool has places
@@ -446,7 +448,7 @@ async def test_call_after_a_disconnect_reconnects(redis_server: RedisServer) -> 
         assert link.is_up
 
 
-async def test_wait_for_a_connection_counts_towards_the_time_limit(
+async def test_waiting_for_a_redis_connection_counts_towards_the_time_limit(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=0.5) as link:
@@ -463,7 +465,7 @@ async def test_wait_for_a_connection_counts_towards_the_time_limit(
     assert {record.name for record in caplog.records} == {"trio_mcp"}  # no traceback of coredis
 
 
-async def test_reply_that_arrived_while_the_process_was_suspended_is_returned(redis_server: RedisServer) -> None:
+async def test_redis_reply_received_while_the_process_was_blocked_is_returned(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=1) as link:
         await up(link)
         await link.script(SLOW, ["n"])
@@ -484,7 +486,7 @@ async def test_reply_that_arrived_while_the_process_was_suspended_is_returned(re
 # Cancels.
 
 
-async def test_cancel_before_a_call_is_sent_has_no_effect(redis_server: RedisServer) -> None:
+async def test_cancel_before_a_redis_call_is_sent_has_no_effect_in_redis(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         with trio.CancelScope() as scope:
@@ -495,7 +497,7 @@ async def test_cancel_before_a_call_is_sent_has_no_effect(redis_server: RedisSer
         assert await link.script(COUNT, ["n"]) == 1
 
 
-async def test_cancel_of_a_sent_call_is_raised_after_the_call_has_ended(redis_server: RedisServer) -> None:
+async def test_cancel_of_a_sent_redis_call_is_raised_after_the_reply(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         fault = proxy.fail("hold", after=0)
@@ -518,7 +520,7 @@ async def test_cancel_of_a_sent_call_is_raised_after_the_call_has_ended(redis_se
         assert scope.cancelled_caught
 
 
-async def test_cancelled_calls_that_wait_for_a_connection_lose_no_pool_slot(redis_server: RedisServer) -> None:
+async def test_cancelled_redis_calls_waiting_for_a_connection_lose_no_pool_slot(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         await cut(proxy, redis_server)
@@ -535,7 +537,7 @@ async def test_cancelled_calls_that_wait_for_a_connection_lose_no_pool_slot(redi
         assert link.reconnects == 0
 
 
-async def test_closing_connection_takes_no_command_and_another_is_opened(redis_url: str) -> None:
+async def test_closing_redis_connection_is_replaced_by_a_new_connection(redis_url: str) -> None:
     async with open_link(redis_url, limit=5) as link:
         await link.wait_until_up()
         client = link._client
@@ -553,7 +555,7 @@ async def test_closing_connection_takes_no_command_and_another_is_opened(redis_u
 
 # coredis leaves the connection that it has made in vain to the collector, with its streams open.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_pool_closed_during_a_wait_raises_store_down(redis_url: str) -> None:
+async def test_redis_client_closed_while_waiting_for_a_connection_raises_os_error(redis_url: str) -> None:
     async with open_client(parse_url(redis_url), limit=5, max_idle=10) as client:
         pass
     with pytest.raises(OSError, match="connections to Redis were closed"):

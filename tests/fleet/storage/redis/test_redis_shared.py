@@ -50,7 +50,9 @@ async def test_every_redis_key_except_the_secret_expires(storage: RedisStorage, 
     assert len(keys(redis_server)) > 10
 
 
-async def test_no_redis_keys_remain_of_ended_objects(storage: RedisStorage, redis_server: RedisServer):
+async def test_no_redis_keys_remain_of_deleted_sessions_streams_and_tasks(
+    storage: RedisStorage, redis_server: RedisServer
+):
     async with storage.join("tested") as one, storage.join("tested") as two:
         before = keys(redis_server)
         await use_all(one, two)
@@ -64,7 +66,7 @@ async def test_no_redis_keys_remain_of_ended_objects(storage: RedisStorage, redi
     assert left == {b"c:log", b"c:things"}
 
 
-async def test_no_redis_keys_remain_of_unused_objects(storage: RedisStorage, redis_server: RedisServer):
+async def test_redis_keys_of_unused_sessions_and_limits_expire(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one:
         before = keys(redis_server)
         await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle_ms=1, limit=9)
@@ -77,7 +79,7 @@ async def test_no_redis_keys_remain_of_unused_objects(storage: RedisStorage, red
         assert 0 < redis_server.ask("PTTL", b"{%b:s}:%b" % (PREFIX, name[2:])) <= HOUR + 1
 
 
-async def test_large_message_is_removed_from_redis_by_its_reader(storage: RedisStorage, redis_server: RedisServer):
+async def test_large_message_is_deleted_from_redis_when_received(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
         before = keys(redis_server)
         await one.courier.send(one.id, bytes(100_000))
@@ -85,7 +87,7 @@ async def test_large_message_is_removed_from_redis_by_its_reader(storage: RedisS
         assert keys(redis_server) == before
 
 
-async def test_large_message_sent_again_takes_space_once(storage: RedisStorage, redis_server: RedisServer):
+async def test_large_message_sent_twice_is_stored_once(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, storage.join("tested") as two:
         before = keys(redis_server)
         for sender in (one, two):
@@ -96,7 +98,9 @@ async def test_large_message_sent_again_takes_space_once(storage: RedisStorage, 
         assert redis_server.ask("ZCARD", listed) == 2
 
 
-async def test_large_message_that_expired_unread_is_a_gap(storage: RedisStorage, redis_server: RedisServer):
+async def test_large_message_that_expired_unread_is_reported_as_lost_messages(
+    storage: RedisStorage, redis_server: RedisServer
+):
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
         await one.courier.send(one.id, bytes(100_000))
         for name in redis_server.ask("KEYS", "*:m:*"):
@@ -106,7 +110,9 @@ async def test_large_message_that_expired_unread_is_a_gap(storage: RedisStorage,
         assert await next_of(letters) == b"next"
 
 
-async def test_sec_message_cannot_make_its_reader_take_a_foreign_key(storage: RedisStorage, redis_server: RedisServer):
+async def test_sec_forged_message_cannot_make_its_receiver_delete_other_redis_keys(
+    storage: RedisStorage, redis_server: RedisServer
+):
     """Neither the common secret nor the letter of another replica, whatever the message names."""
     async with (
         storage.join("tested") as one,
@@ -128,7 +134,7 @@ async def test_sec_message_cannot_make_its_reader_take_a_foreign_key(storage: Re
         assert set(redis_server.ask("KEYS", "*")) - {b"{%b}:listed" % channel} == before
 
 
-async def test_event_log_restarts_after_an_expired_one(storage: RedisStorage, redis_server: RedisServer):
+async def test_new_event_log_ignores_leftovers_of_an_expired_log(storage: RedisStorage, redis_server: RedisServer):
     """Its sets outlive it, and say nothing of the next."""
     async with storage.join("tested") as one:
         await one.events.open("session", "first", holder="me", request_id=b"", retention_ms=HOUR)
@@ -141,7 +147,7 @@ async def test_event_log_restarts_after_an_expired_one(storage: RedisStorage, re
         assert (found.first, found.lines) == (2, [b"b", b"c"])
 
 
-async def test_no_redis_keys_remain_of_a_dropped_stream(storage: RedisStorage, redis_server: RedisServer):
+async def test_no_redis_keys_remain_of_a_dropped_event_stream(storage: RedisStorage, redis_server: RedisServer):
     """Whether somebody asks for it, or another stream is finished."""
 
     async def finish(one: Replica, stream: str, keep: int) -> None:
@@ -172,7 +178,7 @@ async def test_no_redis_keys_remain_of_a_dropped_stream(storage: RedisStorage, r
 
 
 @pytest.mark.parametrize("is_asked_for", [True, False], ids=["when asked for", "when others are finished"])
-async def test_stream_with_many_events_is_deleted_in_steps(
+async def test_event_stream_with_many_events_is_deleted_in_steps(
     storage: RedisStorage, redis_server: RedisServer, is_asked_for: bool
 ):
     """So that no step holds up the others. The stream is gone with the first step, and all of it in the end."""
@@ -195,7 +201,7 @@ async def test_stream_with_many_events_is_deleted_in_steps(
         assert not [each for each in redis_server.ask("HKEYS", log) if each.startswith(b"l")]
 
 
-async def test_partly_deleted_stream_can_be_started_again(storage: RedisStorage, redis_server: RedisServer):
+async def test_partly_deleted_event_stream_can_be_reopened(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one:
         await finish_many(one, 5000)
         assert await one.events.read_after("session", "over", 0, retention_ms=HOUR) is None
@@ -215,7 +221,7 @@ async def finish_many(one: Replica, count: int) -> None:
     await trio.sleep(2.1)
 
 
-async def test_tens_of_thousands_of_events_are_read_at_once(storage: RedisStorage):
+async def test_tens_of_thousands_of_events_are_read_in_one_call(storage: RedisStorage):
     """Lua has less room for arguments."""
     async with storage.join("tested") as one:
         await one.events.open("session", "stream", holder="me", request_id=b"", retention_ms=HOUR)
@@ -226,7 +232,7 @@ async def test_tens_of_thousands_of_events_are_read_at_once(storage: RedisStorag
         assert found.lines == lines
 
 
-async def test_all_keys_and_channels_begin_with_the_prefix(redis_url: str, redis_server: RedisServer):
+async def test_all_redis_keys_and_channels_begin_with_the_prefix(redis_url: str, redis_server: RedisServer):
     """So an ACL can leave a deployment its own: this one allows no other, and use goes on."""
     rule = ["resetkeys", "~{mine:*", "~mine:*", "resetchannels", "&mine:*", "+@all", "nopass", "on"]
     redis_server.ask("ACL", "SETUSER", "replica", *rule)
@@ -238,7 +244,7 @@ async def test_all_keys_and_channels_begin_with_the_prefix(redis_url: str, redis
         redis_server.ask("ACL", "DELUSER", "replica")
 
 
-async def test_different_servers_and_prefixes_share_nothing(redis_url: str, redis_server: RedisServer):
+async def test_storages_of_different_server_names_or_prefixes_share_nothing(redis_url: str, redis_server: RedisServer):
     """Whatever the names: none stands for another."""
     pairs = [("a", "b"), ("a", "b:1"), ("a:b", "1"), ("a", "{b}"), ("a", "B"), ("a", "*"), ("a", ""), ("", "a")]
     for prefix, name in pairs:
@@ -249,12 +255,12 @@ async def test_different_servers_and_prefixes_share_nothing(redis_url: str, redi
             await one.changes.record([prefix + name])
 
 
-def test_prefix_with_braces_is_refused():
+def test_redis_prefix_with_braces_raises_value_error():
     with pytest.raises(ValueError, match="must not contain braces"):
         RedisStorage("redis://127.0.0.1", prefix="a{b}")
 
 
-async def test_redis_cluster_supports_everything_shared(tmp_path: Path):
+async def test_redis_cluster_supports_all_shared_storage_operations(tmp_path: Path):
     """All keys of a script lie in one slot."""
     with RedisServer(tmp_path, "cluster-enabled yes") as server:
         server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
@@ -300,7 +306,7 @@ def commands(server: RedisServer) -> int:
     return sum(int(each.split(",")[0].removeprefix("calls=")) for each in statistics.values())
 
 
-async def test_session_is_opened_in_limited_time_despite_many_ended_ones(
+async def test_opening_a_session_takes_few_commands_despite_many_expired_sessions(
     storage: RedisStorage, redis_server: RedisServer
 ):
     """What has ended goes a part at a time."""
@@ -326,7 +332,9 @@ async def test_session_is_opened_in_limited_time_despite_many_ended_ones(
         assert set(redis_server.ask("ZRANGE", tag + b":callers", 0, -1)) == {short_name(b"ann"), short_name(b"bob")}
 
 
-async def test_caller_with_lost_sessions_does_not_hide_others(storage: RedisStorage, redis_server: RedisServer):
+async def test_lost_session_index_of_one_caller_does_not_block_other_callers(
+    storage: RedisStorage, redis_server: RedisServer
+):
     """A failover may lose what was written last."""
     async with storage.join("tested") as one:
         for name, caller in (
@@ -344,7 +352,7 @@ async def test_caller_with_lost_sessions_does_not_hide_others(storage: RedisStor
         assert redis_server.ask("ZSCORE", b"{%b:s}:callers" % PREFIX, short_name(b"ann")) == b"1"
 
 
-async def test_session_of_an_earlier_version_without_a_caller_counts_as_ended(
+async def test_session_stored_by_an_earlier_version_without_caller_is_treated_as_ended(
     storage: RedisStorage, redis_server: RedisServer
 ):
     session = b"{%b:s}:s:old" % PREFIX
@@ -359,7 +367,7 @@ async def test_session_of_an_earlier_version_without_a_caller_counts_as_ended(
 # The secret
 
 
-async def test_replicas_share_one_secret(storage: RedisStorage):
+async def test_replicas_share_one_secret_per_server_name(storage: RedisStorage):
     async with storage.join("tested") as one:
         async with storage.join("tested") as two, storage.join("other") as other:
             assert one.secret == two.secret != other.secret
@@ -370,7 +378,7 @@ async def test_replicas_share_one_secret(storage: RedisStorage):
 
 
 @pytest.mark.parametrize("value", [b"", b"x", bytes(31), bytes(33), b"\xff" * 10**6])
-async def test_sec_secret_of_another_length_is_replaced_for_all(
+async def test_sec_secret_of_an_invalid_length_in_redis_is_replaced_for_all_replicas(
     storage: RedisStorage, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, value: bytes
 ):
     """Whoever else has put it there: no replica starts with less than a whole secret."""
@@ -383,7 +391,7 @@ async def test_sec_secret_of_another_length_is_replaced_for_all(
         await until(lambda: redis_server.ask("GET", PREFIX + b":secret") == one.secret)
 
 
-async def test_secret_is_restored_in_a_redis_that_restarted_empty(tmp_path: Path):
+async def test_shared_secret_is_restored_if_redis_restarts_empty(tmp_path: Path):
     with RedisServer(tmp_path) as server:
         storage = RedisStorage(server.url, limit=10.0)
         async with storage.join("tested") as one:
@@ -393,7 +401,7 @@ async def test_secret_is_restored_in_a_redis_that_restarted_empty(tmp_path: Path
                 assert two.secret == one.secret
 
 
-async def test_secret_is_restored_after_a_flush_of_redis(
+async def test_shared_secret_is_restored_after_a_redis_flush(
     storage: RedisStorage, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     """No connection is lost then, so it is looked at from time to time."""
@@ -403,7 +411,7 @@ async def test_secret_is_restored_after_a_flush_of_redis(
         await until(lambda: redis_server.ask("GET", PREFIX + b":secret") == one.secret)
 
 
-async def test_conflicting_secrets_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_conflicting_shared_secret_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """Once, however often it is looked at."""
     caplog.set_level(logging.ERROR)
     with RedisServer(tmp_path) as server:
@@ -425,7 +433,7 @@ async def test_conflicting_secrets_are_logged(tmp_path: Path, caplog: pytest.Log
 # A Redis that is not there yet
 
 
-async def test_replica_waits_for_redis(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_replica_start_waits_for_redis_and_logs_it_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """The log says so once, without credentials, and says when it is over."""
     with RedisServer(tmp_path, "user replica on >geheim ~* &* +@all") as server:
         url = server.url.replace("//", "//replica:geheim@")
@@ -451,21 +459,21 @@ async def test_replica_waits_for_redis(tmp_path: Path, caplog: pytest.LogCapture
     assert "geheim" not in caplog.text
 
 
-async def test_slow_start_with_available_redis_logs_no_outage(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_slow_replica_start_with_redis_available_logs_no_outage(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=PATIENCE) as link:
             await _SharedSecret(link, "secret").agree(patience=0.0)
     assert caplog.records == []
 
 
-async def test_waiting_for_redis_can_be_cancelled():
+async def test_waiting_for_redis_at_start_can_be_cancelled():
     with trio.move_on_after(0.1) as scope:
         async with RedisStorage("redis://127.0.0.1:1").join("tested"):
             pass
     assert scope.cancelled_caught
 
 
-async def test_evicting_memory_policy_is_logged_as_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_evicting_redis_memory_policy_is_logged_as_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     with RedisServer(tmp_path, "maxmemory-policy allkeys-lru") as server:
         async with RedisStorage(server.url, limit=10.0).join("tested"):
             assert "must be noeviction, not allkeys-lru" in caplog.text
@@ -475,7 +483,9 @@ async def test_evicting_memory_policy_is_logged_as_an_error(tmp_path: Path, capl
             assert "noeviction" not in caplog.text
 
 
-async def test_replica_without_permission_to_read_the_policy_starts(redis_url: str, redis_server: RedisServer):
+async def test_replica_starts_without_permission_to_read_the_redis_memory_policy(
+    redis_url: str, redis_server: RedisServer
+):
     redis_server.ask("ACL", "SETUSER", "replica", "~*", "&*", "+@all", "-config", "nopass", "on")
     try:
         async with RedisStorage(redis_url.replace("//", "//replica:any@"), limit=10.0).join("tested") as one:
@@ -487,7 +497,9 @@ async def test_replica_without_permission_to_read_the_policy_starts(redis_url: s
 # Changes, and hints
 
 
-async def test_change_after_a_failover_with_lost_writes_is_not_missed(storage: RedisStorage, redis_server: RedisServer):
+async def test_change_after_a_redis_failover_with_lost_writes_is_not_missed(
+    storage: RedisStorage, redis_server: RedisServer
+):
     """As many are noted as were lost, and a reader who has seen those is told."""
     async with storage.join("tested") as one:
         await one.changes.record(["before"])
@@ -501,7 +513,7 @@ async def test_change_after_a_failover_with_lost_writes_is_not_missed(storage: R
         assert (await one.changes.read_since(seen)).changed == ["new"]
 
 
-async def test_oversized_hint_is_a_gap(storage: RedisStorage):
+async def test_oversized_change_notification_is_reported_as_lost_notifications(storage: RedisStorage):
     async with storage.join("tested") as one, one.changes.watch() as hints:
         start = (await one.changes.read_since(None)).cursor
         things = [f"resource:{number:01000}" for number in range(100)]
@@ -510,7 +522,9 @@ async def test_oversized_hint_is_a_gap(storage: RedisStorage):
         assert sorted((await one.changes.read_since(start)).changed) == things
 
 
-async def test_foreign_hints_cause_gaps_or_are_ignored(storage: RedisStorage, redis_server: RedisServer):
+async def test_unknown_pubsub_messages_are_ignored_and_malformed_ones_reported_as_lost(
+    storage: RedisStorage, redis_server: RedisServer
+):
     """Those that are of a version to come are ignored; those that make no sense may have meant anything."""
     async with storage.join("tested") as one, one.sessions.watch() as hints:
         bus = PREFIX + b":bus"
@@ -524,7 +538,9 @@ async def test_foreign_hints_cause_gaps_or_are_ignored(storage: RedisStorage, re
         assert await next_of(hints) == "known"
 
 
-async def test_rate_limit_bucket_after_a_clock_set_back_is_only_empty(storage: RedisStorage, redis_server: RedisServer):
+async def test_rate_limit_bucket_with_a_future_timestamp_is_treated_as_empty(
+    storage: RedisStorage, redis_server: RedisServer
+):
     """It gets tokens as any other does."""
     async with storage.join("tested") as one:
         assert await one.rate_limits.acquire(b"caller", limit=1, period_ms=HOUR, burst=5) == 0
@@ -536,7 +552,7 @@ async def test_rate_limit_bucket_after_a_clock_set_back_is_only_empty(storage: R
 # Other versions
 
 
-async def test_replicas_of_different_layouts_share_nothing(
+async def test_replicas_with_different_storage_layouts_share_nothing(
     storage: RedisStorage, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     async with storage.join("tested") as old:
@@ -550,7 +566,9 @@ async def test_replicas_of_different_layouts_share_nothing(
     assert {name.split(b":")[2].rstrip(b"}") for name in redis_server.ask("KEYS", "*")} == {b"1", b"2"}
 
 
-async def test_message_in_a_future_format_is_a_gap(storage: RedisStorage, redis_server: RedisServer):
+async def test_replica_message_in_an_unknown_format_is_reported_as_lost_messages(
+    storage: RedisStorage, redis_server: RedisServer
+):
     """And nothing is taken for the key of a long letter."""
     redis_server.ask("SET", "kept", "by others")
     async with storage.join("tested") as one, one.courier.mailbox() as letters:

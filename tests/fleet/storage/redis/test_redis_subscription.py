@@ -38,7 +38,7 @@ def kill_subscriptions(server: RedisServer) -> None:
     assert server.ask("CLIENT", "KILL", "TYPE", "pubsub") >= 1
 
 
-async def test_subscription_yields_messages_in_order_from_its_entry(redis_server: RedisServer) -> None:
+async def test_redis_subscription_yields_messages_in_order_after_it_was_entered(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         async with link.subscribe(["a", "b"]) as messages:
             for number in range(5):
@@ -50,7 +50,7 @@ async def test_subscription_yields_messages_in_order_from_its_entry(redis_server
         assert link.gaps == 0
 
 
-async def test_each_reader_gets_each_message_of_its_channels(redis_server: RedisServer) -> None:
+async def test_each_redis_subscriber_gets_each_message_of_its_channels(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link, link.subscribe(["a"]) as first:
         async with link.subscribe(["a", "b"]) as second:
             redis_server.ask("PUBLISH", "a", 1)
@@ -68,7 +68,7 @@ async def test_each_reader_gets_each_message_of_its_channels(redis_server: Redis
         assert redis_server.ask("PUBSUB", "NUMSUB", "a") == [b"a", 1]
 
 
-async def test_link_without_a_reader_has_no_subscription(redis_server: RedisServer) -> None:
+async def test_link_without_subscribers_has_no_redis_subscription(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         assert redis_server.ask("PUBSUB", "CHANNELS") == []
@@ -79,7 +79,7 @@ async def test_link_without_a_reader_has_no_subscription(redis_server: RedisServ
     await until(lambda: redis_server.ask("PUBSUB", "CHANNELS") == [])
 
 
-async def test_subscription_restarts_automatically_with_a_gap(
+async def test_lost_redis_subscription_is_restored_and_reported_as_lost_messages(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
@@ -99,7 +99,7 @@ async def test_subscription_restarts_automatically_with_a_gap(
     assert [record for record in caplog.records if record.levelno > logging.INFO] == []
 
 
-async def test_first_lost_subscription_is_reopened_without_delay(
+async def test_redis_subscription_lost_for_the_first_time_is_restored_without_delay(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription, "_FIRST_DELAY", 10 * PATIENCE)
@@ -111,7 +111,7 @@ async def test_first_lost_subscription_is_reopened_without_delay(
             assert await next_of(messages) is HINTS_LOST
 
 
-async def test_subscription_lost_after_a_long_time_is_reopened_without_delay(
+async def test_redis_subscription_lost_after_a_long_time_is_restored_without_delay(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription, "_FIRST_DELAY", 10 * PATIENCE)
@@ -125,7 +125,7 @@ async def test_subscription_lost_after_a_long_time_is_reopened_without_delay(
                 assert await next_of(messages) is HINTS_LOST
 
 
-async def test_only_unconfirmed_connections_increase_the_reconnect_delay(
+async def test_only_failed_connection_attempts_increase_the_resubscription_delay(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the number of losses before: a reader is deaf for as long as it takes to subscribe again."""
@@ -152,7 +152,7 @@ async def test_only_unconfirmed_connections_increase_the_reconnect_delay(
         assert asked == []
 
 
-async def test_reconnects_after_immediate_losses_are_limited(
+async def test_resubscription_after_immediate_disconnects_is_rate_limited(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
@@ -168,7 +168,7 @@ async def test_reconnects_after_immediate_losses_are_limited(
         assert proxy.connections - before <= 1 + (trio.current_time() - begun) / subscription._GOOD
 
 
-async def test_reader_entered_during_an_outage_gets_a_gap_first(tmp_path: Path) -> None:
+async def test_subscriber_entered_during_a_redis_outage_is_notified_of_lost_messages_first(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)
     async with open_link(server.url, limit=0.1) as link, link.subscribe(["a"]) as messages:
         with trio.move_on_after(0.5):
@@ -180,7 +180,7 @@ async def test_reader_entered_during_an_outage_gets_a_gap_first(tmp_path: Path) 
             assert await next_of(messages) == ChannelMessage("a", b"1")
 
 
-async def test_killed_redis_is_subscribed_to_again(tmp_path: Path) -> None:
+async def test_killed_redis_is_resubscribed_after_its_restart(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=LONG) as link, link.subscribe(["a"]) as messages:
             server.restart()
@@ -189,7 +189,7 @@ async def test_killed_redis_is_subscribed_to_again(tmp_path: Path) -> None:
             assert await next_of(messages) == ChannelMessage("a", b"1")
 
 
-async def test_slow_reader_gets_a_gap_for_messages_beyond_the_limit(redis_server: RedisServer) -> None:
+async def test_slow_subscriber_is_notified_of_lost_messages_beyond_the_buffer_limit(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["a"]) as slow, link.subscribe(["b"]) as quick:
@@ -206,7 +206,7 @@ async def test_slow_reader_gets_a_gap_for_messages_beyond_the_limit(redis_server
             assert link.gaps == 1
 
 
-async def test_silently_dropped_subscription_is_detected(
+async def test_silently_dropped_redis_subscription_is_detected(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription, "_LIVENESS_INTERVAL", 0.1)
@@ -223,7 +223,7 @@ async def test_silently_dropped_subscription_is_detected(
         assert proxy.connections == 3
 
 
-async def test_frozen_redis_keeps_a_subscription_or_causes_a_gap(tmp_path: Path) -> None:
+async def test_frozen_redis_delivers_messages_or_reports_lost_messages(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=0.5) as link:
             await up(link)
@@ -238,7 +238,7 @@ async def test_frozen_redis_keeps_a_subscription_or_causes_a_gap(tmp_path: Path)
                 assert heard == ChannelMessage("a", b"1")
 
 
-async def test_refused_subscription_is_logged_and_retried(
+async def test_redis_subscription_without_permission_is_logged_and_retried(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RedisServer(
@@ -255,7 +255,7 @@ async def test_refused_subscription_is_logged_and_retried(
     assert "sesame" not in caplog.text
 
 
-async def test_subscription_survives_a_new_client_of_the_commands(redis_server: RedisServer) -> None:
+async def test_redis_subscription_survives_a_new_command_connection(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["a"]) as messages:
@@ -265,7 +265,7 @@ async def test_subscription_survives_a_new_client_of_the_commands(redis_server: 
             assert link.gaps == 0
 
 
-async def test_channel_reentered_at_once_receives_messages(redis_server: RedisServer) -> None:
+async def test_redis_channel_subscribed_again_at_once_receives_messages(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["other"]):
@@ -275,7 +275,7 @@ async def test_channel_reentered_at_once_receives_messages(redis_server: RedisSe
                     assert await next_of(messages) == ChannelMessage("a", str(number).encode())
 
 
-async def test_confirmation_of_a_left_entry_does_not_confirm_the_next(redis_server: RedisServer) -> None:
+async def test_confirmation_of_a_cancelled_subscription_does_not_confirm_the_next(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["other"]), trio.open_nursery() as nursery:
@@ -299,7 +299,7 @@ async def test_confirmation_of_a_left_entry_does_not_confirm_the_next(redis_serv
             await until(entered.is_set)
 
 
-async def test_entry_that_is_cancelled_leaves_nothing(redis_server: RedisServer) -> None:
+async def test_cancelled_redis_subscription_leaves_nothing_behind(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["other"]) as messages:
@@ -316,7 +316,7 @@ async def test_entry_that_is_cancelled_leaves_nothing(redis_server: RedisServer)
 @pytest.mark.parametrize(
     "stranger", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"%1\r\n:1\r\n:2\r\n", b">1\r\n+x\r\n", b"\xff\xfe\r\n"]
 )
-async def test_unexpected_redis_reply_only_closes_the_connection(redis_server: RedisServer, stranger: bytes) -> None:
+async def test_unexpected_redis_reply_only_reconnects(redis_server: RedisServer, stranger: bytes) -> None:
     async with (
         open_proxy(redis_server.port) as proxy,
         open_link(proxy.url, limit=LONG) as link,

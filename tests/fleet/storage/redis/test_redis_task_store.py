@@ -117,7 +117,7 @@ def fail_over(server: RedisServer, to: dict[bytes, bytes]) -> None:
 # What is left in Redis
 
 
-async def test_no_redis_keys_remain_of_deleted_records(store: RedisTaskStore, redis_server: RedisServer):
+async def test_no_redis_keys_remain_of_deleted_task_records(store: RedisTaskStore, redis_server: RedisServer):
     await create(store, record("free"), ttl_ms=1, retention_ms=0)
     await create(store, record("held", holder="me"), ttl_ms=1, retention_ms=0)
     await create(store, record("external", is_external=True, scope="bob"), ttl_ms=1, retention_ms=0)
@@ -135,7 +135,7 @@ async def test_no_redis_keys_remain_of_deleted_records(store: RedisTaskStore, re
     assert keys(redis_server) == {}
 
 
-async def test_task_keys_expire_an_hour_after_their_ttl(store: RedisTaskStore, redis_server: RedisServer):
+async def test_redis_keys_of_a_task_expire_an_hour_after_its_ttl(store: RedisTaskStore, redis_server: RedisServer):
     await create(store, record("long", holder="me"), ttl_ms=HOUR, retention_ms=HOUR)
     await create(store, record("short", holder="me"), ttl_ms=0, retention_ms=0)
     assert await store.discard("never", retention_ms=HOUR) is False
@@ -147,7 +147,9 @@ async def test_task_keys_expire_an_hour_after_their_ttl(store: RedisTaskStore, r
     assert len(others) == 3
 
 
-async def test_change_of_the_ttl_moves_the_expiry_of_each_key(store: RedisTaskStore, redis_server: RedisServer):
+async def test_changing_the_ttl_of_a_task_moves_the_expiry_of_its_redis_keys(
+    store: RedisTaskStore, redis_server: RedisServer
+):
     one = await create(store, record("one"), ttl_ms=0, retention_ms=0)
     assert await change(store, one, kept_until=one.created_at + 4 * HOUR) is not None
     assert {round(ttl / HOUR) for ttl in keys(redis_server).values()} == {5}
@@ -163,7 +165,9 @@ async def test_change_of_the_ttl_moves_the_expiry_of_each_key(store: RedisTaskSt
 
 
 @pytest.mark.parametrize("ttl", [None, 2**62])
-async def test_record_without_a_ttl_never_expires(store: RedisTaskStore, redis_server: RedisServer, ttl: int | None):
+async def test_task_record_without_a_ttl_never_expires(
+    store: RedisTaskStore, redis_server: RedisServer, ttl: int | None
+):
     await create(store, record("short"), ttl_ms=0, retention_ms=0)
     one = await create(store, record("one"), ttl_ms=ttl)
     await create(store, record("another"), ttl_ms=0, retention_ms=0)
@@ -175,7 +179,7 @@ async def test_record_without_a_ttl_never_expires(store: RedisTaskStore, redis_s
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET,)])
-async def test_memory_of_a_task_record_is_limited(redis_server: RedisServer, secrets: tuple[bytes, ...]):
+async def test_redis_memory_of_a_task_record_is_limited(redis_server: RedisServer, secrets: tuple[bytes, ...]):
     """Beside the record itself, the time limits of three sorted sets and the hash; text of peers is in no key."""
     async with open_store(redis_server.url, secrets) as store:
         for number in range(200):
@@ -185,7 +189,7 @@ async def test_memory_of_a_task_record_is_limited(redis_server: RedisServer, sec
     assert used / 200 < one[0].size + 1600
 
 
-async def test_records_evicted_by_redis_are_skipped(store: RedisTaskStore, redis_server: RedisServer):
+async def test_task_records_evicted_by_redis_are_skipped(store: RedisTaskStore, redis_server: RedisServer):
     """They count in no bound of a caller, either, and what names them is taken out."""
     for name in ("dropped", "here"):
         await create(store, record(name), ttl_ms=1, retention_ms=0)
@@ -202,7 +206,7 @@ async def test_records_evicted_by_redis_are_skipped(store: RedisTaskStore, redis
     assert keys(redis_server) == {}
 
 
-async def test_stores_of_other_prefixes_share_nothing(store: RedisTaskStore, redis_url: str):
+async def test_task_stores_with_other_prefixes_share_nothing(store: RedisTaskStore, redis_url: str):
     await create(store, record("one"))
     async with open_store(redis_url, prefix=b"other") as other:
         assert await other.read(None, "one") is None
@@ -211,7 +215,7 @@ async def test_stores_of_other_prefixes_share_nothing(store: RedisTaskStore, red
         await create(other, record("one"), limit=1, scope_limit=1)
 
 
-async def test_tasks_are_on_one_node_of_a_cluster(tmp_path: Path):
+async def test_tasks_of_a_server_are_on_one_node_of_a_redis_cluster(tmp_path: Path):
     """Scripts find keys that no caller has named: they have to be where the script runs."""
     with cluster_of(tmp_path, 3) as nodes:
         await until_whole(nodes)
@@ -239,7 +243,9 @@ async def test_tasks_are_on_one_node_of_a_cluster(tmp_path: Path):
 # Losses
 
 
-async def test_holder_of_a_lost_claim_cannot_write(store: RedisTaskStore, redis_server: RedisServer):
+async def test_replica_whose_task_claim_was_lost_in_a_failover_cannot_write(
+    store: RedisTaskStore, redis_server: RedisServer
+):
     """A failover has lost the claim of ``old``, and ``new`` has claimed since: epoch and version are equal."""
     one = await create(store, record("one"))
     before = snapshot(redis_server)
@@ -255,7 +261,9 @@ async def test_holder_of_a_lost_claim_cannot_write(store: RedisTaskStore, redis_
     assert await read_record(store, "one") == new
 
 
-async def test_write_based_on_lost_data_is_refused(store: RedisTaskStore, redis_server: RedisServer):
+async def test_task_write_based_on_data_lost_in_a_failover_is_rejected(
+    store: RedisTaskStore, redis_server: RedisServer
+):
     """An answer of anybody, too, with the same version."""
     one = await create(store, record("one", holder="me"))
     before = snapshot(redis_server)
@@ -271,7 +279,7 @@ async def test_write_based_on_lost_data_is_refused(store: RedisTaskStore, redis_
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_creation_without_a_reply_is_undone(tmp_path: Path, is_first: bool):
+async def test_task_creation_without_a_reply_can_be_undone_before_or_after_it_runs(tmp_path: Path, is_first: bool):
     """Redis is frozen, and carries out what waits there in any order: what was created is deleted, and what comes after
     the deletion is refused."""
     with RedisServer(tmp_path) as server:
@@ -289,7 +297,7 @@ async def test_creation_without_a_reply_is_undone(tmp_path: Path, is_first: bool
             assert [each.id for each in await other.page("ann", None, 9)] == ["one"]
 
 
-async def test_full_redis_never_applies_a_partial_change(store: RedisTaskStore, redis_server: RedisServer):
+async def test_full_redis_never_applies_a_partial_task_change(store: RedisTaskStore, redis_server: RedisServer):
     """What makes room still works, and so does the refusal of a creation that may be under way."""
     one = await create(store, record("one", holder="me"))
     gone = await create(store, record("gone", name="other"), ttl_ms=0, retention_ms=0)
@@ -316,7 +324,7 @@ async def test_full_redis_never_applies_a_partial_change(store: RedisTaskStore, 
 # Secrets
 
 
-async def test_claim_skips_records_encrypted_with_other_secrets(redis_url: str):
+async def test_task_claim_skips_records_encrypted_with_other_secrets(redis_url: str):
     async with open_store(redis_url, (SECRET,)) as store, open_store(redis_url, (OLDER,)) as other:
         await create(store, record("one"))
         await create(other, record("other"))
@@ -330,7 +338,9 @@ async def test_claim_skips_records_encrypted_with_other_secrets(redis_url: str):
                     await each.read(None, "plain")
 
 
-async def test_record_moves_to_the_first_secret_with_its_next_change(redis_url: str, redis_server: RedisServer):
+async def test_task_record_is_reencrypted_with_the_first_secret_at_its_next_change(
+    redis_url: str, redis_server: RedisServer
+):
     """Before and afterwards the record is listed, claimed and counted, and in one place alone."""
     async with open_store(redis_url, (OLDER,)) as old, open_store(redis_url, (SECRET, OLDER)) as both:
         one = await create(old, record("one", holder="me"))
@@ -353,7 +363,7 @@ async def test_record_moves_to_the_first_secret_with_its_next_change(redis_url: 
     assert keys(redis_server) == {}
 
 
-async def test_damaged_record_does_not_block_claims(
+async def test_damaged_task_record_is_logged_and_does_not_block_claims(
     store: RedisTaskStore, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ):
     """The log says so, and the damaged one is not asked for again before its lease is over."""
@@ -365,7 +375,7 @@ async def test_damaged_record_does_not_block_claims(
     assert await claim(store, "you") == {}
 
 
-async def test_encrypted_record_is_unreadable_in_redis(redis_url: str, redis_server: RedisServer):
+async def test_encrypted_task_record_contains_no_plain_text_in_redis(redis_url: str, redis_server: RedisServer):
     async with open_store(redis_url, (SECRET,)) as store:
         await create(store, record("id", scope="scope of it", name="name of it", params=b"params of it"))
     names = b"".join(redis_server.ask("KEYS", "*"))
@@ -378,17 +388,17 @@ async def test_encrypted_record_is_unreadable_in_redis(redis_url: str, redis_ser
 
 
 @pytest.mark.parametrize("position", [(10**5000, ""), (2**53, "x"), (2**62, "\ud800")])
-async def test_listing_after_an_unknown_position_is_empty(store: RedisTaskStore, position: tuple[int, str]):
+async def test_task_page_after_an_unknown_position_is_empty(store: RedisTaskStore, position: tuple[int, str]):
     await create(store, record("one"))
     assert await store.page("ann", position, 9) == []
 
 
-async def test_page_after_a_position_before_all_records_is_the_first(store: RedisTaskStore):
+async def test_task_page_after_a_position_before_all_records_is_the_first_page(store: RedisTaskStore):
     one = await create(store, record("one"))
     assert await store.page("ann", (-(10**5000), "x"), 9) == [one]
 
 
-async def test_records_with_equal_position_are_ordered_by_id(store: RedisTaskStore, redis_server: RedisServer):
+async def test_task_records_with_equal_position_are_ordered_by_id(store: RedisTaskStore, redis_server: RedisServer):
     """Replicas with different secrets may give one place twice. Bytes decide, whatever the locale of Redis is."""
     names = ["B", "a", "aa", "\N{LATIN SMALL LETTER A WITH DIAERESIS}", "\N{SNOWMAN}"]
     place = (await create(store, record("z"))).position
@@ -405,7 +415,7 @@ async def test_records_with_equal_position_are_ordered_by_id(store: RedisTaskSto
     assert [each.id for each in await store.page("ann", (place, "ab"), 9)] == names[3:]
 
 
-async def test_free_tasks_are_claimed_in_order(store: RedisTaskStore):
+async def test_unclaimed_tasks_are_claimed_in_order(store: RedisTaskStore):
     """The one that was given up last is the last. A lease that is over comes behind."""
     late = await create(store, record("late", holder="dead"), lease_ms=0)
     for name in "zyx":
@@ -421,7 +431,7 @@ async def test_free_tasks_are_claimed_in_order(store: RedisTaskStore):
 # Several scripts in one call
 
 
-async def test_large_records_are_returned_completely(store: RedisTaskStore):
+async def test_large_task_records_are_returned_completely(store: RedisTaskStore):
     """More than a script returns at once."""
     for number in range(5):
         await create(store, record(f"task {number}", params=bytes(3 * 2**20)))
@@ -438,7 +448,7 @@ def small_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_scripts")
-async def test_multi_script_call_has_the_effect_of_one_script(store: RedisTaskStore):
+async def test_task_store_call_of_several_scripts_works_like_one_script(store: RedisTaskStore):
     names = [f"task {number}" for number in range(7)]
     for name in names:
         one = await create(store, record(name))
@@ -457,7 +467,7 @@ async def test_multi_script_call_has_the_effect_of_one_script(store: RedisTaskSt
 
 @pytest.mark.usefixtures("small_scripts")
 @pytest.mark.parametrize("how", ["claim", "renew", "expire"])
-async def test_cancelled_multi_script_call_is_all_or_nothing(store: RedisTaskStore, how: str):
+async def test_cancelled_task_store_call_of_several_scripts_is_all_or_nothing(store: RedisTaskStore, how: str):
     step = 1
     for at in interruptions():
         names = [f"{step} {number}" for number in range(5)]
@@ -501,7 +511,7 @@ class BreakingLink:
 
 
 @pytest.mark.usefixtures("small_scripts")
-async def test_failure_in_the_middle_of_a_call_raises_uncertain(redis_url: str):
+async def test_failure_between_the_scripts_of_a_task_store_call_raises_uncertain(redis_url: str):
     """A part has happened, whatever the second script says; where the first one fails, nothing has."""
     async with open_store(redis_url) as store, open_reached(redis_url) as link:
         for number in range(5):
@@ -544,12 +554,12 @@ async def test_each_task_store_call_is_one_round_trip(redis_url: str):
     assert used == [1] * 8
 
 
-async def test_hint_stream_without_a_subscription_begins_with_a_gap(redis_url: str):
+async def test_task_watch_without_a_subscription_reports_lost_notifications_first(redis_url: str):
     async with open_store(redis_url, hears=False) as store, store.watch() as hints:
         assert await anext(hints) is HINTS_LOST
 
 
-async def test_hint_stream_opens_while_redis_is_unavailable(tmp_path: Path):
+async def test_task_watch_opens_while_redis_is_unavailable(tmp_path: Path):
     with RedisServer(tmp_path) as server:
         async with open_store(server.url) as store:
             server.kill()

@@ -70,7 +70,7 @@ async def count_until_it_works(link: Link, key: str) -> int:
         ("redis+cluster://a:1,b", AddressKind.CLUSTER, [("a", 1), ("b", 6379)], "a:1,b:6379"),
     ],
 )
-def test_redis_url_sets_kind_hosts_and_credentials(
+def test_redis_url_is_parsed_into_kind_hosts_and_credentials(
     url: str, kind: AddressKind, hosts: Sequence[tuple[str, int]], told: str
 ) -> None:
     address = parse_url(url)
@@ -102,7 +102,7 @@ def test_redis_url_sets_kind_hosts_and_credentials(
         "redis+sentinel://ann:/sesame@a",
     ],
 )
-def test_invalid_redis_url_is_refused_without_quoting_its_password(url: str) -> None:
+def test_invalid_redis_url_raises_value_error_without_the_password(url: str) -> None:
     with pytest.raises(ValueError, match=r"Redis|redis://") as caught:
         parse_url(url)
     assert "sesame" not in str(caught.value)
@@ -121,11 +121,11 @@ def test_invalid_redis_url_is_refused_without_quoting_its_password(url: str) -> 
         (("PING",), None),
     ],
 )
-def test_command_goes_to_the_node_of_its_first_key(command: Sequence[Value], key: bytes | None) -> None:
+def test_redis_command_is_routed_to_the_node_of_its_first_key(command: Sequence[Value], key: bytes | None) -> None:
     assert key_of(command) == key
 
 
-def test_certificates_are_checked_unless_the_url_says_otherwise() -> None:
+def test_redis_tls_certificates_are_verified_unless_the_url_disables_it() -> None:
     checked = parse_url("rediss://host").ssl_context
     assert checked is not None
     assert checked.check_hostname
@@ -221,7 +221,7 @@ async def until_in_step(primary: RedisServer, sentinel: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "freeze"])
-async def test_link_follows_the_failover_of_sentinel(tmp_path: Path, how: str) -> None:
+async def test_link_follows_a_sentinel_failover(tmp_path: Path, how: str) -> None:
     with sentinel_of(tmp_path) as (primary, replica, sentinel):
         await until_in_step(primary, sentinel)
         url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/main?db=1"  # the first is not there
@@ -282,7 +282,7 @@ async def until_whole(nodes: list[RedisServer]) -> None:
     await until(is_whole)
 
 
-async def test_cluster_runs_scripts_where_their_keys_are(tmp_path: Path) -> None:
+async def test_cluster_scripts_run_on_the_node_of_their_keys_and_follow_a_resharding(tmp_path: Path) -> None:
     with cluster_of(tmp_path, 3) as nodes:
         await until_whole(nodes)
         url = f"redis+cluster://127.0.0.1:{nodes[0].port},127.0.0.1:{nodes[1].port}"
@@ -329,7 +329,7 @@ def _is_moved(node: RedisServer, slot: int) -> bool:
     return not any(first <= slot <= last and primary[1] == node.port for first, last, primary, *_ in ranges)
 
 
-async def test_frozen_cluster_node_and_its_return_are_detected(tmp_path: Path) -> None:
+async def test_frozen_redis_cluster_node_and_its_recovery_are_detected(tmp_path: Path) -> None:
     with cluster_of(tmp_path, 3) as nodes:
         await until_whole(nodes)
         async with open_link(f"redis+cluster://127.0.0.1:{nodes[0].port}", limit=0.5) as link:
