@@ -37,19 +37,19 @@ class PassedOnlyAlone(UserWarning):
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_the_client_does_what_a_revision_requires(suite: Suite, revision: str) -> None:
+async def test_client_passes_the_conformance_suite_of_each_revision(suite: Suite, revision: str) -> None:
     with trio.fail_after(LEG_LIMIT):
         names = await suite.required(revision, "client")
         judge("client", await drive_clients(suite, names, "--spec-version", revision, "--force"))
 
 
-async def test_the_client_gets_tokens_as_in_the_oldest_revision_over_http(suite: Suite) -> None:
+async def test_client_passes_the_authorization_scenarios_of_the_oldest_revision(suite: Suite) -> None:
     with trio.fail_after(LEG_LIMIT):
         names = await suite.written_for(OLDEST_REVISION, "client")
         judge("client", await drive_clients(suite, names, "--spec-version", OLDEST_REVISION))
 
 
-async def test_the_client_does_what_extensions_require(suite: Suite) -> None:
+async def test_client_passes_the_conformance_suite_of_extensions(suite: Suite) -> None:
     with trio.fail_after(LEG_LIMIT):
         judge("client", await drive_clients(suite, await suite.extensions("client")))
 
@@ -88,16 +88,16 @@ class Scripted(Suite):
         return self.results.pop(0)
 
 
-async def test_a_scenario_that_passes_alone_passes_and_is_reported() -> None:
+async def test_scenario_that_passes_only_when_rerun_alone_passes_with_a_warning() -> None:
     with pytest.warns(PassedOnlyAlone, match="sse-retry passed only alone; before: too late"):
         assert await drive_clients(Scripted(results=["too late", ""]), ["sse-retry"]) == {"sse-retry": []}
 
 
-async def test_a_scenario_that_fails_twice_has_both_results() -> None:
+async def test_scenario_that_fails_twice_reports_both_results() -> None:
     faults = await drive_clients(Scripted(results=["too late", "too early"]), ["sse-retry"])
     assert faults == {"sse-retry": ["too late", "and once more, alone:\ntoo early"]}
 
 
-async def test_a_scenario_that_is_expected_to_fail_is_played_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scenario_expected_to_fail_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.conformance.test_client.expected_failures", lambda _: {"tasks"})
     assert await drive_clients(Scripted(results=["refused"]), ["tasks"]) == {"tasks": ["refused"]}

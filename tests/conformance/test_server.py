@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("default::tests.conformance.suite.Skippe
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_the_server_does_what_a_revision_requires(
+async def test_server_passes_the_conformance_suite_of_each_revision(
     suite: Suite, server_url: str, revision: str, tmp_path: Path
 ) -> None:
     with trio.fail_after(LEG_LIMIT):
@@ -21,7 +21,7 @@ async def test_the_server_does_what_a_revision_requires(
     judge("server", {name: faults.get(name, ["there is no result"]) for name in names})
 
 
-async def test_the_server_does_what_extensions_require(suite: Suite, server_url: str, tmp_path: Path) -> None:
+async def test_server_passes_the_conformance_suite_of_extensions(suite: Suite, server_url: str, tmp_path: Path) -> None:
     faults: dict[str, list[str]] = {}
     with trio.fail_after(LEG_LIMIT):
         for name in await suite.extensions("server"):

@@ -19,12 +19,12 @@ def expected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suites, "known_skips", lambda _: {"skills"})
 
 
-async def test_a_client_that_crashes_fails_whatever_the_scenario_found(suite: Suite) -> None:
+async def test_crashing_client_fails_the_scenario(suite: Suite) -> None:
     assert (await suite.drive_client(["true"], WITHOUT_DEMANDS)).startswith("SKIPPED sep-2640-host-no-prefetch")
     assert "code 1" in await suite.drive_client(["false"], WITHOUT_DEMANDS)
 
 
-def test_known_limitations_name_each_skipped_scenario_and_no_other() -> None:
+def test_known_limitations_page_lists_exactly_the_skipped_scenarios() -> None:
     page = (Path(__file__).parents[2] / "docs" / "guarantees" / "known-limitations.md").read_text()
     told = re.search(r"suite skips these checks(.*?)(?:\n- |\n## )", page, re.DOTALL)
     assert told is not None
@@ -33,29 +33,29 @@ def test_known_limitations_name_each_skipped_scenario_and_no_other() -> None:
 
 
 @pytest.mark.usefixtures("expected")
-def test_a_scenario_that_fails_as_expected_is_no_failure() -> None:
+def test_expected_scenario_failure_is_accepted() -> None:
     judge("server", {"tools": [], "tasks": ["FAILURE"]})
 
 
 @pytest.mark.usefixtures("expected")
-def test_a_scenario_that_fails_unexpectedly_is_named_with_what_is_wrong() -> None:
+def test_unexpected_scenario_failure_is_reported_with_its_message() -> None:
     with pytest.raises(AssertionError, match="tools\nWARNING of something"):
         judge("server", {"tools": ["WARNING of something"], "tasks": ["FAILURE"]})
 
 
 @pytest.mark.usefixtures("expected")
-def test_an_expected_failure_that_passes_is_a_failure() -> None:
+def test_scenario_expected_to_fail_that_passes_is_reported() -> None:
     with pytest.raises(AssertionError, match="auth"):
         judge("client", {"auth": [], "tasks": ["FAILURE"]})
 
 
 @pytest.mark.usefixtures("expected")
-def test_a_scenario_that_is_skipped_is_counted_and_named() -> None:
+def test_known_skipped_scenario_is_reported_as_a_warning() -> None:
     with pytest.warns(Skipped, match=r"client: 1 of 2 skipped: \['skills'\]"):
         judge("client", {"skills": ["SKIPPED all of it"], "tools": []})
 
 
 @pytest.mark.usefixtures("expected")
-def test_a_scenario_that_is_skipped_without_being_known_for_it_is_a_failure() -> None:
+def test_unlisted_skipped_scenario_is_reported_as_a_failure() -> None:
     with pytest.raises(AssertionError, match=r"not listed \['tools'\], not skipped \['skills'\]"):
         judge("client", {"skills": [], "tools": ["SKIPPED a part"]})

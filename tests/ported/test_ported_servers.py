@@ -120,7 +120,7 @@ def outline(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ORIGINALS)
-async def test_a_port_has_the_tools_and_the_parameters_of_the_original(name: str) -> None:
+async def test_ported_server_has_the_tools_and_parameters_of_the_original(name: str) -> None:
     async with open_memory(ports()[name]) as client:
         listed = {tool.name: outline(tool.input_schema) async for tool in client.list_tools()}
     assert listed == {tool["name"]: outline(tool["inputSchema"]) for tool in ORIGINALS[name]}
@@ -131,7 +131,7 @@ async def call(client: Client, tool: str, /, **arguments: Any) -> str:
     return f"failed: {result.text}" if result.is_error else result.text
 
 
-async def test_pages_are_fetched_in_parts_and_by_the_rules_of_their_hosts() -> None:
+async def test_ported_fetch_server_returns_page_parts_and_respects_robots_txt() -> None:
     async with open_memory(fetch_server.make_server(browser())) as client:
         site = "http://93.184.216.34"
         assert (
@@ -156,7 +156,7 @@ async def test_pages_are_fetched_in_parts_and_by_the_rules_of_their_hosts() -> N
                 await client.get_prompt(wrong, {})
 
 
-async def test_allowed_commands_run_alone_and_in_pipelines(tmp_path: Path) -> None:
+async def test_ported_shell_server_runs_allowed_commands_and_pipelines(tmp_path: Path) -> None:
     async with open_memory(shell_server.make_server("echo,cat,false", "tr.*", most=1000)) as client:
         (tmp_path / "a").write_text("file a")
         assert await call(client, "shell_execute", command=["cat", "a"], directory=str(tmp_path)) == "file a"
@@ -172,7 +172,7 @@ async def test_allowed_commands_run_alone_and_in_pipelines(tmp_path: Path) -> No
         assert (await call(client, "shell_execute", command=[])).startswith("failed: ")
 
 
-async def test_a_command_ends_with_its_time_and_with_its_caller(tmp_path: Path) -> None:
+async def test_ported_shell_command_ends_at_its_timeout_or_when_its_call_is_cancelled(tmp_path: Path) -> None:
     async with open_memory(shell_server.make_server("sh")) as client, trio.open_nursery() as nursery:
         assert "no end after 1" in await call(client, "shell_execute", command=["sh", "-c", "sleep 1000"], timeout=1)
         told = tmp_path / "told"
@@ -190,7 +190,7 @@ async def test_a_command_ends_with_its_time_and_with_its_caller(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("collection", [None, "notes"])
-async def test_memories_are_kept_and_found_again(collection: str | None) -> None:
+async def test_ported_memory_server_stores_and_finds_entries(collection: str | None) -> None:
     place = {} if collection else {"collection_name": "notes"}
     logs: list[Any] = []
     server = memory_server.make_server(Entries(), collection=collection, filters=True)
@@ -227,7 +227,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_the_encyclopedia_answers_under_both_names_and_as_resources() -> None:
+async def test_ported_wikipedia_server_answers_by_both_tool_names_and_resources() -> None:
     async with open_memory(wikipedia_server.make_server(Encyclopedia())) as client:
         answers: dict[str, Any] = {}
         for tool, arguments in CALLS.items():
@@ -255,7 +255,7 @@ async def test_the_encyclopedia_answers_under_both_names_and_as_resources() -> N
         )
 
 
-async def test_the_encyclopedia_is_for_those_who_have_the_token() -> None:
+async def test_ported_wikipedia_server_requires_the_token() -> None:
     url = "http://127.0.0.1:8000/mcp"
     issuers = ["https://login.example.com"]
     auth = Protected(resource=url, authorization_servers=issuers, verifier=wikipedia_server.one_token("secret"))
@@ -267,7 +267,7 @@ async def test_the_encyclopedia_is_for_those_who_have_the_token() -> None:
                 pass
 
 
-async def test_the_user_is_asked_over_stdio() -> None:
+async def test_ported_feedback_server_elicits_from_the_user_over_stdio() -> None:
     choice = {"answer": "red", "other": "dark"}
     answers: list[Any] = [choice, {}, ElicitResult("decline"), ElicitResult("cancel")]
     asked = {"message": "Which?", "predefined_options": ["red", "blue"]}
@@ -285,7 +285,7 @@ async def test_the_user_is_asked_over_stdio() -> None:
     ]
 
 
-async def test_the_model_is_told_that_the_user_cannot_be_asked() -> None:
+async def test_ported_feedback_server_returns_an_error_without_elicitation_support() -> None:
     async with open_memory(feedback_server.server) as client:
         result = await client.call_tool("interactive_feedback", {"message": "Which?"})
     assert result.structured_content["status"] == "error"

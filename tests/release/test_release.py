@@ -85,7 +85,7 @@ def page(metadata: Message) -> str:
     return str(metadata.get_payload(decode=True), "utf-8")  # type: ignore[arg-type]
 
 
-def test_the_wheel_has_the_package_its_types_and_its_licence_and_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_exactly_package_type_marker_page_files_scripts_and_licence(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as files:
         names = files.namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"trio_mcp", "pytest_trio_mcp.py"}
@@ -99,13 +99,13 @@ def test_the_wheel_has_the_package_its_types_and_its_licence_and_nothing_else(wh
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
-def test_the_sdist_gives_the_same_wheel(release: Path, wheel: Path, tmp_path: Path) -> None:
+def test_sdist_builds_the_same_wheel(release: Path, wheel: Path, tmp_path: Path) -> None:
     build(unpacked(release, tmp_path / "source"), tmp_path / "again")
     (again,) = (tmp_path / "again").glob("*.whl")
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_two_builds_of_one_source_are_the_same_byte_for_byte(release: Path, tmp_path: Path) -> None:
+def test_two_builds_of_one_source_are_identical(release: Path, tmp_path: Path) -> None:
     """Wherever it is, whenever its files were written, and whoever may read them."""
     sums: list[dict[str, str]] = []
     for number, mode in enumerate((0o644, 0o600)):
@@ -120,7 +120,7 @@ def test_two_builds_of_one_source_are_the_same_byte_for_byte(release: Path, tmp_
     assert {name.rpartition(".")[2] for name in sums[0]} == {"whl", "gz"}
 
 
-def test_the_metadata_say_what_the_project_says(metadata: Message) -> None:
+def test_wheel_metadata_matches_pyproject(metadata: Message) -> None:
     trove_classifiers = pytest.importorskip("trove_classifiers")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     told = {name: metadata[name] for name in ("Name", "Version", "Summary", "License-Expression", "Requires-Python")}
@@ -136,12 +136,12 @@ def test_the_metadata_say_what_the_project_says(metadata: Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == set(project["optional-dependencies"])
 
 
-def test_the_changelog_begins_with_the_version_of_the_release(metadata: Message) -> None:
+def test_changelog_starts_with_the_version_of_the_release(metadata: Message) -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert headings[0].startswith(f"{metadata['Version']} (")
 
 
-def test_fragments_of_changes_make_a_section_of_the_changelog(tmp_path: Path) -> None:
+def test_change_fragments_are_merged_into_a_changelog_section(tmp_path: Path) -> None:
     pytest.importorskip("towncrier", reason="needs what makes the changelog: pip install -e '.[dev]'")
     for file in ("pyproject.toml", "CHANGELOG.md"):
         shutil.copy(ROOT / file, tmp_path)
@@ -163,7 +163,7 @@ def test_fragments_of_changes_make_a_section_of_the_changelog(tmp_path: Path) ->
     assert [file.name for file in folder.iterdir()] == [".gitignore"]  # it knows the kind of each fragment
 
 
-def test_links_of_the_page_lead_to_other_hosts_alone_and_its_code_is_that_of_the_readme(page: str) -> None:
+def test_package_index_page_has_absolute_links_and_the_code_of_the_readme(page: str) -> None:
     readme = (ROOT / "README.md").read_text()
     assert CODE.findall(page) == CODE.findall(readme)
     links = re.findall(r"\]\(([^)]*)\)", CODE.sub("", page))
@@ -173,7 +173,7 @@ def test_links_of_the_page_lead_to_other_hosts_alone_and_its_code_is_that_of_the
     assert "\nTimeline of two processes. The client leaves a call" in page  # the alternative text of the picture
 
 
-def test_the_installed_wheel_runs_the_demo_without_the_source(wheel: Path, tmp_path: Path) -> None:
+def test_installed_wheel_runs_the_demo_without_the_source(wheel: Path, tmp_path: Path) -> None:
     """Dependencies are those of this environment, whose own copy of the package stands behind the installed one."""
     installed = run(*UV, "pip", "install", "--no-deps", "--target", tmp_path / "installed", wheel, cwd=tmp_path)
     assert installed.returncode == 0, installed.stderr
@@ -185,7 +185,7 @@ def test_the_installed_wheel_runs_the_demo_without_the_source(wheel: Path, tmp_p
 
 
 @pytest.mark.parametrize("runner", ["uvx", "pipx"])
-def test_a_runner_of_tools_runs_the_command_from_the_wheel(wheel: Path, tmp_path: Path, runner: str) -> None:
+def test_uvx_and_pipx_run_the_command_from_the_wheel(wheel: Path, tmp_path: Path, runner: str) -> None:
     """In an environment of its own, with dependencies from a package index. `uvx` is `uv tool run`."""
     requirement = f"trio-mcp[cli] @ {wheel.as_uri()}"
     command = {
@@ -201,7 +201,7 @@ def test_a_runner_of_tools_runs_the_command_from_the_wheel(wheel: Path, tmp_path
     assert "finally" in ran.stdout
 
 
-def test_a_bundle_that_is_unpacked_runs_as_hosts_start_it(wheel: Path, tmp_path: Path) -> None:
+def test_unpacked_mcpb_bundle_runs_as_hosts_start_it(wheel: Path, tmp_path: Path) -> None:
     pytest.importorskip("uv", reason="needs what hosts start bundles with: pip install -e '.[dev]'")
     server = tmp_path / "weather" / "app.py"
     server.parent.mkdir()

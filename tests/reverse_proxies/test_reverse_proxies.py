@@ -101,7 +101,7 @@ def proxy(request: pytest.FixtureRequest) -> Proxy:
     return request.param
 
 
-async def test_what_a_handler_tells_arrives_while_the_handler_still_runs(proxy: Proxy, tmp_path: Path) -> None:
+async def test_progress_passes_the_reverse_proxy_while_the_handler_runs(proxy: Proxy, tmp_path: Path) -> None:
     seen = Seen()
     async with behind(proxy, tmp_path, seen) as port, call(port, "count") as answer:
         await answer.until_answered()
@@ -111,7 +111,9 @@ async def test_what_a_handler_tells_arrives_while_the_handler_still_runs(proxy: 
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["in its stream", "before the first byte"])
-async def test_a_client_that_goes_cancels_its_handler(proxy: Proxy, tmp_path: Path, tells: bool) -> None:
+async def test_client_disconnect_through_the_reverse_proxy_cancels_the_handler(
+    proxy: Proxy, tmp_path: Path, tells: bool
+) -> None:
     seen = Seen()
     async with behind(proxy, tmp_path, seen) as port:
         async with call(port, "hang", tells=tells) as answer:
@@ -123,7 +125,7 @@ async def test_a_client_that_goes_cancels_its_handler(proxy: Proxy, tmp_path: Pa
     assert seen.cancellation.cause == CancelCause.DISCONNECT
 
 
-async def test_a_silent_handler_outlives_the_patience_of_the_proxy(proxy: Proxy, tmp_path: Path) -> None:
+async def test_silent_handler_outlives_the_idle_timeout_of_the_reverse_proxy(proxy: Proxy, tmp_path: Path) -> None:
     seen = Seen()
     async with behind(proxy, tmp_path, seen, IDLE) as port, call(port, "wait_silently") as answer:
         await answer.until_answered()
@@ -135,7 +137,7 @@ async def test_a_silent_handler_outlives_the_patience_of_the_proxy(proxy: Proxy,
         assert (await answer.message())["result"]["content"][0]["text"] == "waited"
 
 
-async def test_the_stream_of_a_session_outlives_the_patience_of_the_proxy(proxy: Proxy, tmp_path: Path) -> None:
+async def test_get_stream_outlives_the_idle_timeout_of_the_reverse_proxy(proxy: Proxy, tmp_path: Path) -> None:
     async with behind(proxy, tmp_path, Seen(), IDLE) as port:
         session = {"Mcp-Session-Id": await initialize(port)}
         async with posted(port, {"jsonrpc": "2.0", "method": "notifications/initialized"}, session) as accepted:
@@ -149,7 +151,7 @@ async def test_the_stream_of_a_session_outlives_the_patience_of_the_proxy(proxy:
     assert accepted.status == 202
 
 
-async def test_large_messages_pass_in_both_directions(proxy: Proxy, tmp_path: Path) -> None:
+async def test_large_messages_pass_the_reverse_proxy_in_both_directions(proxy: Proxy, tmp_path: Path) -> None:
     text = "long " * 1_000_000
     async with behind(proxy, tmp_path, Seen()) as port, call(port, "echo", text=text) as answer:
         await answer.until_answered()
@@ -157,7 +159,7 @@ async def test_large_messages_pass_in_both_directions(proxy: Proxy, tmp_path: Pa
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_our_client_calls_and_cancels_through_the_proxy(
+async def test_our_client_calls_and_cancels_through_the_reverse_proxy(
     proxy: Proxy, tmp_path: Path, era: Literal["modern", "legacy"]
 ) -> None:
     seen = Seen()
@@ -175,7 +177,7 @@ async def test_our_client_calls_and_cancels_through_the_proxy(
     assert seen.cancellation.cause == (CancelCause.DISCONNECT if era == "modern" else CancelCause.PEER)
 
 
-async def test_a_session_outlives_its_proxy(proxy: Proxy, tmp_path: Path) -> None:
+async def test_session_and_running_call_survive_a_restart_of_the_reverse_proxy(proxy: Proxy, tmp_path: Path) -> None:
     seen = Seen()
     with trio.fail_after(PATIENCE):
         async with serving(make_server(seen)) as server, trio.open_nursery() as nursery:
@@ -213,7 +215,7 @@ async def client_of(url: str, task_status: trio.TaskStatus[Client]) -> None:
         ("Origin", "https://evil.example.com", False),
     ],
 )
-async def test_a_foreign_host_or_page_is_refused_as_without_a_proxy(
+async def test_foreign_host_or_origin_is_refused_behind_the_reverse_proxy(
     proxy: Proxy, tmp_path: Path, header: str, value: str, is_ours: bool
 ) -> None:
     async with (
@@ -229,7 +231,7 @@ async def test_a_foreign_host_or_page_is_refused_as_without_a_proxy(
 
 
 @pytest.mark.skipif(not NGINX.is_installed, reason="nginx is not installed")
-async def test_the_example_serves_behind_a_proxy(tmp_path: Path) -> None:
+async def test_documented_example_serves_behind_nginx(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "batch.py").write_text(Page("get-started/quickstart.md").blocks["batch"])
     (tmp_path / "behind_proxy.py").write_text(PAGES.blocks["behind_proxy"].replace("8765", str(port)))
@@ -250,7 +252,7 @@ async def test_the_example_serves_behind_a_proxy(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not HAPROXY.is_installed, reason="haproxy is not installed")
-async def test_haproxy_sends_each_session_to_the_process_that_began_it(tmp_path: Path) -> None:
+async def test_haproxy_routes_each_session_to_the_process_that_created_it(tmp_path: Path) -> None:
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "who", "arguments": {}}}
     asked = 0
     with trio.fail_after(PATIENCE):

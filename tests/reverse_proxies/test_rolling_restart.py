@@ -59,7 +59,7 @@ async def replace(old: Running) -> None:
     [(NGINX, "0"), (NGINX, "2"), (HAPROXY, "2")],
     ids=["nginx without a delay", "nginx", "haproxy"],
 )
-async def test_no_call_fails_while_both_are_replaced(
+async def test_rolling_restart_of_two_processes_behind_a_reverse_proxy_fails_no_call(
     proxy: Proxy, delay: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not proxy.is_installed:

@@ -76,7 +76,7 @@ def pages(site: Path) -> dict[Path, Page]:
     return found
 
 
-def test_each_link_leads_to_a_page_and_to_a_place_on_it(site: Path, pages: dict[Path, Page]) -> None:
+def test_all_internal_links_and_anchors_of_the_site_exist(site: Path, pages: dict[Path, Page]) -> None:
     dead: list[str] = []
     for file, page in pages.items():
         for link in page.links | page.loaded:
@@ -91,7 +91,7 @@ def test_each_link_leads_to_a_page_and_to_a_place_on_it(site: Path, pages: dict[
     assert not dead, "\n".join(dead)
 
 
-def test_a_page_loads_nothing_from_other_hosts(pages: dict[Path, Page]) -> None:
+def test_site_pages_load_nothing_from_other_hosts(pages: dict[Path, Page]) -> None:
     assert {
         item for page in pages.values() for item in page.loaded if "//" in item or item.startswith("data:")
     } == set()
@@ -106,14 +106,14 @@ def test_a_page_loads_nothing_from_other_hosts(pages: dict[Path, Page]) -> None:
         ("Why trio-mcp: cancellation guarantees", "ctx.cancellation"),
     ],
 )
-def test_link_of_the_home_page_leads_to_its_page(site: Path, text: str, words: str) -> None:
+def test_home_page_link_leads_to_its_page(site: Path, text: str, words: str) -> None:
     (section,) = re.findall(r'<section id="where-to-start">.*?</section>', (site / "index.html").read_text(), re.DOTALL)
     links = re.findall(r'<a [^>]*href="([^"#]*)(?:#[^"]*)?"[^>]*>(.*?)</a>', section, re.DOTALL)
     (link,) = (link for link, shown in links if " ".join(re.sub(r"<[^>]*>", "", shown).split()) == text)
     assert words in unescape(re.sub(r"<[^>]*>", "", (site / link).read_text()))
 
 
-def test_each_page_stands_beside_its_text_as_markdown_and_a_list_names_all_texts(site: Path) -> None:
+def test_each_site_page_has_a_markdown_version_listed_in_llms_txt(site: Path) -> None:
     own = {"404", "genindex", "py-modindex", "search"}
     made = {page.relative_to(site).with_suffix("").as_posix() for page in site.rglob("*.html")}
     texts = {page for page in made if not page.startswith(("files/", "_")) and page not in own}
@@ -121,7 +121,7 @@ def test_each_page_stands_beside_its_text_as_markdown_and_a_list_names_all_texts
     assert set(re.findall(r"\]\((.*?)\.md\)", (site / "llms.txt").read_text())) == texts - {"index"}
 
 
-def test_the_reference_has_each_public_name_with_its_docstring(site: Path) -> None:
+def test_api_reference_contains_every_public_name(site: Path) -> None:
     text = "".join(page.read_text() for page in (site / "api").glob("*.html"))
     names = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "reference.md").read_text(), flags=re.MULTILINE)
     documented = set(re.findall(r'id="trio_mcp(?:\.[a-z]+)?\.(\w+)"', text))
@@ -201,7 +201,7 @@ def looked_at(site: Path, folder: Path, *paths: tuple[str, int, str]) -> dict[st
 
 
 @needs_chromium
-def test_first_result_of_a_search_for_each_term_is_the_page_of_the_term(site: Path, tmp_path: Path) -> None:
+def test_site_search_for_each_term_finds_its_page_first(site: Path, tmp_path: Path) -> None:
     wanted = {term: page for page, terms in CONTENTS["TERMS"].items() for term in terms}
     paths = {f"search.html?q={quote_plus(term)}": term for term in wanted}
     found = looked_at(site, tmp_path, *((path, 1200, "results") for path in paths))
@@ -210,7 +210,7 @@ def test_first_result_of_a_search_for_each_term_is_the_page_of_the_term(site: Pa
     assert {term: page for term, page in first.items() if page != wanted[term]} == {}
 
 
-def test_page_of_a_term_contains_the_term() -> None:
+def test_page_assigned_to_a_search_term_contains_the_term() -> None:
     texts = {page: (ROOT / {"changelog": "CHANGELOG.md"}.get(page, f"docs/{page}.md")) for page in CONTENTS["TERMS"]}
     assert [
         (page, term)
@@ -221,7 +221,7 @@ def test_page_of_a_term_contains_the_term() -> None:
 
 
 @needs_chromium
-def test_each_page_with_sections_shows_its_outline_at_1280_pixels(site: Path, tmp_path: Path) -> None:
+def test_site_page_with_sections_shows_its_outline_at_1280_pixels(site: Path, tmp_path: Path) -> None:
     pages = [f"{page}.html" for section in CONTENTS["SECTIONS"].values() for page in section]
     with_sections = [page for page in pages if (site / page).read_text().count("<h2") > 1]
     seen = looked_at(site, tmp_path, *((page, 1280, "outline") for page in with_sections))
@@ -230,7 +230,7 @@ def test_each_page_with_sections_shows_its_outline_at_1280_pixels(site: Path, tm
 
 
 @needs_chromium
-def test_no_code_of_a_user_page_is_cut_at_1280_pixels(site: Path, tmp_path: Path) -> None:
+def test_code_on_user_pages_is_not_cut_off_at_1280_pixels(site: Path, tmp_path: Path) -> None:
     sections = {name: pages for name, pages in CONTENTS["SECTIONS"].items() if name != "Contributing"}
     paths = ["index.html", *(f"{page}.html" for pages in sections.values() for page in pages)]
     seen = looked_at(site, tmp_path, *((path, 1280, "cut") for path in paths))
@@ -238,14 +238,14 @@ def test_no_code_of_a_user_page_is_cut_at_1280_pixels(site: Path, tmp_path: Path
 
 
 @needs_chromium
-def test_no_page_is_wider_than_a_telephone(site: Path, tmp_path: Path) -> None:
+def test_no_site_page_overflows_a_phone_screen(site: Path, tmp_path: Path) -> None:
     paths = [page.relative_to(site).as_posix() for page in site.rglob("*.html") if "files" not in page.parts]
     seen = looked_at(site, tmp_path, *((path, 390, "overflow") for path in paths))
     assert len(seen) > 30
     assert {path: pixels for path, pixels in seen.items() if pixels} == {}
 
 
-def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
+def test_broken_link_fails_the_site_build(tmp_path: Path) -> None:
     pytest.importorskip("sphinx", reason="needs Sphinx: pip install -e '.[docs]'")
     source = tmp_path / "source"
     source.mkdir()

@@ -92,7 +92,7 @@ async def ask(ctx: RequestContext, message: str) -> str:
     return str((answer.content or {})["name"])
 
 
-async def test_a_run_from_a_checkpoint_gets_no_answer_that_was_given_before(autojump_clock: MockClock) -> None:
+async def test_run_from_a_checkpoint_ignores_answers_given_before_the_checkpoint(autojump_clock: MockClock) -> None:
     deleted = list[tuple[int, str]]()
 
     async def delete(ctx: RequestContext) -> str:
@@ -117,7 +117,7 @@ async def test_a_run_from_a_checkpoint_gets_no_answer_that_was_given_before(auto
     assert deleted == [(0, "yes"), (1, "no"), (2, "perhaps")]
 
 
-async def test_a_run_from_a_checkpoint_gets_the_answers_that_were_given_after_it(autojump_clock: MockClock) -> None:
+async def test_run_from_a_checkpoint_reuses_answers_given_after_the_checkpoint(autojump_clock: MockClock) -> None:
     got = list[str]()
 
     async def work(ctx: RequestContext) -> str:
@@ -141,7 +141,7 @@ async def test_a_run_from_a_checkpoint_gets_the_answers_that_were_given_after_it
     assert got == ["Ada", "Bob", "Bob"]
 
 
-async def test_a_run_from_the_top_gets_the_answers_in_their_order(autojump_clock: MockClock) -> None:
+async def test_rerun_from_the_start_reuses_elicitation_answers_in_order(autojump_clock: MockClock) -> None:
     runs = list[list[str]]()
 
     async def work(ctx: RequestContext) -> str:
@@ -167,7 +167,7 @@ async def test_a_run_from_the_top_gets_the_answers_in_their_order(autojump_clock
     assert runs == [["Ada", "Bob"], ["Ada", "Bob", "Cyd"]]
 
 
-async def test_answers_count_no_longer_once_a_run_asks_something_else(autojump_clock: MockClock) -> None:
+async def test_earlier_answers_are_ignored_once_a_rerun_requests_something_else(autojump_clock: MockClock) -> None:
     runs = list[list[str]]()
 
     async def work(ctx: RequestContext) -> str:
@@ -212,7 +212,7 @@ async def together(ctx: RequestContext, messages: list[str]) -> dict[int, str]:
     return got
 
 
-async def test_questions_that_are_asked_together_get_their_answers_and_one_stays_open(
+async def test_concurrent_elicitations_of_a_rerun_reuse_their_answers_and_one_stays_open(
     autojump_clock: MockClock,
 ) -> None:
     runs = list[Any]()
@@ -238,7 +238,7 @@ async def test_questions_that_are_asked_together_get_their_answers_and_one_stays
     assert runs == [{0: "Ada", 1: "Bob", 2: "Cyd"}]
 
 
-async def test_questions_in_the_same_words_at_the_same_time_are_asked_anew(autojump_clock: MockClock) -> None:
+async def test_concurrent_elicitations_with_equal_messages_are_sent_again_in_a_rerun(autojump_clock: MockClock) -> None:
     process = Process(lambda ctx: _same_words(ctx), "again")
     async with process.serving() as caller:
         process.task_id = await caller.start("work")
@@ -258,7 +258,7 @@ async def _same_words(ctx: RequestContext) -> str:
     return str(await together(ctx, ["which", "which"]))
 
 
-async def test_an_answer_to_a_question_that_was_given_up_goes_to_nobody(autojump_clock: MockClock) -> None:
+async def test_answer_to_a_withdrawn_elicitation_is_discarded(autojump_clock: MockClock) -> None:
     got = list[Any]()
 
     async def work(ctx: RequestContext) -> str:
@@ -283,7 +283,7 @@ async def test_an_answer_to_a_question_that_was_given_up_goes_to_nobody(autojump
     assert (2, 0, "the second") not in got
 
 
-async def test_answers_before_the_start_are_kept(autojump_clock: MockClock) -> None:
+async def test_answers_given_before_the_task_started_are_reused_in_a_rerun(autojump_clock: MockClock) -> None:
     """As docs/guarantees/task-restarts.md says: all answers that the client has given."""
     runs = list[list[str]]()
 
@@ -322,7 +322,7 @@ async def test_answers_before_the_start_are_kept(autojump_clock: MockClock) -> N
             assert (sorted(runs[-1]), await process.asked(caller)) == (before, {})
 
 
-async def test_answers_of_rounds_that_a_handler_has_returned_are_kept(autojump_clock: MockClock) -> None:
+async def test_answers_to_returned_input_requests_are_reused_in_a_rerun(autojump_clock: MockClock) -> None:
     runs = list[Any]()
 
     async def work(ctx: RequestContext) -> Any:
@@ -515,7 +515,7 @@ STEP = st.one_of(
     st.booleans(),
     st.integers(0, 1000),
 )
-def test_no_question_is_answered_by_what_was_given_to_another_one(
+def test_elicitation_is_never_answered_with_the_answer_to_another_one(
     steps: list[Any], lives: list[float], on_restart: str, replay: bool, seed: int
 ) -> None:
     life = Life(steps, seed, tells_apart=replay)

@@ -57,7 +57,7 @@ async def leave_session(endpoint: MemoryEndpoint, after: float) -> None:
 
 
 @pytest.mark.parametrize("leave", [leave_modern, leave_session])
-async def test_task_goes_on_when_its_client_leaves(autojump_clock: MockClock, leave: Any) -> None:
+async def test_task_continues_when_its_http_client_disconnects(autojump_clock: MockClock, leave: Any) -> None:
     store, causes = TouchyStore(), list[Any]()
     async with in_memory(server_of(store, causes)) as endpoint:
         await leave(endpoint, 2)
@@ -66,7 +66,7 @@ async def test_task_goes_on_when_its_client_leaves(autojump_clock: MockClock, le
     assert causes == []
 
 
-async def test_call_over_http_whose_client_leaves_never_becomes_a_task(autojump_clock: MockClock) -> None:
+async def test_http_call_whose_client_disconnects_never_becomes_a_task(autojump_clock: MockClock) -> None:
     store, causes = TouchyStore(), list[Any]()
     async with in_memory(server_of(store, causes)) as endpoint:
         await leave_modern(endpoint, 0.5)
@@ -75,7 +75,7 @@ async def test_call_over_http_whose_client_leaves_never_becomes_a_task(autojump_
     assert [str(cause) for cause in causes] == ["disconnect"]
 
 
-async def test_task_goes_on_when_its_websocket_is_closed() -> None:
+async def test_task_continues_when_its_websocket_closes() -> None:
     store, causes = TouchyStore(), list[Any]()
     server = Server("leaving", tasks=settings(store))
     may_end, has_ended = trio.Event(), trio.Event()

@@ -78,7 +78,7 @@ async def over_stdio(server: Server) -> AsyncGenerator[Caller]:
             yield Caller(client)
 
 
-async def test_task_that_ends_in_time_is_kept(autojump_clock: MockClock) -> None:
+async def test_task_that_ends_within_the_drain_timeout_keeps_its_result(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("once", seconds=1.5)
@@ -87,7 +87,7 @@ async def test_task_that_ends_in_time_is_kept(autojump_clock: MockClock) -> None
     assert b"done" in record.outcome.json
 
 
-async def test_task_that_does_not_end_in_time_fails_with_words(autojump_clock: MockClock) -> None:
+async def test_task_that_outlasts_the_drain_timeout_fails_with_a_message(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("once", seconds=60)
@@ -99,7 +99,7 @@ async def test_task_that_does_not_end_in_time_fails_with_words(autojump_clock: M
     assert b"the server was shut down while the task was running" in record.outcome.json
 
 
-async def test_task_that_may_run_again_is_given_up_at_once(autojump_clock: MockClock) -> None:
+async def test_restartable_task_is_released_at_once_on_shutdown(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -109,7 +109,7 @@ async def test_task_that_may_run_again_is_given_up_at_once(autojump_clock: MockC
     assert (record.phase, record.holder, record.leased_until) == (TaskPhase.WORKING, None, 0)
 
 
-async def test_task_that_was_given_up_runs_elsewhere_at_once(autojump_clock: MockClock) -> None:
+async def test_task_released_on_shutdown_runs_on_another_server_at_once(autojump_clock: MockClock) -> None:
     store, ends, others = MemoryTaskStore(), Ends(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -119,7 +119,7 @@ async def test_task_that_was_given_up_runs_elsewhere_at_once(autojump_clock: Moc
         assert trio.current_time() < begun + 61
 
 
-async def test_task_without_a_store_cannot_go_on_elsewhere(autojump_clock: MockClock) -> None:
+async def test_restartable_task_without_a_store_gets_the_drain_timeout(autojump_clock: MockClock) -> None:
     ends = Ends()
     async with over_stdio(ends.server(None)) as caller:
         await caller.start("again", seconds=60)
@@ -133,7 +133,7 @@ async def lost(caller: Caller) -> None:
         await caller.call("plain", seconds=60)
 
 
-async def test_tasks_and_requests_have_the_same_time_to_end(autojump_clock: MockClock) -> None:
+async def test_tasks_and_requests_have_the_same_drain_timeout(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     ours, theirs = memory_transport_pair()
     async with trio.open_nursery() as nursery:
@@ -150,7 +150,7 @@ async def test_tasks_and_requests_have_the_same_time_to_end(autojump_clock: Mock
     assert sorted(ends.causes) == [("once", CancelCause.SHUTDOWN, end + 2), ("plain", CancelCause.SHUTDOWN, end + 2)]
 
 
-async def test_second_signal_leaves_no_time(autojump_clock: MockClock) -> None:
+async def test_second_shutdown_signal_cancels_tasks_at_once(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with ends.server(store)._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
@@ -164,7 +164,7 @@ async def test_second_signal_leaves_no_time(autojump_clock: MockClock) -> None:
     assert ends.causes == [("once", CancelCause.SHUTDOWN, end)]
 
 
-async def test_call_that_becomes_a_task_too_late_is_refused(autojump_clock: MockClock) -> None:
+async def test_call_that_becomes_a_task_during_shutdown_is_refused(autojump_clock: MockClock) -> None:
     store, late = TouchyStore(slowness=0.5), list[Exception]()
     server, may_start = Server("late", tasks=settings(store)), trio.Event()
 
@@ -191,7 +191,7 @@ async def test_call_that_becomes_a_task_too_late_is_refused(autojump_clock: Mock
 
 
 @pytest.mark.parametrize("cancel", [True, False])
-async def test_cancel_of_the_server_writes_what_becomes_of_each_task(autojump_clock: MockClock, cancel: bool) -> None:
+async def test_cancelling_the_server_stores_the_outcome_of_each_task(autojump_clock: MockClock, cancel: bool) -> None:
     store, ends = MemoryTaskStore(), Ends()
     tasks: list[str] = []
     with trio.CancelScope() as scope, suppress(RuntimeError):
@@ -210,7 +210,7 @@ async def test_cancel_of_the_server_writes_what_becomes_of_each_task(autojump_cl
     assert (again.phase, again.holder) == (TaskPhase.WORKING, None)
 
 
-async def test_store_that_fails_at_the_end_holds_the_end_up_for_a_bounded_time(autojump_clock: MockClock) -> None:
+async def test_failing_store_delays_shutdown_for_a_limited_time(autojump_clock: MockClock) -> None:
     store, ends = TouchyStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         for _ in range(10):
@@ -220,7 +220,7 @@ async def test_store_that_fails_at_the_end_holds_the_end_up_for_a_bounded_time(a
     assert trio.current_time() <= end + 2 + 2
 
 
-async def test_thread_of_a_task_is_abandoned_in_time_though_its_connection_is_gone(jump_clock: MockClock) -> None:
+async def test_blocked_thread_of_a_task_is_abandoned_at_the_drain_timeout(jump_clock: MockClock) -> None:
     store, begun, release = MemoryTaskStore(), threading.Event(), threading.Event()
     server = Server("threads", tasks=settings(store), limits=Limits(cleanup_grace=1e6))
 
@@ -245,7 +245,7 @@ async def test_thread_of_a_task_is_abandoned_in_time_though_its_connection_is_go
 
 @pytest.mark.parametrize("tool", ["once", "again"])
 @pytest.mark.parametrize("is_cut_off", [False, True])
-async def test_ends_of_hundreds_of_tasks_are_written_in_few_transactions(
+async def test_outcomes_of_hundreds_of_tasks_are_stored_in_few_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, is_cut_off: bool
 ) -> None:
     monkeypatch.setattr("trio_mcp.tasks.record_writers._LAST_WRITES", PATIENCE)  # whatever else the machine does

@@ -50,7 +50,7 @@ async def check(path: Path, tasks: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("how", ["end of input", "SIGTERM"])
-async def test_end_of_a_process_on_stdio(tmp_path: Path, how: str) -> None:
+async def test_stdio_server_stores_task_outcomes_on_end_of_input_or_sigterm(tmp_path: Path, how: str) -> None:
     process, writing, reading = started(tmp_path / "tasks.db", "stdio")
     async with writing, reading:
         for name in ("once", "again"):
@@ -66,7 +66,7 @@ async def test_end_of_a_process_on_stdio(tmp_path: Path, how: str) -> None:
     await check(tmp_path / "tasks.db", {each["id"]: each["result"]["taskId"] for each in answers})
 
 
-async def test_end_of_a_process_over_http(tmp_path: Path) -> None:
+async def test_http_server_stores_task_outcomes_on_sigterm(tmp_path: Path) -> None:
     process, writing, reading = started(tmp_path / "tasks.db", "http")
     async with writing, reading:
         (port,) = await lines_of(reading, 1)

@@ -126,7 +126,7 @@ def server_of(store: TaskStore | None = None, seen: Seen | None = None, **option
 # Failures
 
 
-async def test_task_that_fails_in_any_way_ends_nothing_else(autojump_clock: MockClock) -> None:
+async def test_failing_task_does_not_affect_other_tasks(autojump_clock: MockClock) -> None:
     async with calling(server_of()) as caller:
         other = await caller.start("sleep", seconds=5)
         failed = await caller.final(await caller.start("fail"))
@@ -136,7 +136,7 @@ async def test_task_that_fails_in_any_way_ends_nothing_else(autojump_clock: Mock
 
 
 @pytest.mark.parametrize("tool", ["sleep", "grow"])
-async def test_store_that_cannot_keep_a_task_costs_the_task_alone(
+async def test_store_that_cannot_create_a_task_fails_or_downgrades_only_that_call(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, tool: str
 ) -> None:
     store = TouchyStore()
@@ -157,7 +157,7 @@ async def test_store_that_cannot_keep_a_task_costs_the_task_alone(
     ]
 
 
-async def test_outcome_is_kept_though_the_store_fails_for_a_while(autojump_clock: MockClock) -> None:
+async def test_task_outcome_is_stored_after_a_temporary_store_failure(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(server_of(store)) as caller:
         task_id = await caller.start("sleep", seconds=5)
@@ -170,7 +170,7 @@ async def test_outcome_is_kept_though_the_store_fails_for_a_while(autojump_clock
 
 @pytest.mark.parametrize("failure", [RuntimeError("a defect"), OSError("no disk")])
 @pytest.mark.parametrize("method", ["read", "change"])
-async def test_no_failure_of_the_store_takes_the_server_down(
+async def test_store_failure_never_crashes_the_server(
     autojump_clock: MockClock, failure: Exception, method: str
 ) -> None:
     store = TouchyStore(failure=failure)
@@ -186,7 +186,7 @@ async def test_no_failure_of_the_store_takes_the_server_down(
         assert await caller.text(task_id) == "done"
 
 
-async def test_question_is_asked_as_soon_as_the_store_works_again(autojump_clock: MockClock) -> None:
+async def test_elicitation_is_sent_once_the_store_works_again(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(server_of(store)) as caller:
         task_id = await caller.start("ask", patience=1000)
@@ -201,7 +201,7 @@ async def test_question_is_asked_as_soon_as_the_store_works_again(autojump_clock
 # Bounds
 
 
-async def test_tasks_of_one_connection_are_bounded(autojump_clock: MockClock) -> None:
+async def test_tasks_of_one_connection_are_limited(autojump_clock: MockClock) -> None:
     server = server_of(max_running=5, max_running_of_caller=2)
     async with server._running() as running, trio.open_nursery() as nursery:
         callers: list[Caller] = []
@@ -227,7 +227,7 @@ async def _opened(nursery: trio.Nursery, channel: Any) -> Any:
     return await nursery.start(open_it)
 
 
-async def test_tasks_that_start_at_once_share_the_bound(autojump_clock: MockClock) -> None:
+async def test_tasks_started_concurrently_respect_the_limit(autojump_clock: MockClock) -> None:
     store, refused = TouchyStore(slowness=1.0), list[str]()
     async with calling(server_of(store, max_running=3)) as caller:
 
@@ -243,7 +243,7 @@ async def test_tasks_that_start_at_once_share_the_bound(autojump_clock: MockCloc
     assert len(refused) == 7
 
 
-async def test_place_of_a_task_that_has_ended_is_free(autojump_clock: MockClock) -> None:
+async def test_ended_task_frees_its_slot_in_the_task_limit(autojump_clock: MockClock) -> None:
     async with calling(server_of(max_running=1)) as caller:
         for _ in range(5):
             task_id = await caller.start("wait")
@@ -251,7 +251,7 @@ async def test_place_of_a_task_that_has_ended_is_free(autojump_clock: MockClock)
             await trio.sleep(0.01)
 
 
-async def test_kept_records_are_bounded_and_make_room_when_their_time_is_over(autojump_clock: MockClock) -> None:
+async def test_stored_tasks_are_limited_until_they_expire(autojump_clock: MockClock) -> None:
     async with calling(server_of(max_kept=3, ttl=20.0, retention=1.0)) as caller:
         for _ in range(3):
             await caller.start("sleep", seconds=0)
@@ -262,13 +262,13 @@ async def test_kept_records_are_bounded_and_make_room_when_their_time_is_over(au
             await caller.start("sleep", seconds=0)
 
 
-async def test_arguments_that_are_too_long_to_be_kept_are_refused(autojump_clock: MockClock) -> None:
+async def test_arguments_too_long_for_a_task_record_are_refused(autojump_clock: MockClock) -> None:
     async with calling(server_of(max_record_bytes=1000)) as caller:
         with pytest.raises(PeerError, match="too long for a task"):
             await caller.call("sleep", {"filler": "x" * 1000}, seconds=0)
 
 
-async def test_answers_that_are_too_long_to_be_kept_are_refused(autojump_clock: MockClock) -> None:
+async def test_answers_too_long_for_a_task_record_are_invalid_params(autojump_clock: MockClock) -> None:
     async with calling(server_of(max_record_bytes=1000)) as caller:
         task_id = await caller.start("ask", patience=100)
         await trio.sleep(1)
@@ -278,7 +278,7 @@ async def test_answers_that_are_too_long_to_be_kept_are_refused(autojump_clock: 
         assert (await caller.get(task_id))["status"] == "input_required"
 
 
-async def test_outcome_that_is_too_long_to_be_kept_is_a_failure(autojump_clock: MockClock) -> None:
+async def test_outcome_too_long_for_a_task_record_fails_the_task(autojump_clock: MockClock) -> None:
     server = server_of(max_record_bytes=1000)
 
     @server.tool(task="required")
@@ -290,7 +290,7 @@ async def test_outcome_that_is_too_long_to_be_kept_is_a_failure(autojump_clock: 
     assert (task["status"], task["error"]["code"]) == ("failed", -32603)
 
 
-async def test_ended_task_keeps_nothing_but_its_outcome(autojump_clock: MockClock) -> None:
+async def test_record_of_an_ended_task_keeps_only_the_outcome(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(server_of(store)) as caller:
         done, cancelled = await caller.start("sleep", seconds=1), await caller.start("wait")
@@ -302,7 +302,7 @@ async def test_ended_task_keeps_nothing_but_its_outcome(autojump_clock: MockCloc
             assert (record.params, record.capabilities, record.answers) == (b"{}", b"{}", {})
 
 
-async def test_records_are_deleted_when_their_time_is_over(autojump_clock: MockClock) -> None:
+async def test_task_records_are_deleted_after_ttl_and_retention(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(server_of(store, ttl=20.0, retention=5.0)) as caller:
         await caller.start("sleep", seconds=0)
@@ -312,7 +312,7 @@ async def test_records_are_deleted_when_their_time_is_over(autojump_clock: MockC
         assert await store.page("", None, 10) == []
 
 
-async def test_record_can_be_read_for_a_minute_after_its_time_by_default(autojump_clock: MockClock) -> None:
+async def test_task_record_is_readable_for_a_minute_after_its_ttl_by_default(autojump_clock: MockClock) -> None:
     server = Server("default", tasks=TaskSettings(store=(store := TouchyStore()), ttl=20.0))
 
     @server.tool(task="required")
@@ -329,7 +329,7 @@ async def test_record_can_be_read_for_a_minute_after_its_time_by_default(autojum
 # Cancels and times
 
 
-async def test_cancel_ends_all_that_the_task_has_started(autojump_clock: MockClock) -> None:
+async def test_cancelling_a_task_cancels_its_child_tasks(autojump_clock: MockClock) -> None:
     seen = Seen()
     async with calling(server_of(seen=seen)) as caller:
         task_id = await caller.start("wait")
@@ -342,7 +342,7 @@ async def test_cancel_ends_all_that_the_task_has_started(autojump_clock: MockClo
     assert [cause for cause, _, _ in seen.causes] == [CancelCause.TASK]
 
 
-async def test_cancelled_task_stays_cancelled_whatever_its_handler_returns(autojump_clock: MockClock) -> None:
+async def test_cancelled_task_stays_cancelled_although_its_handler_returns(autojump_clock: MockClock) -> None:
     async with calling(server_of()) as caller:
         task_id = await caller.start("shield")
         await caller.cancel(task_id)
@@ -350,7 +350,7 @@ async def test_cancelled_task_stays_cancelled_whatever_its_handler_returns(autoj
         assert (await caller.get(task_id))["status"] == "cancelled"
 
 
-async def test_task_that_runs_on_after_its_cancel_is_reported(
+async def test_task_that_runs_on_after_its_cancel_is_logged_and_counted(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "trio_mcp")
@@ -363,7 +363,7 @@ async def test_task_that_runs_on_after_its_cancel_is_reported(
     assert any("still runs 5 s after its cancel" in record.getMessage() for record in caplog.records)
 
 
-async def test_task_is_cancelled_when_its_time_to_live_is_over_and_deleted_later(autojump_clock: MockClock) -> None:
+async def test_task_is_cancelled_at_its_ttl_and_deleted_after_the_retention(autojump_clock: MockClock) -> None:
     seen = Seen()
     async with calling(server_of(seen=seen, ttl=20.0, retention=5.0)) as caller:
         begun = trio.current_time()
@@ -377,7 +377,7 @@ async def test_task_is_cancelled_when_its_time_to_live_is_over_and_deleted_later
             await caller.get(task_id)
 
 
-async def test_deadline_that_the_caller_told_holds_for_the_task(autojump_clock: MockClock) -> None:
+async def test_deadline_of_the_caller_applies_to_the_task(autojump_clock: MockClock) -> None:
     seen = Seen()
     async with calling(server_of(seen=seen)) as caller:
         begun = trio.current_time()
@@ -387,7 +387,7 @@ async def test_deadline_that_the_caller_told_holds_for_the_task(autojump_clock: 
     assert "the caller's deadline passed" in task["error"]["message"]
 
 
-async def test_task_that_holds_trio_beyond_its_deadline_has_failed_whichever_wakes_first(
+async def test_task_that_blocks_past_its_deadline_has_failed(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("deadlines", tasks=settings())
@@ -406,7 +406,7 @@ async def test_task_that_holds_trio_beyond_its_deadline_has_failed_whichever_wak
             assert "the caller's deadline passed" in task["error"]["message"]
 
 
-async def test_end_of_its_connection_does_not_end_a_task(autojump_clock: MockClock) -> None:
+async def test_modern_task_continues_after_its_connection_closes(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = server_of(store)
     async with server._running() as running:
@@ -422,7 +422,7 @@ async def test_end_of_its_connection_does_not_end_a_task(autojump_clock: MockClo
     assert record.outcome is not None
 
 
-async def test_end_of_a_legacy_connection_does_not_end_a_task(autojump_clock: MockClock) -> None:
+async def test_legacy_task_continues_after_its_connection_closes(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = server_of(store)
     async with server._running() as running:
@@ -438,7 +438,7 @@ async def test_end_of_a_legacy_connection_does_not_end_a_task(autojump_clock: Mo
     assert record.outcome is not None
 
 
-async def test_first_task_that_is_asked_for_during_shutdown_is_refused(autojump_clock: MockClock) -> None:
+async def test_first_task_requested_during_shutdown_is_refused(autojump_clock: MockClock) -> None:
     server = server_of()
     async with server._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
@@ -450,14 +450,14 @@ async def test_first_task_that_is_asked_for_during_shutdown_is_refused(autojump_
                 await client._connection.outbound.request("tools/call", params, client.revision)
 
 
-async def test_tasks_that_are_first_asked_for_as_the_server_ends_do_not_hold_it_up(autojump_clock: MockClock) -> None:
+async def test_task_host_created_during_shutdown_does_not_delay_it(autojump_clock: MockClock) -> None:
     with trio.fail_after(1):
         async with server_of()._running() as running:
             assert len(running.tasks.host()) == 0
 
 
 @pytest.mark.parametrize("after", [0.5, 1.5])
-async def test_disconnect_before_the_start_leaves_no_task(autojump_clock: MockClock, after: float) -> None:
+async def test_disconnect_before_the_task_started_leaves_no_record(autojump_clock: MockClock, after: float) -> None:
     store, seen = TouchyStore(slowness=1.0), Seen()
     server = server_of(store, seen, grace=1.0)
     async with server._running() as running, trio.open_nursery() as nursery:
@@ -483,7 +483,7 @@ async def _call_in_vain(client: Any) -> None:
 # Words and questions
 
 
-async def test_messages_are_written_at_most_ten_times_a_second_and_the_last_one_always(
+async def test_status_messages_are_stored_at_most_ten_times_a_second_including_the_last(
     autojump_clock: MockClock,
 ) -> None:
     store = TouchyStore()
@@ -495,7 +495,7 @@ async def test_messages_are_written_at_most_ten_times_a_second_and_the_last_one_
         assert (await caller.get(task_id))["statusMessage"] == "step 99"
 
 
-async def test_question_that_is_given_up_is_withdrawn(autojump_clock: MockClock) -> None:
+async def test_elicitation_abandoned_by_the_handler_is_withdrawn(autojump_clock: MockClock) -> None:
     async with calling(server_of()) as caller:
         task_id = await caller.start("ask", patience=1)
         await trio.sleep(0.5)
@@ -506,7 +506,7 @@ async def test_question_that_is_given_up_is_withdrawn(autojump_clock: MockClock)
         assert "inputRequests" not in task
 
 
-async def test_question_that_is_given_up_while_it_is_written_is_withdrawn(autojump_clock: MockClock) -> None:
+async def test_elicitation_abandoned_while_it_is_stored_is_withdrawn(autojump_clock: MockClock) -> None:
     store = TouchyStore(slowness=0.7)
     async with calling(server_of(store)) as caller:
         task_id = await caller.start("ask", patience=1)
@@ -515,7 +515,7 @@ async def test_question_that_is_given_up_while_it_is_written_is_withdrawn(autoju
         assert (await caller.get(task_id))["status"] == "working"
 
 
-async def test_question_in_flight_at_the_end_is_withdrawn(autojump_clock: MockClock) -> None:
+async def test_elicitation_pending_when_the_task_ends_is_withdrawn(autojump_clock: MockClock) -> None:
     async with calling(server_of()) as caller:
         task_id = await caller.start("ask_and_leave")
         task = await caller.final(task_id)
@@ -523,7 +523,7 @@ async def test_question_in_flight_at_the_end_is_withdrawn(autojump_clock: MockCl
         assert "inputRequests" not in task
 
 
-async def test_checkpoint_before_the_start_is_kept_with_the_task(autojump_clock: MockClock) -> None:
+async def test_checkpoint_before_the_task_start_is_stored_with_the_task(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(server_of(store)) as caller:
         task_id = await caller.start("check")
@@ -538,7 +538,7 @@ async def test_checkpoint_before_the_start_is_kept_with_the_task(autojump_clock:
 
 
 @pytest.mark.parametrize("eighths", range(24))
-async def test_cancelled_start_gives_a_kept_task_or_none(autojump_clock: MockClock, eighths: int) -> None:
+async def test_cancelled_task_start_creates_a_complete_task_or_none(autojump_clock: MockClock, eighths: int) -> None:
     """The store takes a second for each step, and the wait for the start is left after so many eighths of a second."""
     store = TouchyStore(slowness=1.0)
     server = Server("starts", tasks=settings(store))
@@ -571,7 +571,7 @@ async def test_cancelled_start_gives_a_kept_task_or_none(autojump_clock: MockClo
 ADA = PrincipalId("https://login.example.com", "ada")
 
 
-async def test_principal_of_a_task_is_kept(autojump_clock: MockClock) -> None:
+async def test_task_record_contains_its_principal(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = server_of(store)
     async with server._running() as running, trio.open_nursery() as nursery:

@@ -112,7 +112,7 @@ class Work:
             self.children -= 1
 
 
-async def test_lease_is_renewed_as_long_as_the_task_runs(autojump_clock: MockClock) -> None:
+async def test_lease_is_renewed_while_the_task_runs(autojump_clock: MockClock) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller, calling(work.server(store)):
         task_id = await caller.start("work")
@@ -121,7 +121,7 @@ async def test_lease_is_renewed_as_long_as_the_task_runs(autojump_clock: MockClo
     assert work.causes == []
 
 
-async def test_all_leases_of_a_process_are_renewed_together(autojump_clock: MockClock) -> None:
+async def test_all_task_leases_of_a_process_are_renewed_in_one_call(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(Work().server(store, look_interval=1000.0)) as caller:
         for _ in range(20):
@@ -132,7 +132,9 @@ async def test_all_leases_of_a_process_are_renewed_together(autojump_clock: Mock
         assert store.calls.count("claim") == 3
 
 
-async def test_process_that_cannot_renew_gives_its_tasks_up_before_the_lease_is_over(autojump_clock: MockClock) -> None:
+async def test_process_that_cannot_renew_a_lease_cancels_its_task_before_the_lease_ends(
+    autojump_clock: MockClock,
+) -> None:
     store, work, others = TouchyStore(), Work(), Work()
     async with calling(work.server(store)) as caller, calling(others.server(store.store)) as other:
         task_id = await caller.start("work")
@@ -147,7 +149,7 @@ async def test_process_that_cannot_renew_gives_its_tasks_up_before_the_lease_is_
         assert await other.text(task_id) == "run 2"
 
 
-async def test_store_that_hangs_does_not_keep_a_process_from_giving_its_tasks_up(autojump_clock: MockClock) -> None:
+async def test_hanging_store_does_not_prevent_cancelling_tasks_at_the_lease_end(autojump_clock: MockClock) -> None:
     store, work = TouchyStore(), Work()
     async with calling(work.server(store)) as caller:
         await caller.start("work")
@@ -158,7 +160,7 @@ async def test_store_that_hangs_does_not_keep_a_process_from_giving_its_tasks_up
         assert work.causes[0][1] < begun + LEASE
 
 
-async def test_short_failure_of_the_store_ends_no_task(autojump_clock: MockClock) -> None:
+async def test_short_store_failure_ends_no_task(autojump_clock: MockClock) -> None:
     store, work = TouchyStore(), Work()
     async with calling(work.server(store)) as caller:
         task_id = await caller.start("work")
@@ -170,7 +172,7 @@ async def test_short_failure_of_the_store_ends_no_task(autojump_clock: MockClock
         assert await caller.text(task_id) == "run 1"
 
 
-async def test_process_that_wakes_up_late_loses_its_task_at_once(autojump_clock: MockClock) -> None:
+async def test_process_that_slept_past_its_lease_cancels_its_task_at_once(autojump_clock: MockClock) -> None:
     store, work, others = MemoryTaskStore(), Work(), Work()
     way = LateStore(store)
     async with calling(work.server(way)) as caller, calling(others.server(store)) as other:
@@ -186,7 +188,7 @@ async def test_process_that_wakes_up_late_loses_its_task_at_once(autojump_clock:
 
 
 @pytest.mark.parametrize("shields", [False, True])
-async def test_late_outcome_of_an_earlier_owner_changes_nothing(autojump_clock: MockClock, shields: bool) -> None:
+async def test_late_outcome_of_a_former_lease_holder_is_discarded(autojump_clock: MockClock, shields: bool) -> None:
     store, work, others = MemoryTaskStore(), Work(), Work()
     async with (
         calling(work.server(LateStore(store), shields=shields)) as caller,
@@ -200,7 +202,7 @@ async def test_late_outcome_of_an_earlier_owner_changes_nothing(autojump_clock: 
         assert await other.text(task_id) == "run 2"
 
 
-async def test_tasks_that_are_taken_over_and_late_writes_are_counted(autojump_clock: MockClock) -> None:
+async def test_taken_over_tasks_and_refused_writes_are_counted(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
     first, second = Work().server(LateStore(store), shields=True), Work().server(store)
     async with calling(first) as caller, calling(second) as other:
@@ -210,7 +212,7 @@ async def test_tasks_that_are_taken_over_and_late_writes_are_counted(autojump_cl
         assert (second.statistics().takeovers, second.statistics().refused_writes) == (1, 0)
 
 
-async def test_cancel_by_another_process_comes_without_a_hint(autojump_clock: MockClock) -> None:
+async def test_task_cancelled_through_another_process_is_cancelled_at_the_next_poll(autojump_clock: MockClock) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(DeafStore(store))) as caller, calling(work.server(store)) as other:
         task_id = await caller.start("work")
@@ -220,7 +222,7 @@ async def test_cancel_by_another_process_comes_without_a_hint(autojump_clock: Mo
         assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
 
 
-async def test_answer_to_another_process_comes_without_a_hint(autojump_clock: MockClock) -> None:
+async def test_answer_given_through_another_process_arrives_at_the_next_poll(autojump_clock: MockClock) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(DeafStore(store))) as caller, calling(work.server(store)) as other:
         task_id = await caller.start("ask")
@@ -230,7 +232,7 @@ async def test_answer_to_another_process_comes_without_a_hint(autojump_clock: Mo
         assert (await other.text(task_id)).startswith("{'name': 'Ada'}")
 
 
-async def test_cancel_by_another_process_comes_although_another_record_is_unreadable(
+async def test_unreadable_record_does_not_block_a_cancel_from_another_process(
     autojump_clock: MockClock,
 ) -> None:
     store, work = MemoryTaskStore(), Work()
@@ -244,7 +246,7 @@ async def test_cancel_by_another_process_comes_although_another_record_is_unread
         assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
 
 
-async def test_process_with_an_unreadable_record_takes_tasks_over(autojump_clock: MockClock) -> None:
+async def test_process_with_an_unreadable_record_still_takes_over_tasks(autojump_clock: MockClock) -> None:
     store, work, others = MemoryTaskStore(), Work(), Work()
     spoiled, dead = SpoiledStore(store), TouchyStore(store)
     server = work.server(spoiled)
@@ -263,7 +265,7 @@ async def test_process_with_an_unreadable_record_takes_tasks_over(autojump_clock
         assert (work.children, others.children) == (1, 0)
 
 
-async def test_cancel_by_another_process_comes_at_once_with_a_hint(autojump_clock: MockClock) -> None:
+async def test_cancel_from_another_process_is_applied_at_once_with_a_notification(autojump_clock: MockClock) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller, calling(work.server(store)) as other:
         task_id = await caller.start("work")
@@ -272,7 +274,7 @@ async def test_cancel_by_another_process_comes_at_once_with_a_hint(autojump_cloc
         assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
 
 
-async def test_no_task_is_taken_from_a_living_process(autojump_clock: MockClock) -> None:
+async def test_task_of_a_live_process_is_never_taken_over(autojump_clock: MockClock) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller, calling(work.server(store)), calling(work.server(store)):
         for _ in range(10):
@@ -284,7 +286,7 @@ async def test_no_task_is_taken_from_a_living_process(autojump_clock: MockClock)
     assert work.causes == []
 
 
-async def test_process_does_not_run_a_task_twice_at_a_time(autojump_clock: MockClock) -> None:
+async def test_process_never_runs_the_same_task_twice_concurrently(autojump_clock: MockClock) -> None:
     """The store comes back to a process that has given a task up, whose handler still cleans up."""
     store, work = TouchyStore(), Work()
     async with calling(work.server(store, shields=True)) as caller:
@@ -324,7 +326,7 @@ async def start(caller: Caller, count: int) -> None:
         await caller.start("ask")
 
 
-async def test_any_number_of_tasks_that_ask_is_kept_by_one_call_each_third_of_a_lease(
+async def test_leases_of_any_number_of_tasks_are_renewed_by_one_call_per_interval(
     autojump_clock: MockClock,
 ) -> None:
     store, many = CountingStore(slowness=0.001), 300
@@ -349,7 +351,7 @@ async def test_any_number_of_tasks_that_ask_is_kept_by_one_call_each_third_of_a_
         assert counts["claim"] <= counts["renew"]
 
 
-async def test_renewal_waits_for_no_other_work_with_the_store(autojump_clock: MockClock) -> None:
+async def test_lease_renewal_does_not_wait_for_other_store_calls(autojump_clock: MockClock) -> None:
     """Reads, writes and claims hang; leases are renewed."""
     store, others = TouchyStore(), Work()
     hanging = frozenset(ALL - {"renew"})
@@ -372,9 +374,7 @@ async def test_renewal_waits_for_no_other_work_with_the_store(autojump_clock: Mo
 
 
 @pytest.mark.parametrize("asks", [False, True])
-async def test_lone_process_that_was_stopped_for_longer_than_its_lease_loses_nothing(
-    mock_clock: MockClock, asks: bool
-) -> None:
+async def test_lone_process_suspended_past_its_lease_keeps_its_task(mock_clock: MockClock, asks: bool) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller:
         task_id = await caller.start("ask" if asks else "work")
@@ -388,7 +388,7 @@ async def test_lone_process_that_was_stopped_for_longer_than_its_lease_loses_not
 
 
 @pytest.mark.parametrize("step", [60, 3600, -3600])
-async def test_lone_process_loses_nothing_when_the_clock_of_the_store_is_set(
+async def test_lone_process_keeps_its_task_when_the_store_clock_is_changed(
     autojump_clock: MockClock, step: int
 ) -> None:
     store, work = MemoryTaskStore(), Work()
@@ -418,7 +418,7 @@ def lose_one_renewal(store: Any) -> None:
     store.renew = lose
 
 
-async def test_process_that_claims_its_own_task_goes_on_with_it(autojump_clock: MockClock) -> None:
+async def test_process_that_claims_its_own_task_continues_the_run(autojump_clock: MockClock) -> None:
     """Its lease was over, and renewals were late."""
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller:
@@ -433,7 +433,7 @@ async def test_process_that_claims_its_own_task_goes_on_with_it(autojump_clock: 
 
 @pytest.mark.parametrize("already", [0, 99.7])
 @pytest.mark.parametrize("is_lost", [False, True])
-async def test_process_hears_late_that_it_has_claimed_its_own_task_and_goes_on(
+async def test_process_with_a_late_claim_response_for_its_own_task_continues_the_run(
     autojump_clock: MockClock, is_lost: bool, already: float
 ) -> None:
     """The record is read, or the outcome written, before the store has answered the claim, whose answer may be lost."""
@@ -487,7 +487,7 @@ class StoppedInClaim(TouchyStore):
         await trio.sleep(LEASE / 2)
 
 
-async def test_process_that_is_stopped_in_the_middle_of_a_claim_goes_on_with_its_task(
+async def test_process_suspended_during_a_claim_continues_its_task(
     autojump_clock: MockClock,
 ) -> None:
     """The lease runs out meanwhile, so that the claim takes the task, and the guard hears nothing of that in time."""
@@ -501,7 +501,7 @@ async def test_process_that_is_stopped_in_the_middle_of_a_claim_goes_on_with_its
     assert work.causes == []
 
 
-async def test_process_that_renews_a_lease_while_its_own_claim_takes_the_task_goes_on_with_it(
+async def test_process_that_renews_a_lease_during_its_own_claim_continues_the_task(
     autojump_clock: MockClock,
 ) -> None:
     """The process was stopped in the middle of the claim. The renewal finds the new holder, and its answer comes after
@@ -529,7 +529,7 @@ async def test_process_that_renews_a_lease_while_its_own_claim_takes_the_task_go
     assert work.causes == []
 
 
-async def test_process_that_claims_its_own_task_after_another_ran_it_begins_anew(autojump_clock: MockClock) -> None:
+async def test_process_that_claims_its_task_after_another_ran_it_restarts_the_task(autojump_clock: MockClock) -> None:
     """What the other one did is not for a run that began before."""
     store, work, others = MemoryTaskStore(), Work(), Work()
     way, other_way = LateStore(store), LateStore(store)
@@ -547,7 +547,7 @@ async def test_process_that_claims_its_own_task_after_another_ran_it_begins_anew
         assert await caller.text(task_id) == "run 3"
 
 
-async def test_lease_that_is_given_up_without_a_restart_is_no_attempt(autojump_clock: MockClock) -> None:
+async def test_lease_released_without_a_restart_does_not_count_as_an_attempt(autojump_clock: MockClock) -> None:
     store, work = TouchyStore(), Work()
     async with calling(work.server(store, max_attempts=1)) as caller:
         task_id = await caller.start("work")
@@ -561,7 +561,7 @@ async def test_lease_that_is_given_up_without_a_restart_is_no_attempt(autojump_c
         assert await caller.text(task_id) == "run 1"
 
 
-async def test_claims_are_bounded_and_come_after_renewals(autojump_clock: MockClock) -> None:
+async def test_task_claims_are_limited_and_follow_renewals(autojump_clock: MockClock) -> None:
     store = CountingStore()
     work, first = Work(), Work()
     async with trio.open_nursery() as nursery:

@@ -65,13 +65,13 @@ async def page(client: Client, cursor: str | None = None) -> tuple[list[str], st
     return [task["taskId"] for task in result["tasks"]], result.get("nextCursor")
 
 
-async def test_tasks_of_one_millisecond_are_in_the_order_of_their_creation(autojump_clock: MockClock) -> None:
+async def test_tasks_created_in_the_same_millisecond_are_listed_in_creation_order(autojump_clock: MockClock) -> None:
     async with listing() as (client, _):
         ids = await started(client, 30)  # the clock of the store stands still meanwhile
         assert [task.id async for task in client.list_tasks()] == ids
 
 
-async def test_a_client_without_a_principal_is_shown_what_its_own_connection_has_made(
+async def test_anonymous_client_lists_only_tasks_of_its_own_connection(
     autojump_clock: MockClock,
 ) -> None:
     store = MemoryTaskStore()
@@ -99,7 +99,7 @@ async def test_a_client_without_a_principal_is_shown_what_its_own_connection_has
 
 
 @PEERS
-async def test_cursor_leads_on_though_its_task_is_gone(autojump_clock: MockClock, peer: Peer) -> None:
+async def test_list_cursor_stays_valid_although_its_task_was_deleted(autojump_clock: MockClock, peer: Peer) -> None:
     async with listing(peer) as (client, store):
         ids = await started(client, 105)
         first, cursor = await page(client)
@@ -111,14 +111,14 @@ async def test_cursor_leads_on_though_its_task_is_gone(autojump_clock: MockClock
 
 @pytest.mark.parametrize("cursor", ["", "x", ".", "1", "-1.x", "1_0.x", "\N{SUPERSCRIPT TWO}.x", "9" * 30 + ".x"])
 @PEERS
-async def test_text_that_is_no_cursor_is_refused(autojump_clock: MockClock, cursor: str, peer: Peer) -> None:
+async def test_invalid_list_cursor_is_invalid_params(autojump_clock: MockClock, cursor: str, peer: Peer) -> None:
     async with listing(peer) as (client, _):
         with pytest.raises(PeerError, match="unknown cursor") as refused:
             await page(client, cursor)
         assert refused.value.code == -32602
 
 
-async def test_task_whose_time_is_over_is_not_listed(autojump_clock: MockClock) -> None:
+async def test_expired_task_is_not_listed(autojump_clock: MockClock) -> None:
     """Also before its record is deleted."""
     async with listing(ttl=5.0, retention=2.0) as (client, store):
         store.fails.add("expire")
@@ -129,7 +129,7 @@ async def test_task_whose_time_is_over_is_not_listed(autojump_clock: MockClock) 
         assert await page(client) == ([], None)
 
 
-async def test_task_that_nobody_runs_is_listed_as_failed_once_its_time_to_live_is_over(
+async def test_abandoned_task_is_listed_as_failed_after_its_ttl(
     autojump_clock: MockClock,
 ) -> None:
     async with listing(Peer(principal=ADA), ttl=100.0) as (client, store):

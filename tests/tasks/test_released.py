@@ -38,7 +38,7 @@ def waiting_server() -> Server:
 
 
 @pytest.mark.parametrize("tool", ["wait", "grow"])
-async def test_task_keeps_nothing_of_its_connection(autojump_clock: MockClock, tool: str) -> None:
+async def test_running_task_keeps_no_reference_to_its_closed_connection(autojump_clock: MockClock, tool: str) -> None:
     server = waiting_server()
     async with server._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
@@ -60,7 +60,7 @@ async def test_task_keeps_nothing_of_its_connection(autojump_clock: MockClock, t
 
 
 @pytest.mark.parametrize("end", ["done", "cancelled", "cut off"])
-async def test_task_needs_no_collector(autojump_clock: MockClock, end: str) -> None:
+async def test_ended_task_leaves_no_reference_cycles(autojump_clock: MockClock, end: str) -> None:
     async def scenario() -> None:
         async with calling(waiting_server()) as caller:
             task_id = await caller.start("wait", seconds=1 if end == "done" else 1000)

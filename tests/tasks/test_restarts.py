@@ -83,7 +83,7 @@ async def dying(store: TaskStore, runs: list[Any], **options: Any) -> AsyncGener
         nursery.cancel_scope.cancel()
 
 
-async def test_task_that_must_not_run_twice_fails_when_its_lease_is_over(autojump_clock: MockClock) -> None:
+async def test_non_restartable_task_fails_when_its_lease_expires(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("once", seconds=1000)
@@ -97,7 +97,7 @@ async def test_task_that_must_not_run_twice_fails_when_its_lease_is_over(autojum
     assert runs == [(task_id, 1)]
 
 
-async def test_task_runs_again_from_the_top(autojump_clock: MockClock) -> None:
+async def test_restartable_task_runs_again_from_the_start(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -107,7 +107,7 @@ async def test_task_runs_again_from_the_top(autojump_clock: MockClock) -> None:
     assert runs == [(task_id, 1), (task_id, 2)]
 
 
-async def test_task_resumes_with_its_last_checkpoint(autojump_clock: MockClock) -> None:
+async def test_resumable_task_continues_from_its_last_checkpoint(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("resume", steps=10)
@@ -117,7 +117,7 @@ async def test_task_resumes_with_its_last_checkpoint(autojump_clock: MockClock) 
         assert await caller.text(task_id) == "4 of 10 steps"
 
 
-async def test_task_that_is_run_in_vain_too_often_fails(autojump_clock: MockClock) -> None:
+async def test_task_restarted_too_often_fails(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("again", seconds=900)
@@ -131,7 +131,7 @@ async def test_task_that_is_run_in_vain_too_often_fails(autojump_clock: MockCloc
     assert runs == [(task_id, 1), (task_id, 2), (task_id, 3)]
 
 
-async def test_question_is_asked_again_under_its_key_and_its_answer_is_kept(autojump_clock: MockClock) -> None:
+async def test_elicitation_keeps_its_key_and_answers_after_a_restart(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("ask", seconds=0)
@@ -147,7 +147,7 @@ async def test_question_is_asked_again_under_its_key_and_its_answer_is_kept(auto
         assert await caller.text(task_id) == "{'name': 'Ada'} and {'name': 'Bob'}"
 
 
-async def test_answer_that_came_while_nobody_ran_the_task_is_found(autojump_clock: MockClock) -> None:
+async def test_answer_given_while_no_process_runs_the_task_is_used_after_a_restart(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("ask", seconds=0)
@@ -161,7 +161,7 @@ async def test_answer_that_came_while_nobody_ran_the_task_is_found(autojump_cloc
         assert await caller.text(task_id) == "{'name': 'Ada'} and {'name': 'Bob'}"
 
 
-async def test_cancel_while_nobody_runs_the_task_is_final(autojump_clock: MockClock) -> None:
+async def test_task_cancelled_while_no_process_runs_it_stays_cancelled(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -172,7 +172,7 @@ async def test_cancel_while_nobody_runs_the_task_is_final(autojump_clock: MockCl
     assert runs == [(task_id, 1)]
 
 
-async def test_time_to_live_counts_from_the_creation(autojump_clock: MockClock) -> None:
+async def test_task_ttl_counts_from_its_creation_despite_restarts(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs, ttl=100.0) as caller:
         begun = trio.current_time()
@@ -185,7 +185,7 @@ async def test_time_to_live_counts_from_the_creation(autojump_clock: MockClock) 
 
 
 @pytest.mark.parametrize("kind", ["again", "once"])
-async def test_task_of_a_tool_that_a_process_does_not_have_is_left_to_one_that_has(
+async def test_task_of_a_tool_missing_in_one_process_is_left_to_another_process(
     autojump_clock: MockClock, kind: str
 ) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
@@ -202,7 +202,7 @@ async def test_task_of_a_tool_that_a_process_does_not_have_is_left_to_one_that_h
     assert runs == [(task_id, attempt) for attempt in range(1, 3 if kind == "again" else 2)]
 
 
-async def test_task_whose_tool_nobody_has_waits_until_its_time_to_live_is_over(autojump_clock: MockClock) -> None:
+async def test_task_whose_tool_no_process_has_fails_at_its_ttl(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs, ttl=500.0) as caller:
         begun = trio.current_time()
@@ -215,7 +215,7 @@ async def test_task_whose_tool_nobody_has_waits_until_its_time_to_live_is_over(a
     assert (task["status"], task["error"]["message"]) == ("failed", "the time to live of the task was over")
 
 
-async def test_server_takes_over_no_more_tasks_than_it_may_run(autojump_clock: MockClock) -> None:
+async def test_server_takes_over_at_most_max_running_tasks(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         for _ in range(5):
@@ -229,7 +229,7 @@ async def test_server_takes_over_no_more_tasks_than_it_may_run(autojump_clock: M
             assert len(runs) == 5
 
 
-async def test_task_whose_arguments_no_longer_fit_fails_with_words(autojump_clock: MockClock) -> None:
+async def test_restarted_task_with_arguments_that_no_longer_match_fails(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -246,7 +246,7 @@ async def test_task_whose_arguments_no_longer_fit_fails_with_words(autojump_cloc
     assert "Invalid arguments for again" in task["result"]["content"][0]["text"]
 
 
-async def test_task_that_cannot_be_read_is_left_alone_and_logged(
+async def test_unreadable_task_record_is_skipped_and_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
@@ -268,7 +268,7 @@ async def test_task_that_cannot_be_read_is_left_alone_and_logged(
     assert f"task {second}" not in caplog.text
 
 
-async def test_run_knows_what_the_first_run_knew(autojump_clock: MockClock) -> None:
+async def test_restarted_task_sees_the_same_context_as_the_first_run(autojump_clock: MockClock) -> None:
     store, seen = MemoryTaskStore(), list[Any]()
 
     def server_that_sees(way: TaskStore) -> Server:
@@ -301,7 +301,7 @@ async def test_run_knows_what_the_first_run_knew(autojump_clock: MockClock) -> N
     assert first == again
 
 
-async def test_deadline_that_the_caller_told_counts_from_the_first_run(autojump_clock: MockClock) -> None:
+async def test_deadline_of_the_caller_counts_from_the_first_run(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         begun = trio.current_time()

@@ -71,7 +71,7 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerat
         yield [one.tasks, two.tasks]
 
 
-async def test_task_with_one_more_field_is_read_changed_and_ended_by_this_version(stores: list[Any]) -> None:
+async def test_task_record_with_an_unknown_field_is_read_changed_and_ended(stores: list[Any]) -> None:
     old, new = stores
     new._codec = LongerCodec()
     work = Work()
@@ -84,7 +84,7 @@ async def test_task_with_one_more_field_is_read_changed_and_ended_by_this_versio
         assert (await second.get(task_id))["status"] == "cancelled"
 
 
-async def test_task_of_a_form_that_this_version_does_not_know_is_left_to_others(stores: list[Any]) -> None:
+async def test_task_record_in_a_newer_format_is_left_to_other_processes(stores: list[Any]) -> None:
     old, new = stores
     new._codec = NextCodec()
     work = Work()
@@ -109,7 +109,7 @@ async def test_task_of_a_form_that_this_version_does_not_know_is_left_to_others(
         assert await today.text(ours) == "done by old"
 
 
-async def test_task_of_this_version_goes_on_in_the_next_one(stores: list[Any]) -> None:
+async def test_task_record_of_this_version_is_continued_by_the_next_version(stores: list[Any]) -> None:
     old, new = stores
     new._codec = NextCodec()
     work = Work()

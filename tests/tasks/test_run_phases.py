@@ -32,7 +32,7 @@ def written() -> dict[tuple[RunPhase, RunStep], RunPhase]:
 
 
 @pytest.mark.parametrize(("phase", "step"), list(product(RunPhase, RunStep)))
-def test_each_step_leads_where_the_table_in_the_docstring_says(phase: RunPhase, step: RunStep) -> None:
+def test_task_run_step_leads_to_the_phase_in_the_docstring_table_or_raises(phase: RunPhase, step: RunStep) -> None:
     after = written().get((phase, step))
     if after is None:
         with pytest.raises(IllegalStep, match=f"the step {step.name} is not possible for a task in phase {phase.name}"):
@@ -42,7 +42,7 @@ def test_each_step_leads_where_the_table_in_the_docstring_says(phase: RunPhase, 
 
 
 @given(st.lists(st.sampled_from(RunStep)))
-def test_whatever_comes_a_task_ends_once_and_what_is_lost_never_runs_again(steps: list[RunStep]) -> None:
+def test_task_run_ends_once_and_never_runs_again_after_losing_its_lease(steps: list[RunStep]) -> None:
     phases = [RunPhase.POSSIBLE]
     for step in steps:
         try:

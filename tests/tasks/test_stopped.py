@@ -19,7 +19,7 @@ LEASE = 9.0
 machine; then it gives its tasks up."""
 
 
-async def test_lone_process_that_was_stopped_goes_on_with_its_tasks(tmp_path: Path) -> None:
+async def test_lone_process_stopped_by_sigstop_continues_its_tasks(tmp_path: Path) -> None:
     (tmp_path / "told").touch()
     process = Process(tmp_path, LEASE)
     try:

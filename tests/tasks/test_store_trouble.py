@@ -67,7 +67,7 @@ class Effects:
 # Ends
 
 
-async def test_end_is_kept_however_long_the_store_fails_while_the_process_holds_the_task(
+async def test_task_outcome_is_stored_after_a_store_failure_of_any_length(
     autojump_clock: MockClock,
 ) -> None:
     store = TouchyStore()
@@ -80,7 +80,7 @@ async def test_end_is_kept_however_long_the_store_fails_while_the_process_holds_
         assert await caller.text(task_id) == "slept"
 
 
-async def test_end_that_comes_after_a_successor_has_begun_is_dropped(autojump_clock: MockClock) -> None:
+async def test_task_outcome_is_discarded_if_another_process_took_over(autojump_clock: MockClock) -> None:
     store, others = TouchyStore(), Effects()
     async with calling(Effects().server(store)) as caller, calling(others.server(store.store)) as other:
         task_id = await caller.start("step", count=1, pause=5)
@@ -93,7 +93,9 @@ async def test_end_that_comes_after_a_successor_has_begun_is_dropped(autojump_cl
         assert await record_in(store.store, task_id) == record
 
 
-async def test_end_of_a_server_bounds_the_tries(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_shutdown_limits_the_retries_to_store_an_outcome(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     store = TouchyStore()
     begun = 0.0
     async with calling(Effects().server(store)) as caller:
@@ -109,7 +111,7 @@ async def test_end_of_a_server_bounds_the_tries(autojump_clock: MockClock, caplo
 
 
 @pytest.mark.parametrize("shields", [False, True])
-async def test_checkpoint_does_not_return_when_another_process_has_the_task(
+async def test_checkpoint_does_not_return_if_another_process_took_over_the_task(
     autojump_clock: MockClock, shields: bool
 ) -> None:
     store, effects, others = TouchyStore(), Effects(), Effects()
@@ -154,7 +156,9 @@ async def test_checkpoint_does_not_return_after_a_cancel(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_running_task_can_be_cancelled_while_nothing_can_be_written(autojump_clock: MockClock, era: Any) -> None:
+async def test_running_task_can_be_cancelled_while_the_store_rejects_writes(
+    autojump_clock: MockClock, era: Any
+) -> None:
     store, effects = TouchyStore(), Effects()
     server = effects.server(store)
     async with server._running() as running, trio.open_nursery() as nursery:
@@ -178,7 +182,7 @@ async def test_running_task_can_be_cancelled_while_nothing_can_be_written(autoju
 # Answers that are lost
 
 
-async def test_task_that_may_have_been_kept_is_made_void(autojump_clock: MockClock) -> None:
+async def test_task_created_with_uncertain_outcome_is_deleted(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(Effects().server(store)) as caller:
         store.loses["create"] = Uncertain("no answer")
@@ -193,7 +197,7 @@ async def test_task_that_may_have_been_kept_is_made_void(autojump_clock: MockClo
         assert list(await store.page("", None, 9)) == []
 
 
-async def test_change_whose_answer_was_lost_is_asked_after_and_not_repeated(autojump_clock: MockClock) -> None:
+async def test_task_change_of_uncertain_outcome_is_verified_and_not_repeated(autojump_clock: MockClock) -> None:
     store, effects = TouchyStore(), Effects()
     async with calling(effects.server(store)) as caller:
         task_id = await caller.start("step", count=3, pause=1)
@@ -207,7 +211,7 @@ async def test_change_whose_answer_was_lost_is_asked_after_and_not_repeated(auto
         assert record.version == 4  # three checkpoints and the end, each written once
 
 
-async def test_change_of_which_nothing_is_known_for_long_is_an_error(autojump_clock: MockClock) -> None:
+async def test_task_change_that_stays_uncertain_raises_uncertain(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = Effects().server(store)
 
@@ -226,7 +230,7 @@ async def test_change_of_which_nothing_is_known_for_long_is_an_error(autojump_cl
 # Words
 
 
-async def test_store_that_cannot_be_reached_is_told_as_that_and_once_in_the_log(
+async def test_unavailable_store_is_an_error_to_clients_and_logged_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = TouchyStore(failure=StoreDown("no disk"))
@@ -258,7 +262,7 @@ async def _start(caller: Caller) -> None:
 @pytest.mark.parametrize(
     "failure", [StoreDown("away"), Uncertain("no answer"), OSError("no disk"), RuntimeError("defect")]
 )
-async def test_outage_is_logged_without_a_traceback_for_each_waiting_task(
+async def test_store_outage_is_logged_without_a_traceback_per_waiting_task(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
     """Of the code that waits there is nothing to learn. A failure of an unknown kind has one traceback for all."""

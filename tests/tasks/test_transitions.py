@@ -89,7 +89,7 @@ PHASES: dict[str, tuple[TaskPhase | None, TaskPhase | None]] = {
 """The phase after each step of a task that works, and of one that asks; `None`: nothing changes."""
 
 
-def test_each_step_is_tried():
+def test_every_task_transition_function_is_tested():
     assert {name.split(" ")[0] for name in STEPS} == {
         name
         for name, value in vars(transitions).items()
@@ -99,13 +99,13 @@ def test_each_step_is_tried():
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("phase", TaskPhase)
-def test_each_step_leads_from_each_phase_where_the_table_says(phase: TaskPhase, name: str):
+def test_task_transition_leads_to_the_expected_phase(phase: TaskPhase, name: str):
     after = STEPS[name](RECORDS[phase])
     expected = None if phase.is_final else PHASES[name][phase is TaskPhase.INPUT_REQUIRED]
     assert (None if after is None else after.phase) == expected
 
 
-def test_the_table_in_the_docstring_says_the_same():
+def test_task_phase_table_in_the_docstring_matches_the_code():
     rows = re.findall(r"^[A-Z_]{5,}.*$", transitions.__doc__ or "", flags=re.MULTILINE)
     columns = {"asked": 15, "answered (last)": 30, "with_outcome": 45, "cancelled": 60}
     told = {
@@ -122,14 +122,14 @@ def test_the_table_in_the_docstring_says_the_same():
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("phase", [TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED])
-def test_each_step_is_the_next_version_under_the_same_ownership(phase: TaskPhase, name: str):
+def test_task_transition_increments_the_version_and_keeps_the_epoch(phase: TaskPhase, name: str):
     before, after = RECORDS[phase], STEPS[name](RECORDS[phase])
     if after is not None:
         assert (after.version, after.epoch) == (before.version + 1, before.epoch)
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_steps_that_a_client_sees_have_a_time(name: str):
+def test_task_transition_visible_to_clients_updates_the_timestamp(name: str):
     before = ASKING if "answered" in name or "withdrawn" in name else WORKING
     after = STEPS[name](before)
     assert after is not None
@@ -137,7 +137,7 @@ def test_steps_that_a_client_sees_have_a_time(name: str):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_only_the_last_steps_and_a_release_give_up_the_lease(name: str):
+def test_only_final_transitions_and_release_give_up_the_lease(name: str):
     after = STEPS[name](ASKING)
     assert after is not None
     is_last = after.phase.is_final or name in ("made_external", "released")
@@ -153,41 +153,41 @@ def changes(before: TaskRecord, after: TaskRecord | None) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name not in same and value != getattr(before, name)}
 
 
-def test_asked_adds_questions_behind_those_that_are_there():
+def test_asked_appends_new_input_requests_after_existing_ones():
     after = asked(ASKING, LATER, {"c": b"???"})
     assert changes(ASKING, after) == {"questions": {"a": b"?", "b": b"??", "c": b"???"}}
     assert after is not None
     assert list(after.questions) == ["a", "b", "c"]
 
 
-def test_asking_nothing_changes_nothing():
+def test_asked_without_input_requests_changes_nothing():
     assert asked(WORKING, LATER, {}) is None
 
 
-def test_asking_again_leaves_questions_and_answers_as_they_are():
+def test_asked_keeps_existing_input_requests_and_answers():
     before = attrs.evolve(ASKING, answers={"z": b"!"})
     assert asked(before, LATER, {"a": b"new", "z": b"new"}) is None
     after = asked(before, LATER, {"a": b"new", "z": b"new", "c": b"???"})
     assert changes(before, after) == {"questions": {"a": b"?", "b": b"??", "c": b"???"}}
 
 
-def test_answered_moves_a_question_to_the_answers():
+def test_answered_moves_an_input_request_to_the_answers():
     assert changes(ASKING, answered(ASKING, LATER, {"b": b"!"})) == {"questions": {"a": b"?"}, "answers": {"b": b"!"}}
 
 
-def test_answers_to_unknown_and_answered_questions_are_ignored():
+def test_answered_ignores_unknown_and_already_answered_requests():
     before = attrs.evolve(ASKING, answers={"z": b"first"})
     assert answered(before, LATER, {"z": b"second", "x": b"!"}) is None
     after = answered(before, LATER, {"z": b"second", "x": b"!", "a": b"!"})
     assert changes(before, after) == {"questions": {"b": b"??"}, "answers": {"z": b"first", "a": b"!"}}
 
 
-def test_withdrawn_forgets_questions_and_answers_nothing():
+def test_withdrawn_removes_input_requests_without_answers():
     assert changes(ASKING, withdrawn(ASKING, LATER, ["b", "x"])) == {"questions": {"a": b"?"}}
     assert withdrawn(ASKING, LATER, ["x"]) is None
 
 
-def test_noted_changes_the_message_alone_and_only_if_it_is_another():
+def test_with_message_changes_only_a_different_message():
     assert changes(ASKING, with_message(ASKING, LATER, "new")) == {"message": "new"}
     assert with_message(ASKING, LATER, "old") is None
 
@@ -198,12 +198,12 @@ def nobody(_: str) -> bool:
 
 
 @pytest.mark.parametrize("on_restart", ["fail", "again"])
-def test_checkpoint_that_no_run_starts_from_changes_itself_alone(on_restart: OnRestart):
+def test_checkpointed_changes_only_the_checkpoint_if_no_run_resumes_from_it(on_restart: OnRestart):
     before = attrs.evolve(ASKING, on_restart=on_restart, answers={"z": b"!"})
     assert changes(before, checkpointed(before, b"2", nobody)) == {"checkpoint": b"2"}
 
 
-def test_checkpoint_from_which_a_run_may_start_leaves_no_answer_but_those_that_the_handler_waits_for():
+def test_checkpointed_of_a_resumable_task_keeps_only_awaited_answers():
     before = attrs.evolve(
         ASKING,
         on_restart="resume",
@@ -220,14 +220,14 @@ def test_checkpoint_from_which_a_run_may_start_leaves_no_answer_but_those_that_t
     assert (again.questions, again.answers, again.phase) == ({}, {}, TaskPhase.WORKING)
 
 
-def test_withdrawn_leaves_no_answer_that_came_too_late():
+def test_withdrawn_removes_answers_that_came_too_late():
     before = attrs.evolve(ASKING, answers={"z": b"!"}, asked={"z": (), "a": (), "b": ()})
     assert changes(before, withdrawn(before, LATER, ["z"])) == {"answers": {}}
     after = withdrawn(before, LATER, ["a"], ["z", "b"])
     assert changes(before, after) == {"answers": {}, "questions": {}, "asked": {"a": ()}}
 
 
-def test_asked_keeps_the_log_in_its_order_and_leaves_out_what_is_forgotten():
+def test_asked_keeps_the_request_log_in_order_without_forgotten_requests():
     before = attrs.evolve(ASKING, answers={"z": b"!"}, asked={"z": (), "a": (), "b": ()})
     log = QuestionLog({"a": ("x",), "gone": (), "c": ("b",)}, {})
     after = asked(before, LATER, {"c": b"???"}, log, ["b"], ["z"])
@@ -242,13 +242,13 @@ NOT_NEEDED = {"questions": {}, "params": b"{}", "checkpoint": None, "asked": {}}
 """What nobody needs but another run."""
 
 
-def test_ended_has_an_outcome_and_nothing_that_only_a_run_needs():
+def test_with_outcome_keeps_only_the_outcome():
     expected = {**NOT_NEEDED, "outcome": OUTCOME}
     assert changes(ASKING, with_outcome(ASKING, LATER, OUTCOME)) == expected
     assert changes(ASKING, with_outcome(ASKING, LATER, OUTCOME, "done")) == {**expected, "message": "done"}
 
 
-def test_cancelled_has_a_reason_and_nothing_that_only_a_run_needs():
+def test_cancelled_keeps_only_the_cancel_reason():
     expected = NOT_NEEDED
     assert changes(ASKING, cancelled(ASKING, LATER, None)) == expected
     assert changes(ASKING, cancelled(ASKING, LATER, "why")) == {**expected, "cancel_reason": "why", "message": "why"}
@@ -256,20 +256,20 @@ def test_cancelled_has_a_reason_and_nothing_that_only_a_run_needs():
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("phase", [TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED])
-def test_step_that_is_repeated_changes_nothing_more(phase: TaskPhase, name: str):
+def test_repeated_task_transition_changes_nothing(phase: TaskPhase, name: str):
     after = STEPS[name](RECORDS[phase])
     assert after is None or STEPS[name](after) is None
 
 
-def test_released_changes_nothing_but_the_lease():
+def test_released_changes_only_the_lease():
     assert changes(ASKING, released(ASKING)) == {}
 
 
-def test_a_run_that_does_not_count_is_no_attempt():
+def test_released_without_counting_decrements_the_attempt():
     assert changes(ASKING, released(ASKING, counts=False)) == {"attempt": ASKING.attempt - 1}
 
 
-def test_any_number_of_shutdowns_in_good_order_end_no_task():
+def test_any_number_of_graceful_shutdowns_ends_no_task():
     record: TaskRecord | None = attrs.evolve(WORKING, on_restart="again")
     for _ in range(100):
         assert record is not None
@@ -282,7 +282,7 @@ def test_any_number_of_shutdowns_in_good_order_end_no_task():
 
 
 @pytest.mark.parametrize("on_restart", ["again", "resume"])
-def test_task_is_run_as_often_as_it_may_be(on_restart: OnRestart):
+def test_task_is_restarted_up_to_the_maximum_number_of_attempts(on_restart: OnRestart):
     before = attrs.evolve(ASKING, on_restart=on_restart, attempt=2)
     assert changes(before, reclaimed(before, LATER, 3, 3)) == {"attempt": 3}
     after = reclaimed(before, LATER, 3, 2)
@@ -291,7 +291,7 @@ def test_task_is_run_as_often_as_it_may_be(on_restart: OnRestart):
     assert after.outcome.is_error
 
 
-def test_task_whose_time_is_over_is_not_run_again():
+def test_expired_task_is_not_restarted():
     before = attrs.evolve(ASKING, on_restart="again", expires_at=LATER)
     after = reclaimed(before, LATER, 2, 3)
     assert after is not None
@@ -325,7 +325,7 @@ def lives(draw: st.DrawFn) -> list[tuple[str, Step]]:
 
 
 @given(lives())
-def test_a_task_ends_once_and_no_answer_is_lost_whatever_happens(life: list[tuple[str, Step]]):
+def test_task_record_ends_once_and_loses_no_answer_in_any_transition_order(life: list[tuple[str, Step]]):
     now = WORKING
     answers: Mapping[str, bytes] = {}
     for name, step in life:
@@ -346,7 +346,7 @@ def test_a_task_ends_once_and_no_answer_is_lost_whatever_happens(life: list[tupl
         now, answers = after, after.answers
 
 
-def test_a_task_that_was_given_away_is_run_by_nobody_and_lives_as_long_as_was_said():
+def test_external_task_has_no_lease_and_expires_at_the_given_ttl():
     given = made_external(WORKING, LATER, "new", 5000, 1000)
     assert given is not None
     assert (given.is_external, given.holder, given.leased_until) == (True, None, 0)

@@ -41,6 +41,8 @@ OVERTAKEN = ("cancel-race", "legacy")
 @pytest.mark.parametrize(
     ("scenario", "era"), [each for each in runs(OVER_HTTP) if (each.values[0].id, each.values[1]) != OVERTAKEN]
 )
-async def test_our_server_passes_over_http(scenario: Scenario[ServerUnderTest], era: Era, url: str) -> None:
+async def test_our_server_passes_the_torture_scenarios_over_http(
+    scenario: Scenario[ServerUnderTest], era: Era, url: str
+) -> None:
     outcome = await outcome_of(scenario, era, ServerUnderTest(Address(url), era, NAMES, PATIENCE))
     assert outcome.status == ("skipped" if scenario.id == "cancel-process-tree" else "passed"), outcome.reason

@@ -21,7 +21,7 @@ from trio_mcp.torture.server_under_test import TOOLS, ServerUnderTest, find_tool
 
 
 @pytest.mark.parametrize(("scenario", "era"), runs(CLIENT_SCENARIOS))
-async def test_our_client_passes(scenario: Scenario[ClientUnderTest], era: Era) -> None:
+async def test_our_client_passes_the_torture_scenarios(scenario: Scenario[ClientUnderTest], era: Era) -> None:
     outcome = await outcome_of(scenario, era, ClientUnderTest(CLIENT, era, PATIENCE))
     assert outcome.status == "passed", outcome.reason
 
@@ -50,7 +50,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("fault", "found_by"), FAULTS.items())
-async def test_scenario_finds_its_defect(fault: str, found_by: str) -> None:
+async def test_torture_scenario_detects_its_planted_defect(fault: str, found_by: str) -> None:
     command = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), fault])
     (scenario,) = [each for each in SERVER_SCENARIOS if each.id == found_by]
     outcome = await outcome_of(scenario, "legacy", ServerUnderTest(command, "legacy", NAMES))
@@ -58,20 +58,20 @@ async def test_scenario_finds_its_defect(fault: str, found_by: str) -> None:
 
 
 @pytest.mark.parametrize("found_by", sorted(set(FAULTS.values()) - {"progress-rate"}))
-async def test_scenario_passes_a_plain_server_without_the_defect(found_by: str) -> None:
+async def test_torture_scenario_passes_for_a_server_without_the_defect(found_by: str) -> None:
     command = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), "none"])
     (scenario,) = [each for each in SERVER_SCENARIOS if each.id == found_by]
     outcome = await outcome_of(scenario, "legacy", ServerUnderTest(command, "legacy", NAMES, PATIENCE))
     assert outcome.status == "passed", outcome.reason
 
 
-def test_ids_are_unique_and_at_least_forty_scenarios_exist() -> None:
+def test_torture_scenario_ids_are_unique_and_at_least_forty() -> None:
     ids = [each.id for each in (*SERVER_SCENARIOS, *CLIENT_SCENARIOS)]
     assert len(ids) == len(set(ids)) >= 40
     assert all(each.title.endswith(".") and each.meaning and each.clause for each in SERVER_SCENARIOS)
 
 
-async def test_tools_are_found_in_both_eras_and_nothing_in_an_era_that_the_server_does_not_speak() -> None:
+async def test_find_tools_returns_the_tools_or_none_for_an_unsupported_revision() -> None:
     assert await find_tools(Command(SERVER), "modern") == NAMES
     legacy_only = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), "none"])
     assert await find_tools(legacy_only, "modern") is None
@@ -83,14 +83,14 @@ async def torture(*words: str) -> subprocess.CompletedProcess[bytes]:
         return await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
 
 
-async def test_command_reports_json_and_status_zero_if_nothing_failed() -> None:
+async def test_torture_command_reports_json_and_exits_with_0_if_nothing_failed() -> None:
     ran = await torture("--only", "cancel-after", "--json", "--", *SERVER)
     assert (ran.returncode, ran.stderr) == (0, b"")
     found = json.loads(ran.stdout)
     assert {(each["era"], each["status"]) for each in found} == {("legacy", "passed"), ("modern", "passed")}
 
 
-async def test_command_explains_a_failure_and_exits_with_status_one() -> None:
+async def test_torture_command_explains_a_failure_and_exits_with_1() -> None:
     faulty = [sys.executable, str(HERE / "servers" / "faulty_server.py"), "answers-cancelled"]
     ran = await torture("--only", "cancel-no-response", "--", *faulty)
     assert ran.returncode == 1
@@ -100,18 +100,18 @@ async def test_command_explains_a_failure_and_exits_with_status_one() -> None:
     assert "MUST: 0 passed, 1 failed, 0 skipped" in shown, "it speaks one era"
 
 
-async def test_command_needs_a_target_or_a_client() -> None:
+async def test_torture_command_without_a_target_or_client_exits_with_2() -> None:
     assert (await torture()).returncode == 2
 
 
 PAGE = Page("testing/torture.md")
 
 
-def test_page_lists_the_tools_with_what_they_do() -> None:
+def test_documentation_page_lists_the_tools_of_the_torture_scenarios() -> None:
     assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE.text.split("## Test a client")[0], re.MULTILINE)) == TOOLS
 
 
-async def test_client_of_the_page_passes(tmp_path: Path) -> None:
+async def test_documented_torture_client_passes(tmp_path: Path) -> None:
     (tmp_path / "tortured.py").write_text(PAGE.blocks["tortured"])
     (scenario,) = [each for each in CLIENT_SCENARIOS if each.id == "client-cancels"]
     under_test = ClientUnderTest([sys.executable, str(tmp_path / "tortured.py"), "{server}"], "modern", PATIENCE)

@@ -20,7 +20,7 @@ async def stream() -> AsyncGenerator[trio.SocketStream]:
     await trio.aclose_forcefully(stream)
 
 
-async def test_the_error_of_the_system_keeps_its_text_and_no_frames(stream: trio.SocketStream) -> None:
+async def test_drop_tracebacks_keeps_the_os_error_but_removes_its_traceback(stream: trio.SocketStream) -> None:
     with pytest.raises(trio.BrokenResourceError) as caught:
         await stream.send_all(b"x")
     cause = caught.value.__cause__
@@ -31,7 +31,7 @@ async def test_the_error_of_the_system_keeps_its_text_and_no_frames(stream: trio
     assert cause.__traceback__ is None
 
 
-async def test_a_stream_closed_here_is_translated_too(stream: trio.SocketStream) -> None:
+async def test_drop_tracebacks_clears_the_error_of_a_locally_closed_stream(stream: trio.SocketStream) -> None:
     stream.socket.close()
     with pytest.raises(trio.ClosedResourceError) as caught:
         await stream.send_all(b"x")
@@ -43,7 +43,7 @@ async def test_a_stream_closed_here_is_translated_too(stream: trio.SocketStream)
 
 
 @pytest.mark.parametrize("act", ["break", "raise"])
-async def test_what_is_handled_around_keeps_its_traceback(stream: trio.SocketStream, act: str) -> None:
+async def test_until_broken_keeps_the_traceback_of_an_outer_exception(stream: trio.SocketStream, act: str) -> None:
     kept: list[BaseException] = []
     try:
         raise OSError("the application's")
@@ -56,7 +56,7 @@ async def test_what_is_handled_around_keeps_its_traceback(stream: trio.SocketStr
     assert kept[0].__traceback__ is not None
 
 
-async def test_the_block_goes_on_until_the_stream_is_broken(stream: trio.SocketStream) -> None:
+async def test_until_broken_block_ends_when_the_stream_breaks(stream: trio.SocketStream) -> None:
     done: list[int] = []
     with until_broken():
         done.append(1)
@@ -65,6 +65,6 @@ async def test_the_block_goes_on_until_the_stream_is_broken(stream: trio.SocketS
     assert done == [1]
 
 
-async def test_other_failures_pass() -> None:
+async def test_until_broken_propagates_other_exceptions() -> None:
     with pytest.raises(ZeroDivisionError), until_broken():
         raise ZeroDivisionError

@@ -91,7 +91,7 @@ async def opened(server: Server, capacity: float = math.inf, **options: Any) -> 
 
 @ERAS
 @pytest.mark.parametrize("capacity", [0, math.inf], ids=["that blocks", "that buffers"])
-async def test_calls_progress_and_questions_cross_a_transport_of_a_user(era: Any, capacity: float) -> None:
+async def test_calls_progress_and_elicitation_work_over_a_custom_transport(era: Any, capacity: float) -> None:
     async def answer(_: Any) -> ElicitResult:
         return ElicitResult("accept", {"value": "small"})
 
@@ -106,7 +106,7 @@ async def test_calls_progress_and_questions_cross_a_transport_of_a_user(era: Any
 
 
 @ERAS
-async def test_a_cancel_crosses_a_transport_of_a_user(era: Any, autojump_clock: trio.abc.Clock) -> None:
+async def test_cancel_works_over_a_custom_transport(era: Any, autojump_clock: trio.abc.Clock) -> None:
     server, seen = shop()
     async with opened(server, era=era) as (client, _, _):
         with trio.move_on_after(1):
@@ -117,7 +117,7 @@ async def test_a_cancel_crosses_a_transport_of_a_user(era: Any, autojump_clock: 
 
 
 @ERAS
-async def test_a_lost_transport_fails_the_calls_and_cancels_the_handlers(era: Any) -> None:
+async def test_lost_custom_transport_fails_client_calls_and_cancels_handlers(era: Any) -> None:
     server, seen = shop()
     async with opened(server, era=era) as (client, _, theirs):
         async with trio.open_nursery() as nursery:
@@ -133,7 +133,7 @@ async def test_a_lost_transport_fails_the_calls_and_cancels_the_handlers(era: An
     assert seen == ["begun", "ended"]
 
 
-async def test_an_error_of_the_system_is_a_lost_connection() -> None:
+async def test_os_error_of_a_custom_transport_raises_connection_lost() -> None:
     class Broken(ChannelTransport):
         async def send(self, messages: bytes | bytearray) -> None:
             raise BrokenPipeError("gone")
@@ -146,7 +146,7 @@ async def test_an_error_of_the_system_is_a_lost_connection() -> None:
     assert broken.closed
 
 
-async def test_a_transport_is_closed_if_the_server_does_not_start() -> None:
+async def test_custom_transport_is_closed_if_the_server_does_not_start() -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> AsyncIterator[None]:
         raise ValueError("no database")
@@ -158,7 +158,7 @@ async def test_a_transport_is_closed_if_the_server_does_not_start() -> None:
     assert theirs.closed
 
 
-async def test_messages_over_a_transport_of_a_user_are_recorded(tmp_path: Path) -> None:
+async def test_messages_over_a_custom_transport_are_recorded(tmp_path: Path) -> None:
     ours, theirs = pair()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: serve_transport(shop()[0], theirs, record=tmp_path / "messages"))
@@ -167,7 +167,7 @@ async def test_messages_over_a_transport_of_a_user_are_recorded(tmp_path: Path) 
     assert "count" in (tmp_path / "messages").read_text()
 
 
-async def test_what_is_no_transport_is_refused_where_it_is_given() -> None:
+async def test_object_that_is_not_a_transport_raises_type_error() -> None:
     with pytest.raises(
         TypeError, match=r"a transport must be an instance of a subclass of trio_mcp.Transport, not <object"
     ):

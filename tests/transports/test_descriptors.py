@@ -65,7 +65,7 @@ def flags(*fds: int) -> list[int]:
     return [fcntl.fcntl(fd, fcntl.F_GETFL) for fd in fds]
 
 
-async def test_bytes_pass_both_ways_and_the_flags_stay_as_they_were_found(both: Both) -> None:
+async def test_bytes_pass_in_both_directions_and_descriptor_flags_stay_unchanged(both: Both) -> None:
     found = flags(both.read_fd, both.write_fd, both.peer_read, both.peer_write)
     stream = DescriptorStream(both.read_fd, both.write_fd)
     os.write(both.peer_write, b"there")
@@ -78,7 +78,7 @@ async def test_bytes_pass_both_ways_and_the_flags_stay_as_they_were_found(both: 
 
 
 @pytest.mark.parametrize("non_blocking", [False, True])
-async def test_a_reader_waits_without_holding_up_anybody(both: Both, non_blocking: bool) -> None:
+async def test_waiting_for_input_does_not_block_other_tasks(both: Both, non_blocking: bool) -> None:
     os.set_blocking(both.read_fd, not non_blocking)
     stream = DescriptorStream(both.read_fd, both.write_fd)
     received: list[bytes] = []
@@ -96,7 +96,7 @@ async def test_a_reader_waits_without_holding_up_anybody(both: Both, non_blockin
     stream.close()
 
 
-async def test_a_cancelled_receive_has_read_nothing(both: Both) -> None:
+async def test_cancelled_receive_on_a_descriptor_loses_no_bytes(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     with trio.fail_after(PATIENCE), trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
@@ -108,7 +108,7 @@ async def test_a_cancelled_receive_has_read_nothing(both: Both) -> None:
     stream.close()
 
 
-async def test_a_large_message_waits_for_a_slow_reader_and_arrives_whole(both: Both) -> None:
+async def test_large_message_to_a_slow_reader_arrives_completely(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     message, received = bytes(range(32, 127)) * 3000, bytearray()
     with trio.fail_after(PATIENCE):
@@ -122,7 +122,7 @@ async def test_a_large_message_waits_for_a_slow_reader_and_arrives_whole(both: B
     stream.close()
 
 
-async def test_what_goes_without_waiting_is_written_and_counted(both: Both) -> None:
+async def test_send_nowait_writes_what_fits_and_returns_its_length(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     with trio.testing.assert_no_checkpoints():
         assert stream.send_nowait(b"now") == 3
@@ -144,7 +144,7 @@ async def test_what_goes_without_waiting_is_written_and_counted(both: Both) -> N
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
-async def test_to_a_peer_that_is_gone_nothing_goes_without_waiting_and_nothing_is_raised(kind: str) -> None:
+async def test_send_nowait_to_a_closed_peer_returns_0_without_raising(kind: str) -> None:
     both = Both(kind)
     stream = DescriptorStream(both.read_fd, both.write_fd)
     both.close_peer()
@@ -156,7 +156,7 @@ async def test_to_a_peer_that_is_gone_nothing_goes_without_waiting_and_nothing_i
     both.close()
 
 
-async def test_the_end_of_the_peer_is_the_end_of_the_input(both: Both) -> None:
+async def test_closed_peer_is_end_of_file(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     os.write(both.peer_write, b"last")
     assert await stream.receive_some() == b"last"
@@ -167,7 +167,7 @@ async def test_the_end_of_the_peer_is_the_end_of_the_input(both: Both) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
-async def test_writing_to_a_peer_that_is_gone_is_a_broken_resource_and_no_signal(kind: str) -> None:
+async def test_sending_to_a_closed_pipe_or_socket_raises_broken_resource_error(kind: str) -> None:
     both = Both(kind)
     stream = DescriptorStream(both.read_fd, both.write_fd)
     both.close_peer()
@@ -177,7 +177,7 @@ async def test_writing_to_a_peer_that_is_gone_is_a_broken_resource_and_no_signal
     both.close()
 
 
-async def test_a_regular_file_is_read_to_its_end_and_written_to(tmp_path: Path) -> None:
+async def test_regular_file_is_read_to_its_end_and_written(tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"x" * 200_000)
     with source.open("rb") as reading, target.open("wb") as writing:
@@ -191,7 +191,7 @@ async def test_a_regular_file_is_read_to_its_end_and_written_to(tmp_path: Path) 
     assert target.read_bytes() == b"x" * 200_000 + b"at once"
 
 
-async def test_dev_null_is_empty_and_takes_everything() -> None:
+async def test_dev_null_reads_as_empty_and_accepts_all_writes() -> None:
     with open(os.devnull, "r+b", buffering=0) as null:  # noqa: ASYNC230 - it never blocks
         stream = DescriptorStream(null.fileno(), null.fileno())
         assert await stream.receive_some() == b""
@@ -199,7 +199,7 @@ async def test_dev_null_is_empty_and_takes_everything() -> None:
         stream.close()
 
 
-async def test_reading_a_file_lets_others_run(tmp_path: Path) -> None:
+async def test_reading_a_regular_file_yields_to_other_tasks(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.write_bytes(b"x" * 100)
     ran: list[str] = []
@@ -218,7 +218,7 @@ async def test_reading_a_file_lets_others_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["read", "write"])
-async def test_a_descriptor_that_is_not_open_is_an_os_error_and_leaves_nothing_open(missing: str) -> None:
+async def test_closed_descriptor_raises_os_error_and_leaves_no_open_descriptor(missing: str) -> None:
     both = Both("pipe")
     os.close(both.read_fd if missing == "read" else both.write_fd)
     before = sorted(os.listdir("/proc/self/fd"))
@@ -228,7 +228,7 @@ async def test_a_descriptor_that_is_not_open_is_an_os_error_and_leaves_nothing_o
     both.close()
 
 
-async def test_closing_is_idempotent_leaves_the_originals_open_and_ends_use(both: Both) -> None:
+async def test_closing_a_descriptor_stream_is_idempotent_and_keeps_the_originals_open(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     stream.close()
     await stream.aclose()
@@ -239,7 +239,7 @@ async def test_closing_is_idempotent_leaves_the_originals_open_and_ends_use(both
             await use()
 
 
-async def test_closing_wakes_who_waits(both: Both) -> None:
+async def test_closing_a_descriptor_stream_wakes_a_waiting_receiver(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -254,7 +254,7 @@ async def test_closing_wakes_who_waits(both: Both) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "pty"])
-async def test_where_proc_is_missing_terminals_are_opened_by_name_and_pipes_are_polled(
+async def test_without_proc_terminals_are_reopened_by_name_and_pipes_are_polled(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_open = os.open

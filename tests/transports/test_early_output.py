@@ -30,7 +30,9 @@ REQUEST = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
         ([b"[" + ANSWER[:-1] + b"]\n"], [b"[" + ANSWER[:-1] + b"]"]),
     ],
 )
-async def test_text_before_an_answer_gets_its_own_line(chunks: list[bytes], lines: list[bytes]) -> None:
+async def test_text_printed_before_the_first_response_is_put_on_its_own_line(
+    chunks: list[bytes], lines: list[bytes]
+) -> None:
     send, receive = memory_stream_one_way_pair()
     heard: list[str] = []
     stream, found = EarlyOutput(receive, heard.append), b""
@@ -52,7 +54,7 @@ for line in sys.stdin:
 """
 
 
-async def test_server_with_a_banner_before_its_first_answer_is_opened() -> None:
+async def test_server_that_prints_a_banner_before_its_first_response_connects() -> None:
     with trio.fail_after(PATIENCE):
         async with Command([sys.executable, "-c", BANNER]).open(era="legacy") as client:
             assert client.server_info is not None

@@ -79,12 +79,12 @@ def test_allowed_hosts_match_as_documented(allowed: str, host: str, let_in: bool
 
 
 @pytest.mark.parametrize(("host", "header"), [("127.0.0.2", "127.0.0.2:8765"), ("::1", "[::1]:8765")])
-def test_a_server_is_reached_under_the_loopback_address_it_listens_on(host: str, header: str) -> None:
+def test_loopback_address_of_the_listener_is_an_allowed_host(host: str, header: str) -> None:
     assert host_checks_for(host, None, None).allows_host(header)
     assert not host_checks_for("127.0.0.1", None, None).allows_host("127.0.0.2:8765")
 
 
-def test_any_host_or_origin_can_be_allowed() -> None:
+def test_asterisk_allows_any_host_or_origin() -> None:
     checks = host_checks_for("0.0.0.0", "*", "*")
     assert checks == HostChecks("*", "*")
     assert checks.allows_origin("null")
@@ -133,7 +133,7 @@ def test_any_host_or_origin_can_be_allowed() -> None:
         (8000, "list of strings"),
     ],
 )
-def test_hosts_that_match_no_client_are_refused_with_what_to_write(entry: Any, reason: str) -> None:
+def test_allowed_host_that_matches_no_client_raises_with_a_suggestion(entry: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=f"allowed_hosts= has .*matches no client.*{reason}"):
         host_checks_for("127.0.0.1", None, ["localhost", entry])
 
@@ -161,17 +161,17 @@ def test_hosts_that_match_no_client_are_refused_with_what_to_write(entry: Any, r
         (None, "list of strings"),
     ],
 )
-def test_origins_that_match_no_page_are_refused_with_what_to_write(entry: Any, reason: str) -> None:
+def test_allowed_origin_that_matches_no_page_raises_with_a_suggestion(entry: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=f"allowed_origins= has .*matches no client.*{reason}"):
         host_checks_for("127.0.0.1", [entry], None)
 
 
-def test_empty_hosts_raise_value_error() -> None:
+def test_empty_allowed_hosts_raise_value_error() -> None:
     with pytest.raises(ValueError, match="allowed_hosts=\\[\\] would refuse every client"):
         host_checks_for("127.0.0.1", None, [])
 
 
-def test_checks_can_be_made_of_checks() -> None:
+def test_host_checks_can_be_built_from_other_host_checks() -> None:
     checks = host_checks_for("127.0.0.1", ["https://App.example:443", "null"], ["MCP.example:*", "other:8000"])
     assert host_checks_for(None, checks.allowed_origins, checks.allowed_hosts) == checks
 
@@ -185,7 +185,7 @@ def log_of_refusals(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("value", ["mcp.example", "mcp.example:80", "[::1]:80", "https://app.example"])
-def test_refused_headers_are_shown_where_they_are_names(
+def test_refused_header_is_quoted_if_it_looks_like_a_host_or_origin(
     value: str, log_of_refusals: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     checks = host_checks_for("127.0.0.1", None, None)
@@ -198,7 +198,7 @@ def test_refused_headers_are_shown_where_they_are_names(
 @pytest.mark.parametrize(
     "value", ["", "user:secret@evil", "x" * 10_000, "a b", "<script>", "Bearer secret", "a\x1b[31m"]
 )
-def test_other_refused_headers_are_not_shown(
+def test_refused_header_that_is_not_a_name_is_not_quoted(
     value: str, log_of_refusals: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     checks = host_checks_for("127.0.0.1", None, None)
@@ -210,7 +210,7 @@ def test_other_refused_headers_are_not_shown(
         assert not value or value not in words
 
 
-def test_a_string_is_no_list() -> None:
+def test_string_instead_of_a_list_raises_value_error() -> None:
     with pytest.raises(ValueError, match="lists of strings"):
         host_checks_for("127.0.0.1", "https://app.example", None)  # type: ignore[arg-type]
 
@@ -222,5 +222,5 @@ def test_a_string_is_no_list() -> None:
         *[(host, False) for host in ("0.0.0.0", "::", None, "mcp.example", "")],
     ],
 )
-def test_what_only_this_machine_reaches(host: str | None, only_us: bool) -> None:
+def test_is_loopback_is_true_only_for_addresses_of_this_machine(host: str | None, only_us: bool) -> None:
     assert is_loopback(host) == only_us

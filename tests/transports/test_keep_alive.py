@@ -43,19 +43,19 @@ async def connected() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStrea
         yield ours, theirs
 
 
-async def test_nobody_is_looked_for_with_an_infinite_interval() -> None:
+async def test_infinite_interval_disables_tcp_keep_alive() -> None:
     async with connected() as (stream, _):
         keep_alive(stream, math.inf, 20)
         assert not stream.getsockopt(*LOOKS)
 
 
-async def test_the_connection_below_tls_is_looked_after() -> None:
+async def test_tcp_keep_alive_is_enabled_below_tls() -> None:
     async with connected() as (stream, _):
         keep_alive(trio.SSLStream(stream, ssl.create_default_context(), server_hostname="a"), 20, 20)
         assert stream.getsockopt(*LOOKS)
 
 
-async def test_a_connection_that_was_reset_is_left_to_its_reader() -> None:
+async def test_keep_alive_on_a_reset_connection_does_not_raise() -> None:
     async with connected() as (stream, theirs):
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         await theirs.aclose()
@@ -64,7 +64,7 @@ async def test_a_connection_that_was_reset_is_left_to_its_reader() -> None:
             await stream.receive_some()
 
 
-async def test_streams_that_are_no_connections_of_tcp_are_left_alone(tmp_path: Path) -> None:
+async def test_keep_alive_ignores_streams_that_are_not_tcp(tmp_path: Path) -> None:
     keep_alive(memory_stream_pair()[0], 20, 20)
     ours, theirs = socket.socketpair()
     with theirs:
@@ -76,7 +76,7 @@ async def test_streams_that_are_no_connections_of_tcp_are_left_alone(tmp_path: P
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("kind", ["http", "tcp", "websocket"])
-async def test_both_ends_of_a_connection_have_the_system_look(
+async def test_client_and_server_sockets_enable_tcp_keep_alive(
     kind: str, tls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if tls and kind == "tcp":
@@ -113,7 +113,7 @@ async def test_both_ends_of_a_connection_have_the_system_look(
 
 
 @needs_filters
-async def test_the_calls_of_a_machine_that_vanished_are_cancelled() -> None:
+async def test_calls_of_a_client_whose_machine_vanished_are_cancelled() -> None:
     # The system counts in whole seconds: this takes about two.
     limits = Limits(ping_interval=1, ping_timeout=1, stream_interval=1)
     silent, lines = watched_server(limits), watched_server(limits)

@@ -16,26 +16,26 @@ def kept(*pieces: str) -> tuple[str, ...]:
     return tail.lines
 
 
-def test_lines_may_come_in_pieces() -> None:
+def test_last_lines_joins_lines_received_in_pieces() -> None:
     assert kept("on", "e\ntw", "o\r\n", "three") == ("one", "two", "three")
 
 
-def test_blank_lines_mean_nothing() -> None:
+def test_last_lines_skips_blank_lines() -> None:
     assert kept("one\n\n   \n", "\n", "two\n") == ("one", "two")
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
-def test_only_the_last_twenty_are_kept(end: str) -> None:
+def test_last_lines_keeps_the_last_twenty_lines(end: str) -> None:
     assert kept("\n".join(map(str, range(100))) + end) == tuple(map(str, range(80, 100)))
 
 
 @pytest.mark.parametrize("piece", [1, 300, 2000])
-def test_of_a_long_line_its_beginning_is_kept(piece: int) -> None:
+def test_last_lines_keeps_the_first_500_characters_of_a_long_line(piece: int) -> None:
     text = "first " + "x" * 1500 + "\nlast"
     assert kept(*(text[at : at + piece] for at in range(0, len(text), piece))) == (text[:500], "last")
 
 
-def test_all_of_it_is_copied() -> None:
+def test_last_lines_forwards_all_text_to_the_given_stream() -> None:
     copy = io.StringIO()
     tail = LastLines(copy)
     tail.write("a" * 1000)
@@ -43,7 +43,7 @@ def test_all_of_it_is_copied() -> None:
     assert copy.getvalue() == "a" * 1000 + "\nb"
 
 
-def test_a_copy_that_fails_takes_nothing_away() -> None:
+def test_last_lines_keeps_a_line_although_forwarding_it_fails() -> None:
     class Full:
         def write(self, text: str) -> None:
             raise OSError("no space left on device")

@@ -62,11 +62,11 @@ async def lines_of(chunks: Iterable[bytes], limit: int = 1000) -> list[bytes | s
         (b"a\x0bb\x0cc\x1dd\n", [b"a\x0bb\x0cc\x1dd"]),
     ],
 )
-async def test_a_message_is_what_stands_between_newlines(data: bytes, lines: list[bytes]) -> None:
+async def test_line_transport_splits_messages_at_newlines(data: bytes, lines: list[bytes]) -> None:
     assert await lines_of([data]) == lines
 
 
-async def test_a_carriage_return_before_the_newline_is_space_to_json() -> None:
+async def test_carriage_return_before_the_newline_is_kept_as_json_whitespace() -> None:
     assert [bytes(line).strip() for line in await lines_of([b"{}\r\n[]\r\n"]) if isinstance(line, bytes)] == [
         b"{}",
         b"[]",
@@ -74,7 +74,7 @@ async def test_a_carriage_return_before_the_newline_is_space_to_json() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 10, 11, 12, 1000])
-async def test_a_line_beyond_the_limit_is_skipped_and_reported_once(chunk: int) -> None:
+async def test_line_beyond_the_limit_is_skipped_and_reported_once(chunk: int) -> None:
     data = b"a" * 10 + b"\n" + b"b" * 11 + b"\n" + b"c" * 500 + b"\nd\n" + b"e" * 20
     chunks = [data[at : at + chunk] for at in range(0, len(data), chunk)]
     told = ["skipped: b'b'", "skipped: b'c'", "skipped: b'e'"]
@@ -83,7 +83,7 @@ async def test_a_line_beyond_the_limit_is_skipped_and_reported_once(chunk: int) 
 
 @pytest.mark.parametrize("size", [1, 7, 65536, 1_000_000])
 @pytest.mark.parametrize("end", [b"\n", b""])
-async def test_of_a_line_that_is_skipped_no_more_than_both_ends_are_kept(size: int, end: bytes) -> None:
+async def test_error_for_a_skipped_line_contains_at_most_its_head_and_tail(size: int, end: bytes) -> None:
     text = b'{"id":1,' + b"x" * 300_000 + b',"jsonrpc":"2.0"}'
     channel = LineTransport(Chunks([(text + end)[at : at + size] for at in range(0, len(text + end), size)]), 100_000)
     with pytest.raises(UnreadableFrame) as caught:
@@ -101,7 +101,7 @@ async def test_of_a_line_that_is_skipped_no_more_than_both_ends_are_kept(size: i
     st.data(),
 )
 @example([b"\xef\xbb\xbf", b"bcdefgh", b"\n"], None)
-def test_splitting_the_bytes_anywhere_changes_nothing(parts: list[bytes], data: st.DataObject | None) -> None:
+def test_lines_are_split_equally_at_any_chunk_boundary(parts: list[bytes], data: st.DataObject | None) -> None:
     text = b"".join(parts)
     if data is None:
         cuts = list(range(len(text)))
@@ -116,7 +116,7 @@ def test_splitting_the_bytes_anywhere_changes_nothing(parts: list[bytes], data: 
     trio.run(compare)
 
 
-async def test_a_receive_that_is_cancelled_loses_no_byte() -> None:
+async def test_cancelled_receive_on_a_line_transport_loses_no_bytes() -> None:
     ours, theirs = memory_stream_pair()
     channel = LineTransport(ours, 1000)
     await theirs.send_all(b"hal")
@@ -129,7 +129,7 @@ async def test_a_receive_that_is_cancelled_loses_no_byte() -> None:
     assert await channel.receive() == b"half"
 
 
-async def test_lines_that_came_together_are_at_hand_after_the_first() -> None:
+async def test_further_lines_of_one_read_are_in_buffered() -> None:
     channel = LineTransport(Chunks([b"{1}\n", b"{2}\n{3", b"}\n{4}\n{5}\n{", b"6}\n"]), 1000)
     received = list[tuple[bytes, list[bytes]]]()
     for _ in range(3):
@@ -143,7 +143,7 @@ async def test_lines_that_came_together_are_at_hand_after_the_first() -> None:
 
 @pytest.mark.parametrize("odd", [b"", b" ", b"\r", b"z", b"|", b"}", b"{" + b"x" * 20])
 @pytest.mark.parametrize("place", range(3))
-async def test_lines_beside_an_odd_one_are_not_at_hand(odd: bytes, place: int) -> None:
+async def test_lines_next_to_an_invalid_line_are_not_in_buffered(odd: bytes, place: int) -> None:
     lines = [b"{1}", b"{2}", b"{3}"]
     lines.insert(place, odd)
     channel = LineTransport(Chunks([b"{0}\n", *[each + b"\n" for each in (b"\n".join(lines), b"{4}")]]), 20)
@@ -155,7 +155,7 @@ async def test_lines_beside_an_odd_one_are_not_at_hand(odd: bytes, place: int) -
     assert [line for line in received if line != odd] == [b"{0}", b"{1}", b"{2}", b"{3}", b"{4}"]
 
 
-async def test_the_rest_of_a_line_that_is_too_long_is_not_at_hand() -> None:
+async def test_line_after_the_rest_of_a_skipped_line_is_not_in_buffered() -> None:
     channel = LineTransport(Chunks([b"{0}\n{" + b"x" * 30, b"\n{1}\n{2}\n"]), 20)
     assert await channel.receive() == b"{0}"
     with pytest.raises(UnreadableFrame):
@@ -163,7 +163,7 @@ async def test_the_rest_of_a_line_that_is_too_long_is_not_at_hand() -> None:
     assert [await channel.receive() for _ in range(2)] == [b"{1}", b"{2}"]
 
 
-async def test_what_is_sent_is_passed_on_as_it_is() -> None:
+async def test_line_transport_sends_bytes_unchanged() -> None:
     stream = Chunks([])
     await LineTransport(stream, 1000).send(b"{}\n[]\n")
     assert stream.sent == b"{}\n[]\n"
@@ -200,7 +200,7 @@ def direct(request: pytest.FixtureRequest) -> Iterator[tuple[ByteStream, int, in
             os.close(fd)
 
 
-async def test_a_line_is_sent_without_waiting(direct: tuple[ByteStream, int, int]) -> None:
+async def test_send_nowait_sends_a_line_without_a_checkpoint(direct: tuple[ByteStream, int, int]) -> None:
     stream, _, read_fd = direct
     channel = LineTransport(stream, 1000)
     with trio.testing.assert_no_checkpoints():
@@ -209,7 +209,7 @@ async def test_a_line_is_sent_without_waiting(direct: tuple[ByteStream, int, int
     await channel.aclose()
 
 
-async def test_of_a_line_that_is_too_large_the_front_is_sent(direct: tuple[ByteStream, int, int]) -> None:
+async def test_send_nowait_sends_the_beginning_of_a_line_that_is_too_large(direct: tuple[ByteStream, int, int]) -> None:
     stream, _, read_fd = direct
     channel, line = LineTransport(stream, 1000), bytes(range(32, 127)) * 20_000 + b"\n"
     sent = channel.send_nowait(line)
@@ -226,7 +226,7 @@ async def test_of_a_line_that_is_too_large_the_front_is_sent(direct: tuple[ByteS
     await channel.aclose()
 
 
-async def test_to_a_stream_that_broke_or_was_closed_nothing_is_sent_and_send_tells_why(
+async def test_send_nowait_on_a_broken_stream_returns_0_and_send_raises_connection_lost(
     direct: tuple[ByteStream, int, int],
 ) -> None:
     stream, write_fd, read_fd = direct
@@ -242,13 +242,13 @@ async def test_to_a_stream_that_broke_or_was_closed_nothing_is_sent_and_send_tel
         await channel.send(b"{}\n")
 
 
-async def test_to_a_stream_of_another_kind_nothing_is_sent_without_waiting() -> None:
+async def test_send_nowait_on_an_unsupported_stream_returns_0() -> None:
     stream = Chunks([])
     assert LineTransport(stream, 1000).send_nowait(b"{}\n") == 0
     assert not stream.sent
 
 
-async def test_only_a_few_lines_are_sent_without_waiting_before_the_writer_or_the_peer_has_its_turn() -> None:
+async def test_send_nowait_sends_at_most_four_lines_between_checkpoints() -> None:
     stream, write_fd, read_fd = pipe()
     channel = LineTransport(stream, 1000)
     assert [channel.send_nowait(b"{}\n") for _ in range(6)] == [3, 3, 3, 3, 0, 0]
@@ -262,7 +262,7 @@ async def test_only_a_few_lines_are_sent_without_waiting_before_the_writer_or_th
     os.close(read_fd)
 
 
-async def test_nothing_is_sent_without_waiting_after_several_lines_came_together() -> None:
+async def test_send_nowait_returns_0_while_several_lines_were_received_together() -> None:
     stream, write_fd, read_fd = pipe()
     channel = LineTransport(stream, 1000)
     os.write(write_fd, b"{}\n{}\n")
@@ -281,7 +281,7 @@ async def test_nothing_is_sent_without_waiting_after_several_lines_came_together
 # The end
 
 
-async def test_a_stream_that_breaks_is_connection_lost_both_ways() -> None:
+async def test_broken_stream_raises_connection_lost_in_send_and_receive() -> None:
     ours, theirs = memory_stream_pair()
     await theirs.aclose()
     channel = LineTransport(ours, 1000)
@@ -292,7 +292,7 @@ async def test_a_stream_that_breaks_is_connection_lost_both_ways() -> None:
         await channel.receive()
 
 
-async def test_the_end_stays_the_end() -> None:
+async def test_line_transport_keeps_raising_end_of_channel() -> None:
     channel = LineTransport(Chunks([b"a\n"]), 1000)
     assert await channel.receive() == b"a"
     for _ in range(2):

@@ -8,14 +8,14 @@ from trio_mcp import ConnectionLost
 from trio_mcp.transports.lines import memory_transport_pair
 
 
-async def test_messages_arrive_whole_in_order_and_without_their_newlines() -> None:
+async def test_memory_transport_delivers_messages_in_order_without_newlines() -> None:
     ours, theirs = memory_transport_pair()
     await ours.send(b"a\nb\n")
     await ours.send(bytearray(b"c\n"))
     assert [await theirs.receive() for _ in range(3)] == [b"a", b"b", b"c"]
 
 
-async def test_the_two_directions_are_independent() -> None:
+async def test_directions_of_a_memory_transport_are_independent() -> None:
     ours, theirs = memory_transport_pair()
     await ours.send(b"there\n")
     await theirs.send(b"back\n")
@@ -23,7 +23,7 @@ async def test_the_two_directions_are_independent() -> None:
     assert await theirs.receive() == b"there"
 
 
-async def test_a_full_wire_makes_the_sender_wait_until_the_other_end_reads(autojump_clock: object) -> None:
+async def test_sender_waits_while_the_memory_transport_is_full(autojump_clock: object) -> None:
     ours, theirs = memory_transport_pair(capacity=10)
     await ours.send(b"12345678\n")
     sent: list[str] = []
@@ -41,13 +41,13 @@ async def test_a_full_wire_makes_the_sender_wait_until_the_other_end_reads(autoj
         assert sent == ["more"]
 
 
-async def test_a_message_larger_than_the_wire_passes_when_the_wire_is_empty() -> None:
+async def test_message_larger_than_the_capacity_passes_an_empty_memory_transport() -> None:
     ours, theirs = memory_transport_pair(capacity=10)
     await ours.send(b"x" * 1000 + b"\n")
     assert await theirs.receive() == b"x" * 1000
 
 
-async def test_a_cancelled_send_has_sent_nothing(autojump_clock: object) -> None:
+async def test_cancelled_send_on_a_memory_transport_sends_nothing(autojump_clock: object) -> None:
     ours, theirs = memory_transport_pair(capacity=1)
     await ours.send(b"first\n")
     with trio.move_on_after(1):
@@ -57,7 +57,7 @@ async def test_a_cancelled_send_has_sent_nothing(autojump_clock: object) -> None
     assert await theirs.receive() == b"third"
 
 
-async def test_a_cancelled_receive_loses_nothing(autojump_clock: object) -> None:
+async def test_cancelled_receive_on_a_memory_transport_loses_nothing(autojump_clock: object) -> None:
     ours, theirs = memory_transport_pair()
     with trio.move_on_after(1):
         await theirs.receive()
@@ -65,7 +65,7 @@ async def test_a_cancelled_receive_loses_nothing(autojump_clock: object) -> None
     assert await theirs.receive() == b"kept"
 
 
-async def test_what_was_sent_before_the_close_is_still_received() -> None:
+async def test_messages_sent_before_the_close_are_received() -> None:
     ours, theirs = memory_transport_pair()
     await ours.send(b"last words\n")
     await ours.aclose()
@@ -74,14 +74,14 @@ async def test_what_was_sent_before_the_close_is_still_received() -> None:
         await theirs.receive()
 
 
-async def test_a_message_that_need_not_wait_is_sent_without_a_checkpoint() -> None:
+async def test_memory_transport_sends_and_receives_without_a_checkpoint_if_possible() -> None:
     ours, theirs = memory_transport_pair()
     assert ours.send_nowait(b"now\n") == 4
     with trio.testing.assert_no_checkpoints():
         assert await theirs.receive() == b"now"
 
 
-async def test_a_message_sent_without_waiting_wakes_the_other_end(nursery: trio.Nursery) -> None:
+async def test_send_nowait_wakes_a_waiting_receiver(nursery: trio.Nursery) -> None:
     ours, theirs = memory_transport_pair()
     received: list[bytes] = []
 
@@ -95,7 +95,7 @@ async def test_a_message_sent_without_waiting_wakes_the_other_end(nursery: trio.
     assert received == [b"now"]
 
 
-async def test_of_a_message_that_would_wait_nothing_is_sent() -> None:
+async def test_send_nowait_sends_nothing_if_the_memory_transport_is_full() -> None:
     ours, theirs = memory_transport_pair(capacity=10)
     assert ours.send_nowait(b"larger than the wire\n") == len(b"larger than the wire\n")
     assert ours.send_nowait(b"waits\n") == 0
@@ -104,21 +104,21 @@ async def test_of_a_message_that_would_wait_nothing_is_sent() -> None:
 
 
 @pytest.mark.parametrize("closer", ["ours", "theirs"])
-async def test_after_the_close_nothing_is_sent_without_waiting_and_nothing_is_raised(closer: str) -> None:
+async def test_send_nowait_on_a_closed_memory_transport_returns_0(closer: str) -> None:
     ours, theirs = memory_transport_pair()
     await (ours if closer == "ours" else theirs).aclose()
     assert ours.send_nowait(b"late\n") == 0
 
 
 @pytest.mark.parametrize("closer", ["ours", "theirs"])
-async def test_nobody_can_send_after_either_end_was_closed(closer: str) -> None:
+async def test_send_after_either_side_closed_raises_connection_lost(closer: str) -> None:
     ours, theirs = memory_transport_pair()
     await (ours if closer == "ours" else theirs).aclose()
     with pytest.raises(ConnectionLost):
         await ours.send(b"late\n")
 
 
-async def test_closing_wakes_who_waits_on_either_side(autojump_clock: object) -> None:
+async def test_closing_a_memory_transport_wakes_waiting_tasks_on_both_sides(autojump_clock: object) -> None:
     ours, theirs = memory_transport_pair(capacity=1)
     await ours.send(b"fills the wire\n")
     async with trio.open_nursery() as nursery:
@@ -137,7 +137,7 @@ async def test_closing_wakes_who_waits_on_either_side(autojump_clock: object) ->
         await theirs.aclose()
 
 
-async def test_closing_twice_is_fine() -> None:
+async def test_closing_a_memory_transport_twice_is_allowed() -> None:
     ours, theirs = memory_transport_pair()
     for channel in (ours, ours, theirs):
         await channel.aclose()

@@ -56,7 +56,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.mark.parametrize("grandchild", ["gentle", "stubborn"])
-async def test_a_cancel_ends_the_process_and_all_that_it_has_started(tree: Tree, grandchild: str) -> None:
+async def test_cancel_ends_the_process_and_all_its_child_processes(tree: Tree, grandchild: str) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: run_process_tree(tree.command(grandchild, "stays"), grace=0.3))
         await tree.began()
@@ -64,13 +64,13 @@ async def test_a_cancel_ends_the_process_and_all_that_it_has_started(tree: Tree,
     assert tree.is_gone
 
 
-async def test_what_a_process_leaves_behind_ends_with_it(tree: Tree) -> None:
+async def test_child_processes_left_behind_end_with_their_process(tree: Tree) -> None:
     ended = await run_process_tree(tree.command("stubborn", "ends"), grace=0.3, capture_stdout=True)
     assert (ended.returncode, ended.stdout) == (0, b"started\n")
     assert tree.is_gone
 
 
-async def test_it_ends_with_the_request_of_its_handler(tree: Tree) -> None:
+async def test_process_tree_ends_with_the_request_of_its_handler(tree: Tree) -> None:
     server = Server("builder")
 
     @server.tool
@@ -89,7 +89,7 @@ async def test_it_ends_with_the_request_of_its_handler(tree: Tree) -> None:
                 await trio.sleep(0.01)
 
 
-async def test_it_raises_as_trio_does() -> None:
+async def test_run_process_tree_raises_the_errors_of_trio_run_process() -> None:
     with pytest.raises(subprocess.CalledProcessError):
         await run_process_tree([sys.executable, "-c", "raise SystemExit(3)"])
     ended = await run_process_tree(["cat"], stdin=b"read", capture_stdout=True)

@@ -26,7 +26,7 @@ def data(*chunks: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_a_long_line_may_come_in_any_pieces(size: int, end: bytes) -> None:
+def test_sse_line_can_arrive_in_any_pieces(size: int, end: bytes) -> None:
     stream = b"id: 1" + end[: len(end) // 2] + b"data:  " + b"x" * 3000 + b":y" + end + b"data" + end
     reader, found = EventReader(10_000), list[Event]()
     for start in range(0, len(stream), size):
@@ -37,70 +37,70 @@ def test_a_long_line_may_come_in_any_pieces(size: int, end: bytes) -> None:
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
-def test_a_line_ends_with_lf_or_cr_or_both(end: bytes) -> None:
+def test_sse_line_ends_with_lf_cr_or_both(end: bytes) -> None:
     stream = end.join([b"data: a", b"data: b", b"", b"data: c", b"", b""])
     assert data(stream) == [b"a\nb", b"c"]
 
 
-def test_a_cr_and_its_lf_in_two_reads_are_one_line_end() -> None:
+def test_sse_cr_and_lf_in_separate_reads_are_one_line_end() -> None:
     assert data(b"data: a\r", b"\ndata: b\r", b"\n\r", b"\n") == [b"a\nb"]
 
 
-def test_a_cr_at_the_end_of_a_read_ends_its_line_at_once() -> None:
+def test_sse_cr_at_the_end_of_a_read_ends_the_line_at_once() -> None:
     assert data(b"data: a\r", b"\r") == [b"a"]
 
 
-def test_other_characters_end_no_line() -> None:
+def test_sse_line_is_not_ended_by_other_unicode_line_separators() -> None:
     text = "data: a\x0bb\x0cc\x1cd\x1ee\x85f\u2028g\u2029h\n\n".encode()
     assert data(text) == [text[6:-2]]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
-def test_a_byte_order_mark_in_front_of_the_stream_is_skipped(cut: int) -> None:
+def test_sse_byte_order_mark_at_the_start_is_skipped(cut: int) -> None:
     stream = b"\xef\xbb\xbfdata: a\n\n"
     assert data(stream[:cut], stream[cut:]) == [b"a"]
 
 
-def test_a_byte_order_mark_elsewhere_is_part_of_a_name() -> None:
+def test_sse_byte_order_mark_elsewhere_is_part_of_the_field_name() -> None:
     assert data(b"\n\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n") == []
     assert data(b"\n", b"\xef\xbb\xbfdata: a\n\n") == []
 
 
-def test_data_lines_are_joined_with_newlines() -> None:
+def test_sse_data_lines_are_joined_with_newlines() -> None:
     assert data(b"data: a\ndata\ndata:\ndata:  b\n\n") == [b"a\n\n\n b"]
 
 
-def test_one_space_behind_the_colon_is_left_out_and_no_more() -> None:
+def test_sse_value_drops_one_space_after_the_colon() -> None:
     assert data(b"data:  a \n\ndata:b\n\ndata:\tc\n\n") == [b" a ", b"b", b"\tc"]
 
 
-def test_comments_and_unknown_fields_are_ignored() -> None:
+def test_sse_comments_and_unknown_fields_are_ignored() -> None:
     assert data(b": a comment\ndata: a\n:\nother: x\nDATA: b\n data: c\n\n") == [b"a"]
 
 
-def test_without_data_there_is_no_event() -> None:
+def test_sse_block_without_data_is_no_event() -> None:
     assert read(b"event: x\nid: 1\n\n: only this\n\n\n\n") == []
 
 
-def test_empty_data_is_an_event() -> None:
+def test_sse_block_with_empty_data_is_an_event() -> None:
     assert read(b"id: 7\ndata:\n\n") == [Event("message", b"", "7")]
 
 
-def test_an_event_has_the_name_that_came_last_and_else_is_a_message() -> None:
+def test_sse_event_has_the_last_name_or_message() -> None:
     stream = b"event: x\nevent: y\ndata\n\ndata\n\nevent:\ndata\n\nevent: z\n\ndata\n\n"
     assert [event.name for event in EventReader(99).feed(stream)] == ["y", "message", "message", "message"]
 
 
-def test_an_id_stays_for_the_events_that_follow() -> None:
+def test_sse_id_applies_to_following_events() -> None:
     stream = b"data\n\nid: 1\ndata\n\ndata\n\nid: 2\n\ndata\n\nid\ndata\n\n"
     assert [event.id for event in EventReader(99).feed(stream)] == ["", "1", "1", "2", ""]
 
 
-def test_an_id_with_a_nul_is_ignored() -> None:
+def test_sse_id_with_a_nul_character_is_ignored() -> None:
     assert [event.id for event in EventReader(99).feed(b"id: 1\nid: 2\0\ndata\n\n")] == ["1"]
 
 
-def test_the_cursor_moves_when_its_event_is_whole() -> None:
+def test_sse_last_event_id_changes_when_its_event_is_complete() -> None:
     reader = EventReader(99)
     reader.feed(b"id: 1\ndata: a\n\nid: 2\ndata: b\n")
     assert reader.last_event_id == "1"
@@ -124,26 +124,26 @@ def test_the_cursor_moves_when_its_event_is_whole() -> None:
         (b"retry", None),
     ],
 )
-def test_retry_is_digits_alone(line: bytes, retry: int | None) -> None:
+def test_sse_retry_accepts_only_digits(line: bytes, retry: int | None) -> None:
     reader = EventReader(99)
     assert reader.feed(line + b"\n") == []
     assert reader.retry == retry
 
 
-def test_a_retry_of_thousands_of_digits_is_a_long_time_and_no_failure() -> None:
+def test_sse_retry_with_thousands_of_digits_is_capped() -> None:
     reader = EventReader(10_000)
     reader.feed(b"retry: " + b"9" * 9000 + b"\n")
     assert reader.retry == 9_999_999_999
 
 
-def test_an_event_that_ends_with_the_connection_is_dropped() -> None:
+def test_sse_event_cut_off_by_the_end_of_the_connection_is_dropped() -> None:
     reader = EventReader(99)
     assert reader.feed(b"id: 1\ndata: a\n\nid: 2\nevent: x\ndata: b\nda") == [Event("message", b"a", "1")]
     reader.drop_unfinished()
     assert reader.feed(b"\ndata: c\n\n") == [Event("message", b"c", "1")]
 
 
-def test_a_new_connection_begins_anew_and_keeps_cursor_and_delay() -> None:
+def test_sse_reader_keeps_last_event_id_and_retry_for_a_new_connection() -> None:
     reader = EventReader(99)
     reader.feed(b"retry: 5\nid: 1\ndata\n\n:\r")
     reader.drop_unfinished()
@@ -151,42 +151,42 @@ def test_a_new_connection_begins_anew_and_keeps_cursor_and_delay() -> None:
     assert reader.feed(b"\xef\xbb\xbfdata: a\n\n") == [Event("message", b"a", "1")]
 
 
-def test_bytes_that_are_no_utf_8_are_replaced_in_names_and_left_to_the_caller_in_data() -> None:
+def test_sse_invalid_utf_8_is_replaced_in_names_and_kept_in_data() -> None:
     assert read(b"event: \xff\nid: \xe2\x82\ndata: \xff\n\n") == [Event("\ufffd", b"\xff", "\ufffd")]
 
 
-def test_an_event_of_the_limit_is_read_and_one_byte_more_is_too_long() -> None:
+def test_sse_event_of_the_maximum_size_is_accepted_and_a_larger_one_is_not() -> None:
     assert read(b"data: 5678\nid: 5\n\n", limit=15) == [Event("message", b"5678", "5")]
     assert read(b"data: 5678\nid: 56\n\n", limit=15) == ["too long"]
 
 
-def test_each_event_has_the_limit_for_itself() -> None:
+def test_sse_size_limit_applies_to_each_event_separately() -> None:
     assert len(read(b"data: 5678\nid: 5\n\n" * 3, limit=15)) == 3
 
 
-def test_nothing_is_read_behind_an_event_that_is_too_long() -> None:
+def test_sse_reader_keeps_raising_after_an_event_that_is_too_long() -> None:
     reader = EventReader(10)
     for chunk in (b"data: 0123456789", b"\n\ndata: a\n\n", b""):
         with pytest.raises(EventTooLong):
             reader.feed(chunk)
 
 
-def test_a_line_that_never_ends_is_too_long_with_the_first_byte_beyond_the_limit() -> None:
+def test_sse_endless_line_raises_at_the_first_byte_beyond_the_limit() -> None:
     reader = EventReader(100)
     assert reader.feed(b"data: ") == reader.feed(b"x" * 94) == []
     with pytest.raises(EventTooLong, match="longer than 100 bytes"):
         reader.feed(b"x")
 
 
-def test_a_comment_that_never_ends_is_too_long() -> None:
+def test_sse_endless_comment_is_too_long() -> None:
     assert read(*[b":" * 10] * 11, limit=100) == ["too long"]
 
 
-def test_comments_between_the_lines_of_an_event_count_for_nothing() -> None:
+def test_sse_comments_inside_an_event_do_not_count_towards_its_size() -> None:
     assert read(b"data: a\n" + b": keep alive\n" * 100 + b"data: b\n\n", limit=20) == [Event("message", b"a\nb", "")]
 
 
-def test_events_before_the_long_one_are_given_first() -> None:
+def test_sse_events_before_a_too_long_event_are_returned_first() -> None:
     assert read(b"data: a\n\ndata: 0123456789\n\ndata: b\n\n", limit=10) == [Event("message", b"a", ""), "too long"]
 
 
@@ -201,7 +201,7 @@ STREAMS = st.lists(st.tuples(LINES, ENDS).map(b"".join), min_size=1, max_size=12
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
-def test_a_stream_may_come_byte_by_byte(end: bytes) -> None:
+def test_sse_stream_can_arrive_byte_by_byte(end: bytes) -> None:
     lines = [
         b"\xef\xbb\xbfid: 1",
         b"event: e",
@@ -222,7 +222,7 @@ def test_a_stream_may_come_byte_by_byte(end: bytes) -> None:
 
 
 @given(STREAMS, st.data())
-def test_any_cut_of_the_bytes_gives_the_same_events(stream: bytes, draw: st.DataObject) -> None:
+def test_sse_events_are_equal_at_any_chunk_boundary(stream: bytes, draw: st.DataObject) -> None:
     limit = draw.draw(st.sampled_from([8, 20, 1000]))
     cuts = sorted(draw.draw(st.lists(st.integers(0, len(stream)))))
     chunks = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
@@ -257,5 +257,5 @@ def by_the_book(stream: bytes) -> list[Event]:
 
 
 @given(STREAMS)
-def test_events_are_those_of_the_book(stream: bytes) -> None:
+def test_sse_events_equal_those_of_a_reference_parser(stream: bytes) -> None:
     assert read(stream) == by_the_book(stream)

@@ -12,7 +12,7 @@ PING = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n"
 
 
 @pytest.mark.parametrize(("closed", "name"), [("<&-", "input"), (">&-", "output")])
-def test_standard_streams_that_are_not_open_are_a_clear_error(closed: str, name: str) -> None:
+def test_closed_standard_stream_exits_with_a_clear_error(closed: str, name: str) -> None:
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", SERVE],
         input=PING if closed == ">&-" else None,
@@ -25,7 +25,7 @@ def test_standard_streams_that_are_not_open_are_a_clear_error(closed: str, name:
     assert done.stdout == ""
 
 
-def test_a_server_without_a_standard_error_still_serves() -> None:
+def test_server_without_standard_error_serves_requests() -> None:
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", SERVE],
         input=PING,
@@ -37,7 +37,7 @@ def test_a_server_without_a_standard_error_still_serves() -> None:
     assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
-def test_a_standard_output_without_a_descriptor_is_no_business_of_a_server() -> None:
+def test_server_with_sys_stdout_replaced_serves_on_the_real_stdout() -> None:
     script = "import io, sys; sys.stdout = io.TextIOWrapper(io.BytesIO()); " + SERVE  # as test runners put there
     done = subprocess.run([sys.executable, "-c", script], input=PING, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")

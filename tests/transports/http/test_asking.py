@@ -60,7 +60,7 @@ async def pair(request: pytest.FixtureRequest) -> object:
     return await socket_pair() if request.param == "socket" else None
 
 
-async def test_admitted_request_has_its_body_and_caller(desk: Desk, pair: object) -> None:
+async def test_request_is_served_with_body_and_caller_once_admitted(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
@@ -70,7 +70,7 @@ async def test_admitted_request_has_its_body_and_caller(desk: Desk, pair: object
         assert client.app.requests[0].caller == "alice"
 
 
-async def test_request_is_admitted_before_its_body_has_arrived(desk: Desk) -> None:
+async def test_request_can_be_admitted_before_its_body_has_arrived(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post()[:-5])
         await client.settle()
@@ -89,7 +89,7 @@ async def test_body_arriving_in_pieces_during_admission_is_complete(desk: Desk) 
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
 
 
-async def test_body_is_not_requested_before_the_caller_is_known(desk: Desk) -> None:
+async def test_no_100_continue_is_sent_before_the_caller_is_admitted(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit), pair=await socket_pair()) as client:
         await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
         await client.settle()
@@ -101,7 +101,7 @@ async def test_body_is_not_requested_before_the_caller_is_known(desk: Desk) -> N
         await client.until(b"hello")
 
 
-async def test_body_of_a_refused_caller_is_never_requested(desk: Desk) -> None:
+async def test_no_100_continue_is_sent_to_a_refused_caller(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
         desk.decide(UNKNOWN)
@@ -109,7 +109,7 @@ async def test_body_of_a_refused_caller_is_never_requested(desk: Desk) -> None:
         assert not client.app.requests
 
 
-async def test_connection_stays_open_after_a_refusal_once_the_body_has_arrived(desk: Desk, pair: object) -> None:
+async def test_connection_stays_open_after_a_refusal_if_the_body_has_arrived(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         desk.decide(UNKNOWN)
@@ -167,7 +167,7 @@ async def test_disconnect_during_admission_cancels_it(desk: Desk, pair: object) 
         assert not client.app.requests
 
 
-async def test_reading_pauses_if_too_much_arrives_during_admission(desk: Desk) -> None:
+async def test_reading_pauses_if_too_many_bytes_arrive_during_admission(desk: Desk) -> None:
     bounds = HttpBounds(max_unserved_bytes=1000)
     async with serving(App(admitting=desk.admit), bounds, pair=await socket_pair()) as client:
         body = b"x" * 3_999_999 + b"y"
@@ -211,7 +211,7 @@ async def test_body_timeout_begins_when_the_request_is_admitted(desk: Desk) -> N
         assert (await client.only_answer())[0] == 408
 
 
-async def test_server_in_shutdown_still_answers_a_request_in_admission(desk: Desk, pair: object) -> None:
+async def test_request_awaiting_admission_is_still_answered_during_shutdown(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
@@ -222,7 +222,7 @@ async def test_server_in_shutdown_still_answers_a_request_in_admission(desk: Des
         assert (status, headers[b"connection"], body) == (200, b"close", b"hello")
 
 
-async def test_immediate_end_of_the_connection_cancels_admission(desk: Desk) -> None:
+async def test_immediate_shutdown_cancels_admission(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post())
         await client.settle()
@@ -240,7 +240,7 @@ async def test_exception_during_admission_is_raised_unchanged(desk: Desk) -> Non
         assert client.failure is failure
 
 
-async def test_invalid_chunk_is_reported_when_the_request_is_admitted(desk: Desk) -> None:
+async def test_invalid_chunk_received_during_admission_is_400_once_admitted(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
         desk.decide(Admitted(), "/")
@@ -257,7 +257,7 @@ async def test_disconnect_after_admission_is_detected(desk: Desk) -> None:
         assert client.app.requests[0].gone == 1
 
 
-async def test_refused_head_request_has_no_body(desk: Desk) -> None:
+async def test_refused_head_request_gets_no_body(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(b"HEAD /mcp HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         desk.decide(UNKNOWN)

@@ -19,7 +19,7 @@ async def pair(request: pytest.FixtureRequest) -> object:
     return await socket_pair() if request.param == "socket" else None
 
 
-async def test_requests_on_one_connection_are_answered(pair: object) -> None:
+async def test_several_requests_on_one_connection_are_answered(pair: object) -> None:
     async with serving(App(), pair=pair) as client:
         for _ in range(3):
             await client.send(POST)
@@ -45,7 +45,7 @@ async def test_pipelined_requests_are_answered_in_order(pair: object) -> None:
         ]
 
 
-async def test_many_pipelined_requests_let_other_connections_run() -> None:
+async def test_serving_many_pipelined_requests_yields_to_other_tasks() -> None:
     app = App()
     async with serving(app, pair=await socket_pair()) as client:
         await client.send(POST * 100)
@@ -59,7 +59,7 @@ async def test_many_pipelined_requests_let_other_connections_run() -> None:
             got += await client.stream.receive_some()
 
 
-async def test_pipelined_request_that_raises_ends_the_connection() -> None:
+async def test_exception_in_a_pipelined_request_ends_the_connection() -> None:
     app = App(later)
     async with serving(app, pair=await socket_pair()) as client:
         await client.send(POST + POST)
@@ -98,7 +98,7 @@ async def test_pipelined_request_does_not_inherit_context_of_the_previous_one() 
         assert names == ["nobody", "nobody"]
 
 
-async def test_stream_is_chunked_and_the_connection_stays_open(pair: object) -> None:
+async def test_streamed_response_is_chunked_and_keeps_the_connection_open(pair: object) -> None:
     pieces = Pieces()
     app = App(lambda exchange: exchange.response.stream(200, TEXT, pieces))
     async with serving(app, pair=pair) as client:
@@ -114,7 +114,7 @@ async def test_stream_is_chunked_and_the_connection_stays_open(pair: object) -> 
         await client.until(b"hello")
 
 
-async def test_disconnect_during_a_request_is_detected_before_the_response(pair: object) -> None:
+async def test_client_disconnect_before_the_response_is_reported_once(pair: object) -> None:
     app = App(later)
     async with serving(app, pair=pair) as client:
         await client.send(POST)
@@ -134,7 +134,7 @@ async def test_connection_with_close_header_closes_after_the_response(pair: obje
         assert (status, headers[b"connection"], body) == (200, b"close", b"hello")
 
 
-async def test_websocket_upgrade_is_returned_unparsed(pair: object) -> None:
+async def test_websocket_upgrade_request_is_returned_unparsed(pair: object) -> None:
     request = GET.replace(b"Host", b"Connection: Upgrade\r\nUpgrade: WebSocket\r\nHost")
     async with serving(App(), pair=pair) as client:
         await client.send(request[:20])
@@ -147,7 +147,7 @@ async def test_websocket_upgrade_is_returned_unparsed(pair: object) -> None:
         await client.connection._stream.aclose()  # pyright: ignore[reportPrivateUsage]
 
 
-async def test_malformed_request_is_answered_and_ends_the_connection(pair: object) -> None:
+async def test_malformed_request_is_400_and_closes_the_connection(pair: object) -> None:
     async with serving(App(), pair=pair) as client:
         await client.send(b"\x16\x03\x01")
         status, headers, _ = await client.only_answer()

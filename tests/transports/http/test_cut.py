@@ -76,7 +76,7 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("request_", [POST, CHUNKED])
-async def test_truncated_request_is_never_served_and_a_complete_one_sees_the_disconnect(request_: bytes) -> None:
+async def test_truncated_request_is_not_served_and_disconnect_after_a_complete_one_is_reported(request_: bytes) -> None:
     for cut in range(len(request_) + 1):
         app = App(later)
         async with serving(app) as client:
@@ -90,7 +90,7 @@ async def test_truncated_request_is_never_served_and_a_complete_one_sees_the_dis
 
 
 @pytest.mark.parametrize("respond", [answering, streaming])
-async def test_truncated_response_is_reported_once_and_a_complete_one_never(respond: Any) -> None:
+async def test_disconnect_during_a_response_is_reported_once_and_never_after_it(respond: Any) -> None:
     for room in range(LENGTHS[respond] + 1):
         ours, theirs = memory_stream_pair()
         app = App(respond)
@@ -147,7 +147,7 @@ async def test_each_request_is_answered_or_disconnected_for_any_chunking(
     assert [exchange.gone for exchange in app.requests] == [int(responds is later)] * len(app.requests)
 
 
-async def test_half_open_connections_do_not_block_others() -> None:
+async def test_half_received_requests_do_not_block_other_connections() -> None:
     async with trio.open_nursery() as nursery:
         app = App()
         halves: list[Any] = []

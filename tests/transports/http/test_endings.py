@@ -23,21 +23,21 @@ BIG = b"x" * 8_000_000
 
 
 @pytest.mark.parametrize(("status", "length"), [(200, b"0"), (202, b"0"), (204, None), (304, None), (599, b"0")])
-async def test_empty_response_has_content_length_if_allowed(status: int, length: bytes | None) -> None:
+async def test_empty_response_has_content_length_zero_if_the_status_allows(status: int, length: bytes | None) -> None:
     async with serving(App(lambda exchange: exchange.response.answer(Answer(status), close=True))) as client:
         await client.send(POST)
         found, headers, body = await client.only_answer()
         assert (found, headers.get(b"content-length"), body) == (status, length, b"")
 
 
-async def test_response_to_head_has_the_length_but_no_body() -> None:
+async def test_response_to_a_head_request_has_content_length_but_no_body() -> None:
     async with serving(App()) as client:
         await client.send(head(b"Connection: close", line=b"HEAD /mcp HTTP/1.1\r\n"))
         _, headers, body = response_in(await client.rest(), "HEAD")
         assert (headers[b"content-length"], body) == (b"4", b"")
 
 
-async def test_stream_response_to_head_ends_after_its_headers() -> None:
+async def test_streamed_response_to_a_head_request_ends_after_its_headers() -> None:
     app = App(lambda exchange: exchange.response.stream(200, TEXT, Pieces()))
     async with serving(app) as client:
         await client.send(head(line=b"HEAD /mcp HTTP/1.1\r\n"))
@@ -55,7 +55,7 @@ async def test_http_1_0_response_closes_the_connection() -> None:
         assert (status, headers[b"connection"], body) == (200, b"close", b"/mcp")
 
 
-async def test_a_stream_in_http_1_0_ends_with_the_connection() -> None:
+async def test_http_1_0_stream_ends_by_closing_the_connection() -> None:
     pieces = Pieces()
     pieces.put(b"one", b"two", b"")
     async with serving(App(lambda exchange: exchange.response.stream(200, TEXT, pieces))) as client:
@@ -79,7 +79,7 @@ async def test_second_response_to_a_request_is_ignored() -> None:
         await client.until(b"first")
 
 
-async def test_response_that_the_socket_cannot_take_at_once_is_written_later() -> None:
+async def test_response_larger_than_the_socket_buffer_is_written_completely() -> None:
     app = App(lambda exchange: exchange.response.answer(Answer(200, TEXT, BIG)))
     async with serving(app, pair=await socket_pair()) as client:
         await client.send(POST + POST)
@@ -97,7 +97,7 @@ async def test_response_that_the_socket_cannot_take_at_once_is_written_later() -
 
 
 @pytest.mark.parametrize("kind", ["answer", "stream"])
-async def test_disconnect_during_a_response_is_detected(kind: str) -> None:
+async def test_client_disconnect_during_a_response_is_reported(kind: str) -> None:
     def respond(exchange: Exchange) -> None:
         if kind == "answer":
             exchange.response.answer(Answer(200, TEXT, BIG))
@@ -113,7 +113,7 @@ async def test_disconnect_during_a_response_is_detected(kind: str) -> None:
         assert client.results == [None]
 
 
-async def test_half_close_cancels_an_unanswered_request() -> None:
+async def test_client_half_close_cancels_an_unanswered_request() -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
@@ -122,7 +122,7 @@ async def test_half_close_cancels_an_unanswered_request() -> None:
         assert client.app.requests[0].gone == 1
 
 
-async def test_half_close_still_delivers_a_ready_response() -> None:
+async def test_client_half_close_still_delivers_a_ready_response() -> None:
     app = App(lambda exchange: exchange.response.answer(Answer(200, TEXT, BIG)))
     async with serving(app, pair=await socket_pair()) as client:
         await client.send(POST)
@@ -131,7 +131,7 @@ async def test_half_close_still_delivers_a_ready_response() -> None:
         assert client.app.requests[0].gone == 0
 
 
-async def test_bytes_after_a_request_do_not_end_it() -> None:
+async def test_pipelined_bytes_do_not_end_the_running_request() -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST + POST[:20])
         await client.settle()
@@ -142,7 +142,7 @@ async def test_bytes_after_a_request_do_not_end_it() -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 64 * 1024, 300_000, 1_000_000])
-async def test_disconnect_is_detected_despite_unread_bytes(size: int) -> None:
+async def test_client_disconnect_is_detected_despite_unread_bytes(size: int) -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
@@ -154,7 +154,7 @@ async def test_disconnect_is_detected_despite_unread_bytes(size: int) -> None:
         assert [exchange.gone for exchange in client.app.requests] == [1]
 
 
-async def test_pipelined_requests_are_served_after_the_running_one() -> None:
+async def test_pipelined_requests_are_served_after_the_running_request() -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
@@ -167,7 +167,7 @@ async def test_pipelined_requests_are_served_after_the_running_one() -> None:
             got += (await client.stream.receive_some(65536)).count(b"HTTP/1.1 204")
 
 
-async def test_client_that_pipelines_too_much_counts_as_disconnected() -> None:
+async def test_client_that_pipelines_too_many_bytes_counts_as_disconnected() -> None:
     async with serving(App(later), HttpBounds(max_pipelined_bytes=100_000), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
@@ -179,7 +179,7 @@ async def test_client_that_pipelines_too_much_counts_as_disconnected() -> None:
         assert client.app.requests[0].gone == 1
 
 
-async def test_cancelled_connection_notifies_the_application_and_closes() -> None:
+async def test_cancelled_connection_reports_a_disconnect_and_closes() -> None:
     ours, theirs = memory_stream_pair()
     app = App(later)
     async with trio.open_nursery() as nursery:
@@ -195,7 +195,7 @@ async def test_cancelled_connection_notifies_the_application_and_closes() -> Non
 
 
 @pytest.mark.parametrize("begun", [b"", POST[:10]])
-async def test_connection_with_incomplete_headers_ends_at_once(begun: bytes) -> None:
+async def test_shutdown_closes_a_connection_with_incomplete_headers_at_once(begun: bytes) -> None:
     async with serving(App()) as client:
         await client.send(begun)
         await client.settle()
@@ -204,7 +204,7 @@ async def test_connection_with_incomplete_headers_ends_at_once(begun: bytes) -> 
         assert await client.rest() == b""
 
 
-async def test_a_connection_that_is_ended_before_it_is_served_serves_nothing() -> None:
+async def test_connection_shut_down_before_serving_closes_without_a_response() -> None:
     ours, theirs = memory_stream_pair()
     connection = HttpConnection(ours, App(), HttpBounds())
     connection.shut_down()
@@ -212,7 +212,7 @@ async def test_a_connection_that_is_ended_before_it_is_served_serves_nothing() -
     assert await theirs.receive_some() == b""
 
 
-async def test_a_busy_connection_ends_after_its_answer() -> None:
+async def test_connection_shut_down_during_a_request_closes_after_the_response() -> None:
     async with serving(App(later)) as client:
         await client.send(POST)
         await client.settle()
@@ -223,7 +223,7 @@ async def test_a_busy_connection_ends_after_its_answer() -> None:
         assert (headers[b"connection"], body) == (b"close", b"last")
 
 
-async def test_connection_ends_after_the_request_being_received() -> None:
+async def test_connection_shut_down_during_a_request_body_closes_after_the_response() -> None:
     async with serving(App()) as client:
         await client.send(POST[:-3])
         await client.settle()
@@ -235,7 +235,7 @@ async def test_connection_ends_after_the_request_being_received() -> None:
 # Time
 
 
-async def test_a_slow_head_is_answered_with_408() -> None:
+async def test_request_headers_not_complete_within_the_timeout_are_408() -> None:
     async with serving(App()) as client:
         await client.send(POST[:10])
         await client.settle()
@@ -248,7 +248,7 @@ async def test_a_slow_head_is_answered_with_408() -> None:
         assert (await client.only_answer())[0] == 408
 
 
-async def test_a_slow_body_is_answered_with_408() -> None:
+async def test_request_body_not_complete_within_the_timeout_is_408() -> None:
     async with serving(App()) as client:
         await client.send(POST[:-1])
         await client.settle()
@@ -258,7 +258,7 @@ async def test_a_slow_body_is_answered_with_408() -> None:
         assert (await client.only_answer())[0] == 408
 
 
-async def test_idle_connection_is_closed_without_a_response() -> None:
+async def test_idle_connection_is_closed_after_the_idle_timeout_without_a_response() -> None:
     async with serving(App()) as client:
         await client.settle()
         client.tick(0, 9)
@@ -270,7 +270,7 @@ async def test_idle_connection_is_closed_without_a_response() -> None:
         assert await client.rest() == b""
 
 
-async def test_silent_client_is_closed_after_handshake_timeout() -> None:
+async def test_connection_without_any_request_is_closed_after_the_handshake_timeout() -> None:
     async with serving(App()) as client:
         await client.settle()
         client.tick(0, 9)
@@ -279,7 +279,7 @@ async def test_silent_client_is_closed_after_handshake_timeout() -> None:
         assert await client.rest() == b""
 
 
-async def test_empty_lines_do_not_keep_a_connection_open() -> None:
+async def test_empty_lines_do_not_extend_the_idle_timeout() -> None:
     async with serving(App()) as client:
         client.tick(0)
         await client.send(b"\r\n" * 8)
@@ -288,7 +288,7 @@ async def test_empty_lines_do_not_keep_a_connection_open() -> None:
         assert await client.rest() == b""
 
 
-async def test_running_request_has_no_time_limit() -> None:
+async def test_running_request_has_no_time_limit_in_the_http_connection() -> None:
     async with serving(App(later)) as client:
         await client.send(POST)
         await client.settle()
@@ -298,7 +298,7 @@ async def test_running_request_has_no_time_limit() -> None:
 
 
 @pytest.mark.parametrize("kind", ["answer", "stream"])
-async def test_client_that_does_not_read_is_disconnected(kind: str) -> None:
+async def test_client_that_does_not_read_the_response_is_disconnected_after_the_write_timeout(kind: str) -> None:
     def respond(exchange: Exchange) -> None:
         if kind == "answer":
             exchange.response.answer(Answer(200, TEXT, BIG))
@@ -320,7 +320,7 @@ async def test_client_that_does_not_read_is_disconnected(kind: str) -> None:
         assert client.app.requests[0].gone == 1
 
 
-async def test_silent_stream_stays_open() -> None:
+async def test_idle_response_stream_stays_open() -> None:
     pieces = Pieces()
     async with serving(App(lambda exchange: exchange.response.stream(200, TEXT, pieces))) as client:
         await client.send(POST)
@@ -342,7 +342,7 @@ async def test_client_that_does_not_close_after_the_last_response_is_disconnecte
 # TLS
 
 
-async def test_requests_and_streams_go_over_tls(tls_pair: Callable[[], Awaitable[Any]]) -> None:
+async def test_requests_and_streamed_responses_work_over_tls(tls_pair: Callable[[], Awaitable[Any]]) -> None:
     pieces = Pieces()
     async with serving(App(), pair=await tls_pair()) as client:
         for _ in range(3):
@@ -365,7 +365,9 @@ async def test_last_response_over_tls_is_followed_by_close_notify(tls_pair: Call
         await client.ended.wait()
 
 
-async def test_refusal_over_tls_can_be_read(tls_pair: Callable[[], Awaitable[Any]]) -> None:
+async def test_refusal_over_tls_is_readable_while_the_body_is_still_sent(
+    tls_pair: Callable[[], Awaitable[Any]],
+) -> None:
     async with serving(App(), pair=await tls_pair()) as client:
         await client.send(head(b"Content-Length: 100000000") + b"x" * 100_000)
         assert b"HTTP/1.1 413" in await client.until(b"bytes")

@@ -23,7 +23,7 @@ def turned_away(_: RequestHead) -> Answer:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_hostile_headers_get_their_status_and_are_not_served(name: str) -> None:
+async def test_malicious_headers_are_refused_with_their_status_and_close_the_connection(name: str) -> None:
     status, data = HOSTILE[name]
     async with serving(App(), pair=await socket_pair()) as client:
         await client.send(data + b"GET /smuggled HTTP/1.1\r\nHost: here\r\n\r\n")
@@ -33,13 +33,13 @@ async def test_hostile_headers_get_their_status_and_are_not_served(name: str) ->
         assert not client.app.requests
 
 
-async def test_body_beyond_the_limit_is_refused_by_its_content_length() -> None:
+async def test_content_length_beyond_the_body_limit_is_413() -> None:
     async with serving(App()) as client:
         await client.send(LONG)
         assert (await client.only_answer())[0] == 413
 
 
-async def test_chunked_body_is_refused_when_it_exceeds_the_limit() -> None:
+async def test_chunked_body_beyond_the_limit_is_413() -> None:
     async with serving(App(), HttpBounds(max_body_bytes=10)) as client:
         await client.send(CHUNKED + b"a\r\n0123456789\r\n")
         await client.settle()
@@ -48,7 +48,7 @@ async def test_chunked_body_is_refused_when_it_exceeds_the_limit() -> None:
 
 
 @pytest.mark.parametrize("framing", [LONG, CHUNKED])
-async def test_a_refusal_is_read_by_a_client_that_writes_all_of_its_body_first(framing: bytes) -> None:
+async def test_refusal_is_readable_by_a_client_that_first_sends_its_whole_body(framing: bytes) -> None:
     async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(framing)
         for _ in range(8):
@@ -57,7 +57,7 @@ async def test_a_refusal_is_read_by_a_client_that_writes_all_of_its_body_first(f
         assert (await client.only_answer())[::2] == (401, b"who are you?")
 
 
-async def test_client_that_keeps_writing_after_a_refusal_is_disconnected() -> None:
+async def test_client_that_keeps_sending_after_a_refusal_is_disconnected() -> None:
     async with serving(App(), HttpBounds(max_linger_bytes=100_000), pair=await socket_pair()) as client:
         await client.send(LONG)
         with pytest.raises(trio.BrokenResourceError):
@@ -70,20 +70,20 @@ ALLOWED = head(b"Content-Length: 4000000")
 
 
 @pytest.mark.parametrize("framing", [ALLOWED, CHUNKED + b"3d0900\r\n"])
-async def test_body_refused_by_its_headers_is_read_completely(framing: bytes) -> None:
+async def test_body_of_a_request_refused_by_its_headers_is_read_and_discarded(framing: bytes) -> None:
     async with serving(App(admitting=turned_away), HttpBounds(max_linger_bytes=1000), await socket_pair()) as client:
         await client.send(framing, b"x" * 4_000_000)
         assert (await client.only_answer())[::2] == (401, b"who are you?")
         assert not client.app.requests
 
 
-async def test_body_refused_over_tls_is_read_completely(tls_pair: Callable[[], Awaitable[Any]]) -> None:
+async def test_body_of_a_request_refused_over_tls_is_read_and_discarded(tls_pair: Callable[[], Awaitable[Any]]) -> None:
     async with serving(App(admitting=turned_away), HttpBounds(max_linger_bytes=1000), await tls_pair()) as client:
         await client.send(ALLOWED, b"x" * 4_000_000)
         assert (await client.only_answer())[::2] == (401, b"who are you?")
 
 
-async def test_refused_body_has_body_timeout() -> None:
+async def test_discarding_a_refused_body_is_limited_by_the_body_timeout() -> None:
     async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(ALLOWED)
         await client.settle()
@@ -97,7 +97,7 @@ async def test_refused_body_has_body_timeout() -> None:
         assert client.ended.is_set()
 
 
-async def test_client_has_a_moment_to_read_after_a_refused_body() -> None:
+async def test_connection_closes_two_seconds_after_a_refused_body_was_discarded() -> None:
     async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(ALLOWED + b"x" * 4_000_000)
         await client.settle()
@@ -108,7 +108,7 @@ async def test_client_has_a_moment_to_read_after_a_refused_body() -> None:
         assert client.ended.is_set()
 
 
-async def test_connection_with_only_a_refused_body_pending_can_be_evicted() -> None:
+async def test_connection_discarding_a_refused_body_counts_as_idle() -> None:
     async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(ALLOWED)
         await client.settle()
@@ -120,7 +120,7 @@ async def test_connection_with_only_a_refused_body_pending_can_be_evicted() -> N
         await client.ended.wait()
 
 
-async def test_refusal_by_headers_is_sent_before_the_body_is_read() -> None:
+async def test_refusal_by_headers_is_sent_before_the_body_arrives() -> None:
     async with serving(App(admitting=turned_away)) as client:
         await client.send(head(b"Content-Length: 5"))
         assert (await client.only_answer())[0] == 401
@@ -136,7 +136,7 @@ async def test_connection_stays_open_after_a_refusal_with_a_received_body() -> N
         assert response_in(await client.until(b"and"))[0] == 200
 
 
-async def test_pipelined_refusals_are_answered_each() -> None:
+async def test_pipelined_refused_requests_are_each_answered() -> None:
     async with serving(App(admitting=turned_away)) as client:
         await client.send((head(b"Content-Length: 5") + b"hello") * 50 + head(b"Connection: close"))
         assert (await client.rest()).count(b"HTTP/1.1 401") == 51
@@ -145,7 +145,7 @@ async def test_pipelined_refusals_are_answered_each() -> None:
 # Expectations
 
 
-async def test_continue_is_sent_after_the_headers_are_accepted() -> None:
+async def test_continue_100_is_sent_after_the_headers_are_accepted() -> None:
     async with serving(App()) as client:
         await client.send(head(b"Content-Length: 5", b"Expect: 100-Continue"))
         assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -153,7 +153,7 @@ async def test_continue_is_sent_after_the_headers_are_accepted() -> None:
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
 
 
-async def test_continue_is_sent_once_for_a_chunked_body() -> None:
+async def test_continue_100_is_sent_once_for_a_chunked_body() -> None:
     async with serving(App()) as client:
         await client.send(head(b"Transfer-Encoding: chunked", b"Expect: 100-continue"))
         assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -171,7 +171,7 @@ async def test_continue_is_sent_once_for_a_chunked_body() -> None:
         (head(b"Content-Length: 5", b"Expect: payment") + b"hello", lambda _: Admitted(), 417),
     ],
 )
-async def test_no_continue_is_sent_for_a_refused_body(
+async def test_no_100_continue_is_sent_for_a_refused_body(
     request_: bytes, admitting: Callable[[RequestHead], HeadDecision], status: int
 ) -> None:
     async with serving(App(admitting=admitting)) as client:
@@ -191,7 +191,7 @@ async def test_no_continue_is_sent_for_a_refused_body(
         head(b"Expect: payment", line=b"POST / HTTP/1.0\r\n"),
     ],
 )
-async def test_no_continue_is_sent_for_a_received_body(request_: bytes) -> None:
+async def test_no_100_continue_is_sent_for_a_received_body(request_: bytes) -> None:
     async with serving(App()) as client:
         await client.send(request_.replace(b"Host", b"Connection: close\r\nHost"))
         assert (await client.rest()).startswith(b"HTTP/1.1 200")
@@ -215,7 +215,7 @@ async def test_exception_of_the_application_is_raised_unchanged() -> None:
         assert isinstance(client.failure, Fault)
 
 
-async def test_exception_of_a_stream_source_truncates_the_stream_and_is_raised() -> None:
+async def test_exception_in_a_response_stream_truncates_the_stream_and_is_raised() -> None:
     class Broken:
         async def next_chunk(self) -> bytes:
             raise Fault
@@ -228,7 +228,7 @@ async def test_exception_of_a_stream_source_truncates_the_stream_and_is_raised()
         assert client.app.requests[0].gone == 1
 
 
-async def test_refusal_quotes_nothing_of_unreadable_headers() -> None:
+async def test_refusal_of_unreadable_headers_does_not_contain_their_values() -> None:
     app = App(later)
     async with serving(app) as client:
         await client.send(head(b"Authorization: Bearer secret\x01"))

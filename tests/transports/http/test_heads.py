@@ -81,14 +81,14 @@ VARIATIONS = {
 
 
 @pytest.mark.parametrize("name", VARIATIONS)
-def test_head_after_similar_ones_is_read_like_the_first_of_a_connection(name: str) -> None:
+def test_cached_request_head_gives_the_same_result_as_the_first_parse(name: str) -> None:
     data = VARIATIONS[name] + b"x" * 12
     for similar in (REPEATED, REPEATED.replace(b"/mcp", b"http://here/mcp")):
         expected = outcome(RequestReader(BOUNDS), data)
         assert outcome(reader_after(*[similar] * 3), data) == expected
 
 
-def test_head_that_differs_in_any_byte_outside_of_the_length_is_parsed_anew() -> None:
+def test_request_head_differing_in_any_byte_except_content_length_is_parsed_again() -> None:
     last, digits = remembering(REPEATED), REPEATED.index(b"10\r\n")
     for place in range(len(REPEATED)):
         for value in range(256):
@@ -105,7 +105,7 @@ def test_head_that_differs_in_any_byte_outside_of_the_length_is_parsed_anew() ->
             assert last.lookup(REPEATED[:place] + more + REPEATED[place:]) is None
 
 
-def test_head_that_repeats_the_last_one_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_head_equal_to_the_previous_two_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = list[bytes]()
 
     def noted(raw: bytes, bounds: HttpBounds) -> RequestHead:
@@ -120,12 +120,12 @@ def test_head_that_repeats_the_last_one_is_not_parsed(monkeypatch: pytest.Monkey
     assert parsed == [REPEATED, REPEATED]  # the first one is not remembered: most streams have no second one
 
 
-def test_long_head_is_parsed_each_time() -> None:
+def test_request_head_longer_than_4096_bytes_is_not_cached() -> None:
     long = REPEATED.replace(b"Bearer a", b"Bearer " + b"a" * 4096)
     assert remembering(long).lookup(long) is None
 
 
-def test_what_is_written_to_a_head_is_not_in_the_next_one() -> None:
+def test_changing_the_headers_of_a_request_does_not_affect_the_next_request() -> None:
     reader = reader_after(REPEATED, REPEATED)
     for _ in range(3):
         found, _ = read_with(reader, REPEATED + b"x" * 10)
@@ -134,7 +134,7 @@ def test_what_is_written_to_a_head_is_not_in_the_next_one() -> None:
         found.headers["seen"] = found.accepts = "yes"
 
 
-async def test_caller_of_each_repeated_head_is_judged_anew() -> None:
+async def test_access_token_of_a_cached_request_head_is_verified_each_time() -> None:
     tokens, (headers, body) = issued(), modern("tools/list")
     async with in_memory(Server("judging"), auth=protected(tokens, cache_for=1e-9)) as endpoint:
         connection = await endpoint.connect()
@@ -144,7 +144,7 @@ async def test_caller_of_each_repeated_head_is_judged_anew() -> None:
         assert (await connection.ask("POST", {**headers, **bearer("alice-1")}, body)).status == 401
 
 
-def test_headers_that_a_handler_changes_stay_its_own() -> None:
+def test_changing_returned_headers_does_not_affect_the_head_cache() -> None:
     last, head = HeadCache(), read_head(REPEATED, BOUNDS)
     last.store(REPEATED, head)
     last.store(REPEATED, head)

@@ -12,7 +12,7 @@ from trio_mcp.transports.http.heads import HttpBounds
 from trio_mcp.transports.http.responses import OutgoingBytes, answer_bytes
 
 
-async def test_what_the_system_takes_at_once_needs_no_task() -> None:
+async def test_bytes_that_fit_the_socket_buffer_are_sent_without_a_task() -> None:
     ours, theirs = await socket_pair()
     outgoing = OutgoingBytes(ours)
     assert outgoing.put(b"now")
@@ -22,7 +22,7 @@ async def test_what_the_system_takes_at_once_needs_no_task() -> None:
     await theirs.aclose()
 
 
-async def test_bytes_behind_bytes_that_wait_wait_as_well() -> None:
+async def test_bytes_put_while_others_wait_are_sent_in_order() -> None:
     ours, theirs = memory_stream_pair()
     outgoing = OutgoingBytes(ours)
     assert not outgoing.put(b"first ")
@@ -33,7 +33,7 @@ async def test_bytes_behind_bytes_that_wait_wait_as_well() -> None:
     assert await theirs.receive_some() == b"first second"
 
 
-async def test_a_body_is_left_to_write_all_and_stands_between_its_head_and_what_follows() -> None:
+async def test_response_body_put_separately_is_sent_between_its_head_and_the_next_response() -> None:
     ours, theirs = await socket_pair()
     outgoing = OutgoingBytes(ours)
     assert not outgoing.put(b"head ", b"body ")
@@ -51,7 +51,7 @@ async def test_a_body_is_left_to_write_all_and_stands_between_its_head_and_what_
     await theirs.aclose()
 
 
-def test_a_long_body_of_an_answer_stands_apart_and_is_not_copied() -> None:
+def test_response_body_over_64_kib_is_sent_separately_without_copying() -> None:
     for size in (0, 1, 65_536):
         head, body = answer_bytes(Answer(200, b"X: y\r\n", b"x" * size), close=False, has_body=True)
         assert head.endswith(b"X: y\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
@@ -63,7 +63,7 @@ def test_a_long_body_of_an_answer_stands_apart_and_is_not_copied() -> None:
     assert answer_bytes(answer, close=True, has_body=False) == (head, b"")
 
 
-async def test_bytes_that_are_put_while_others_are_written_follow() -> None:
+async def test_bytes_put_during_a_write_are_sent_afterwards() -> None:
     ours, theirs = await socket_pair()
     outgoing = OutgoingBytes(ours)
     outgoing.put(b"x" * 10_000_000)
@@ -78,7 +78,7 @@ async def test_bytes_that_are_put_while_others_are_written_follow() -> None:
     await theirs.aclose()
 
 
-async def test_a_source_is_written_behind_its_head() -> None:
+async def test_response_stream_is_written_chunked_after_its_head() -> None:
     ours, theirs = memory_stream_pair()
     outgoing, pieces = OutgoingBytes(ours), Pieces()
     outgoing.put_stream(b"head ", pieces, chunked=True)
@@ -89,7 +89,7 @@ async def test_a_source_is_written_behind_its_head() -> None:
     assert await theirs.receive_some() == b"head 5\r\npiece\r\n0\r\n\r\n"
 
 
-async def test_a_long_piece_of_a_source_is_one_chunk() -> None:
+async def test_large_stream_piece_is_sent_as_one_chunk() -> None:
     ours, theirs = memory_stream_pair()
     outgoing, pieces = OutgoingBytes(ours), Pieces()
     outgoing.put_stream(b"", pieces, chunked=True)
@@ -100,7 +100,7 @@ async def test_a_long_piece_of_a_source_is_one_chunk() -> None:
     assert got == b"10000\r\n%b\r\n10001\r\n%b\r\n0\r\n\r\n" % (b"x" * 65_536, b"y" * 65_537)
 
 
-async def test_time_counts_only_while_the_client_takes_nothing() -> None:
+async def test_write_stall_time_counts_only_while_the_client_reads_nothing() -> None:
     ours, theirs = await socket_pair()
     outgoing = OutgoingBytes(ours)
     assert outgoing.stalled(1.0) == 0
@@ -116,7 +116,7 @@ async def test_time_counts_only_while_the_client_takes_nothing() -> None:
 
 
 @needs_filters
-async def test_time_counts_while_nobody_acknowledges_what_the_system_took_of_a_stream() -> None:
+async def test_write_stall_time_of_a_stream_counts_while_nothing_is_acknowledged() -> None:
     ours, theirs = await socket_pair()
     outgoing, pieces = OutgoingBytes(ours), Pieces()
     outgoing.put_stream(b"head ", pieces, chunked=True)
@@ -140,7 +140,7 @@ async def test_time_counts_while_nobody_acknowledges_what_the_system_took_of_a_s
 
 
 @needs_filters
-async def test_a_stream_whose_comments_nobody_acknowledges_ends() -> None:
+async def test_response_stream_ends_if_its_comments_are_not_acknowledged_in_time() -> None:
     pair = await socket_pair()
     pieces = Pieces()
     app = App(lambda exchange: exchange.response.stream(200, TEXT, pieces))

@@ -53,7 +53,9 @@ def life_in(phase: ConnectionPhase) -> ConnectionLife:
 
 
 @pytest.mark.parametrize(("phase", "step"), list(product(P, S)))
-def test_each_step_leads_where_the_table_says_or_changes_nothing(phase: ConnectionPhase, step: ConnectionStep) -> None:
+def test_connection_step_leads_to_the_phase_in_the_table_or_raises(
+    phase: ConnectionPhase, step: ConnectionStep
+) -> None:
     life, after = life_in(phase), LEGAL.get((phase, step))
     life.since = 1.0
     if after is None:
@@ -67,7 +69,7 @@ def test_each_step_leads_where_the_table_says_or_changes_nothing(phase: Connecti
         assert life.since is None
 
 
-def test_the_table_in_the_docstring_is_the_one_that_holds() -> None:
+def test_connection_phase_table_in_the_docstring_matches_the_code() -> None:
     assert phases.__doc__ is not None
     rule, head, _, *rows = [
         line for line in phases.__doc__.splitlines() if line.startswith(("=", *P._member_names_, "phase"))
@@ -82,7 +84,7 @@ def test_the_table_in_the_docstring_is_the_one_that_holds() -> None:
 
 
 @given(st.lists(st.sampled_from(S)))
-def test_whatever_comes_a_connection_that_closes_reads_no_request_and_one_that_is_over_stays_so(
+def test_closing_connection_reads_no_request_and_a_closed_one_stays_closed(
     steps: list[ConnectionStep],
 ) -> None:
     life, entered = ConnectionLife(), [P.NEW]

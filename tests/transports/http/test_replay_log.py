@@ -29,7 +29,7 @@ def lines(kept: ReplayLog, cursor: str) -> list[bytes]:
     return [line for _, line in kept.after(cursor).events]
 
 
-def test_events_after_a_cursor_are_only_those_of_its_stream() -> None:
+def test_replay_after_a_cursor_returns_only_events_of_its_stream() -> None:
     kept = log()
     one, two = kept.open(), kept.open()
     first = extended(kept, one, [b"a\n"])
@@ -50,7 +50,7 @@ def test_event_ids_are_visible_ascii_and_unique_in_the_session() -> None:
     assert all(re.fullmatch(r"[!-~]+", each) for each in ids)
 
 
-def test_a_stream_has_a_cursor_before_its_first_event() -> None:
+def test_stream_has_a_cursor_before_its_first_event() -> None:
     kept = log()
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -60,7 +60,7 @@ def test_a_stream_has_a_cursor_before_its_first_event() -> None:
     assert lines(kept, primed) == [b"a\n", b"b\n"]
 
 
-def test_cursor_stays_valid_after_two_disconnects_without_an_event() -> None:
+def test_cursor_stays_valid_if_it_is_used_twice() -> None:
     kept = log()
     stream = kept.open()
     cursor = extended(kept, stream, [b"a\n"])
@@ -96,7 +96,7 @@ def test_cursor_number_that_the_stream_did_not_issue_is_unknown(digits: str) -> 
         kept.after(f"{stream}-{digits}")
 
 
-def test_cursor_before_dropped_events_is_expired_and_later_ones_are_valid() -> None:
+def test_cursor_before_dropped_events_is_expired_and_later_cursors_are_valid() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
     cursors = [kept.cursor(stream), *(extended(kept, stream, [b"x" * 500 + b"\n"]) for _ in range(10))]
@@ -115,7 +115,7 @@ def is_good(kept: ReplayLog, cursor: str) -> bool:
     return True
 
 
-def test_stream_beyond_its_limit_does_not_affect_other_streams() -> None:
+def test_replay_stream_beyond_its_limit_does_not_affect_other_streams() -> None:
     kept = log(stream=3 * KIB)
     one, two = kept.open(), kept.open()
     primed = kept.cursor(one)
@@ -134,7 +134,7 @@ def test_oldest_events_are_dropped_beyond_the_session_limit() -> None:
     assert 9 <= sum(behind) < 12
 
 
-def test_oversized_line_is_not_kept_but_has_an_id() -> None:
+def test_oversized_event_is_not_kept_for_replay_but_gets_an_id() -> None:
     kept = log(session=4 * KIB)
     stream = kept.open()
     before = extended(kept, stream, [b"a\n"])
@@ -144,7 +144,7 @@ def test_oversized_line_is_not_kept_but_has_an_id() -> None:
     assert lines(kept, after) == []
 
 
-def test_finished_stream_is_kept_until_its_expiry() -> None:
+def test_finished_stream_is_kept_for_replay_until_its_expiry() -> None:
     kept = log()
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -159,7 +159,7 @@ def test_finished_stream_is_kept_until_its_expiry() -> None:
         kept.after(primed)
 
 
-def test_a_stream_that_finished_without_events_is_kept_too() -> None:
+def test_stream_finished_without_events_is_kept_until_its_expiry() -> None:
     kept = log()
     stream = kept.open()
     kept.finish(stream, 60.0)
@@ -187,7 +187,7 @@ def test_replay_log_without_streams_is_as_small_as_a_new_one() -> None:
     assert kept.size == log().size == 0
 
 
-def test_many_finished_streams_stay_within_the_limit() -> None:
+def test_many_finished_streams_stay_within_the_replay_limit() -> None:
     kept = log(session=64 * KIB)
     tracemalloc.start()
     try:
@@ -221,7 +221,7 @@ def test_finished_empty_streams_evict_no_events(events: int) -> None:
     assert kept.size > 15 * KIB, "no more is given up than has to be"
 
 
-def test_events_that_fill_the_bounds_exactly_are_kept() -> None:
+def test_events_that_exactly_fill_the_replay_limits_are_kept() -> None:
     kept = ReplayLog(2 * 300, 256 + 2 * 300)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -230,7 +230,7 @@ def test_events_that_fill_the_bounds_exactly_are_kept() -> None:
     assert len(lines(kept, primed)) == 2
 
 
-def test_active_stream_never_expires() -> None:
+def test_unfinished_stream_keeps_its_latest_cursor_valid() -> None:
     kept = log(session=KIB)
     streams = [kept.open() for _ in range(10)]
     cursors = [extended(kept, stream, [b"a\n"]) for stream in streams]
@@ -255,7 +255,7 @@ def test_newest_undelivered_event_is_kept_regardless_of_its_size() -> None:
         kept.after(primed)
 
 
-def test_event_that_is_no_longer_the_newest_counts_normally() -> None:
+def test_event_that_is_no_longer_the_newest_counts_towards_the_limit() -> None:
     kept = log(stream=2 * KIB, session=4 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -268,7 +268,7 @@ def test_event_that_is_no_longer_the_newest_counts_normally() -> None:
     assert lines(kept, large) == [b"a\n", b"b\n", b"c\n"]
 
 
-def test_reading_kept_events_returns_them_and_reports_a_gap() -> None:
+def test_reading_retained_events_returns_them_and_reports_a_gap() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -320,7 +320,7 @@ def test_closed_replay_log_keeps_nothing_and_still_issues_ids() -> None:
     assert shared.size == 0
 
 
-def test_a_result_that_is_awaited_keeps_no_room_for_finished_streams_that_have_nothing_to_tell() -> None:
+def test_undelivered_result_does_not_reserve_space_for_finished_empty_streams() -> None:
     kept = log(session=16 * KIB)
     first = kept.open()
     kept.extend(first, [b"r\n"], awaited=True)

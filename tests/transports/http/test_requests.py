@@ -37,7 +37,7 @@ def refusal(data: bytes, bounds: HttpBounds | None = None) -> HTTPStatus:
     return refused.value.status
 
 
-def test_a_body_in_pieces_ends_where_the_next_request_begins() -> None:
+def test_request_body_received_in_pieces_ends_before_the_next_request() -> None:
     reader, body = RequestReader(HttpBounds()), bytes(range(256)) * 1000
     reader.feed(head(b"Content-Length: %d" % len(body)))
     assert reader.head()
@@ -56,7 +56,7 @@ def test_a_body_in_pieces_ends_where_the_next_request_begins() -> None:
 # What a head says
 
 
-def test_a_head_has_its_parts_as_they_came() -> None:
+def test_request_head_is_parsed_into_method_target_path_and_headers() -> None:
     found, _, _ = read(head(b"X-A:1", b"x-b: \t two words \t", b"X-C:", line=b"POST /a%20b/?q=%3F HTTP/1.1\r\n"))
     assert (found.method, found.target, found.path) == ("POST", "/a%20b/?q=%3F", "/a%20b/")
     assert found.headers == {"host": "here", "x-a": "1", "x-b": "two words", "x-c": ""}
@@ -64,18 +64,18 @@ def test_a_head_has_its_parts_as_they_came() -> None:
     assert not found.repeated
 
 
-def test_a_repeated_header_is_joined_and_named() -> None:
+def test_repeated_header_values_are_joined_and_the_header_is_marked_as_repeated() -> None:
     found, _, _ = read(head(b"Accept: a", b"X: 1", b"ACCEPT: b,c", b"Accept:"))
     assert found.headers["accept"] == "a, b,c, "
     assert found.repeated == {"accept"}
 
 
-def test_a_value_may_have_bytes_of_latin_1_and_tabs_inside() -> None:
+def test_header_value_can_contain_latin_1_characters_and_tabs() -> None:
     assert read(head(b"X: caf\xe9\tau lait"))[0].headers["x"] == "café\tau lait"
 
 
 @pytest.mark.parametrize("method", ["HEAD", "get", "FOO", "M-SEARCH", "SOURCE", "DESCRIBE", "QUERY", "X" * 32])
-def test_methods_of_all_kinds_are_read_alike(method: str) -> None:
+def test_unknown_http_methods_are_parsed_like_known_methods(method: str) -> None:
     found, body, rest = read(head(b"Content-Length: 1", line=f"{method} / HTTP/1.1\r\n".encode()) + b"ab")
     assert (found.method, body, rest) == (method, b"a", b"b")
 
@@ -89,16 +89,16 @@ def test_methods_of_all_kinds_are_read_alike(method: str) -> None:
         ("//x/y", "//x/y", "here"),
     ],
 )
-def test_a_target_in_absolute_form_gives_path_and_host(target: str, path: str, host: str) -> None:
+def test_absolute_form_target_gives_path_and_host(target: str, path: str, host: str) -> None:
     found, _, _ = read(head(line=f"GET {target} HTTP/1.1\r\n".encode()))
     assert (found.path, found.headers["host"], found.target) == (path, host, target)
 
 
-def test_all_of_a_server_can_be_asked_for_its_options() -> None:
+def test_options_request_with_asterisk_target_is_parsed() -> None:
     assert read(head(line=b"OPTIONS * HTTP/1.1\r\n"))[0].path == "*"
 
 
-def test_http_1_0_needs_no_host() -> None:
+def test_http_1_0_request_needs_no_host_header() -> None:
     assert read(head(line=b"GET / HTTP/1.0\r\n", host=b""))[0].http_1_0
 
 
@@ -106,7 +106,7 @@ def test_empty_lines_before_a_request_are_skipped() -> None:
     assert read(b"\r\n\r\n" + head())[0].method == "POST"
 
 
-def test_of_empty_lines_before_a_request_a_few_are_skipped_each_time() -> None:
+def test_at_most_eight_empty_lines_are_skipped_before_each_request() -> None:
     reader = RequestReader(HttpBounds())
     for _ in range(3):
         reader.feed(b"\r\n" * 8 + head())
@@ -119,7 +119,7 @@ def test_of_empty_lines_before_a_request_a_few_are_skipped_each_time() -> None:
         reader.head()
 
 
-def test_an_upgrade_to_anything_is_ignored_and_the_body_is_read() -> None:
+def test_unsupported_upgrade_header_is_ignored_and_the_body_is_read() -> None:
     upgrade = head(b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: x", b"Content-Length: 2")
     assert read(upgrade + b"{}")[1:] == (b"{}", b"")
 
@@ -204,13 +204,13 @@ HOSTILE = {name: (400, data) for name, data in BAD_HEADS.items()} | OTHER_HEADS
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_head_is_refused(name: str) -> None:
+def test_malicious_request_head_is_refused_with_its_status(name: str) -> None:
     status, data = HOSTILE[name]
     assert refusal(data) == status
 
 
 @pytest.mark.parametrize("name", [name for name, (_, data) in HOSTILE.items() if len(data) < 600])
-def test_a_hostile_head_is_refused_alike_wherever_it_is_cut(name: str) -> None:
+def test_malicious_request_head_is_refused_equally_at_any_chunk_boundary(name: str) -> None:
     status, data = HOSTILE[name]
     for cut in range(len(data)):
         with pytest.raises(BadRequest) as refused:
@@ -219,7 +219,7 @@ def test_a_hostile_head_is_refused_alike_wherever_it_is_cut(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, (_, data) in HOSTILE.items() if len(data) >= 600])
-def test_a_long_head_is_refused_alike_wherever_it_is_cut(name: str) -> None:
+def test_oversized_request_head_is_refused_equally_at_any_chunk_boundary(name: str) -> None:
     status, data = HOSTILE[name]
     for cut in (1, 100, 8_000, 16_383, 16_384, 16_385, len(data) - 1):
         with pytest.raises(BadRequest) as refused:
@@ -227,7 +227,7 @@ def test_a_long_head_is_refused_alike_wherever_it_is_cut(name: str) -> None:
         assert refused.value.status == status
 
 
-def test_a_head_may_have_as_many_bytes_as_the_bound_says() -> None:
+def test_request_head_of_exactly_the_maximum_size_is_accepted() -> None:
     bounds = HttpBounds(max_head_bytes=100)
     exactly = head(b"X: " + b"x" * (100 - len(head(b"X: "))))
     assert len(exactly) == 100
@@ -235,14 +235,14 @@ def test_a_head_may_have_as_many_bytes_as_the_bound_says() -> None:
     assert refusal(exactly.replace(b"X: ", b"X: x"), bounds) == 431
 
 
-def test_other_protocols_are_refused_by_their_first_byte() -> None:
+def test_tls_bytes_are_refused_after_the_first_byte() -> None:
     reader = RequestReader(HttpBounds())
     reader.feed(b"\x16")
     with pytest.raises(BadRequest, match="not an HTTP request"):
         reader.head()
 
 
-def test_a_line_without_cr_is_refused_before_the_head_is_complete() -> None:
+def test_line_without_carriage_return_is_refused_before_the_head_is_complete() -> None:
     reader = RequestReader(HttpBounds())
     reader.feed(b"GET / HTTP/1.1\n")
     with pytest.raises(BadRequest, match="CRLF"):
@@ -254,7 +254,7 @@ def test_a_line_without_cr_is_refused_before_the_head_is_complete() -> None:
 CHUNKED = head(b"Transfer-Encoding: Chunked")
 
 
-def test_a_request_is_read_alike_wherever_it_is_cut() -> None:
+def test_request_is_parsed_equally_at_any_chunk_boundary() -> None:
     for data in (
         head(b"Content-Length: 5") + b"hello" + b"GET",
         CHUNKED + b'3;a="b";c\r\n\r\n\r\r\n0004\r\n\n\r\n\r\r\n00;x\r\nTrailer: 1\r\nOther: 2\r\n\r\nGET',
@@ -268,7 +268,7 @@ def test_a_request_is_read_alike_wherever_it_is_cut() -> None:
             assert (found[0].headers, found[1], found[2]) == (expected[0].headers, expected[1], expected[2])
 
 
-def test_chunks_are_joined_and_trailers_ignored() -> None:
+def test_chunked_body_is_joined_and_trailers_are_ignored() -> None:
     data = CHUNKED + b"3\r\nabc\r\nA;x=1\r\n0123456789\r\n0\r\nHost: evil\r\nX: y\r\n\r\n"
     found, body, rest = read(data)
     assert (body, rest) == (b"abc0123456789", b"")
@@ -299,7 +299,7 @@ def test_chunks_are_joined_and_trailers_ignored() -> None:
         b"0\r\nContent-Length: 3\r\n\r\n",
     ],
 )
-def test_bad_chunks_are_refused_wherever_they_are_cut(chunks: bytes) -> None:
+def test_invalid_chunked_encoding_is_400_at_any_chunk_boundary(chunks: bytes) -> None:
     data = CHUNKED + chunks
     for cut in range(len(CHUNKED), len(data)):
         with pytest.raises(BadRequest) as refused:
@@ -309,7 +309,7 @@ def test_bad_chunks_are_refused_wherever_they_are_cut(chunks: bytes) -> None:
 
 @pytest.mark.parametrize("size", [1, 9, 15, 16, 17, 255, 70_000])
 @pytest.mark.parametrize("written", ["%x", "%X", "000%x", "%x;a=b"])
-def test_chunks_of_all_sizes_and_spellings_are_read_wherever_they_are_cut(size: int, written: str) -> None:
+def test_chunk_sizes_in_any_spelling_are_parsed_at_any_chunk_boundary(size: int, written: str) -> None:
     chunk = (written % size).encode() + b"\r\n" + b"\r\n0\r\n\r\n"[:size].ljust(size, b"\n") + b"\r\n"
     data = CHUNKED + chunk * 3 + b"0\r\n\r\nGET"
     expected = read(data)
@@ -318,7 +318,7 @@ def test_chunks_of_all_sizes_and_spellings_are_read_wherever_they_are_cut(size: 
         assert read(data, cuts=cut)[1:] == expected[1:]
 
 
-def test_the_first_line_of_a_chunk_has_an_end() -> None:
+def test_endless_chunk_header_line_is_refused() -> None:
     reader = RequestReader(HttpBounds())
     reader.feed(CHUNKED)
     assert reader.head() is not None
@@ -328,13 +328,13 @@ def test_the_first_line_of_a_chunk_has_an_end() -> None:
             reader.body()
 
 
-def test_a_body_may_have_as_many_bytes_as_the_bound_says() -> None:
+def test_request_body_of_exactly_the_maximum_size_is_accepted() -> None:
     bounds = HttpBounds(max_body_bytes=5)
     assert read(head(b"Content-Length: 5") + b"hello", bounds)[1] == b"hello"
     assert read(CHUNKED + b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", bounds)[1] == b"hello"
 
 
-def test_a_longer_body_is_refused_before_it_is_read() -> None:
+def test_request_body_beyond_the_maximum_size_is_413_before_it_is_read() -> None:
     bounds = HttpBounds(max_body_bytes=5)
     assert refusal(head(b"Content-Length: 6"), bounds) == 413
     assert refusal(head(b"Content-Length: 6") + b"hello!", bounds) == 413
@@ -342,12 +342,12 @@ def test_a_longer_body_is_refused_before_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("framing", [b"3;" + b"x" * 3000, b"0\r\nX: " + b"x" * 3000, b"1\r\nx\r\n" * 600])
-def test_bytes_beside_the_body_are_bounded(framing: bytes) -> None:
+def test_chunk_extensions_and_trailers_beyond_the_limit_are_400(framing: bytes) -> None:
     bounds = HttpBounds(max_head_bytes=1024, max_body_bytes=8192)
     assert refusal(CHUNKED + framing, bounds) == 400
 
 
-def test_a_body_takes_no_more_memory_than_what_has_come() -> None:
+def test_incomplete_body_uses_only_the_memory_of_the_received_bytes() -> None:
     reader = RequestReader(HttpBounds())
     reader.feed(head(b"Content-Length: 4000000"))
     assert reader.head() is not None

@@ -55,7 +55,7 @@ async def asked(url: str, allows: dialing.AddressRule, context: ssl.SSLContext |
         return await reply.read(100)
 
 
-async def test_a_forbidden_address_is_not_connected_to() -> None:
+async def test_forbidden_address_of_a_host_name_raises_request_not_sent() -> None:
     named(["127.0.0.1", "127.0.0.9"])
     async with scripted(answering(OK)) as server:
         with pytest.raises(RequestNotSent) as refused:
@@ -66,7 +66,7 @@ async def test_a_forbidden_address_is_not_connected_to() -> None:
     )
 
 
-async def test_an_address_in_the_url_is_under_the_rule_as_well() -> None:
+async def test_forbidden_address_in_the_url_raises_request_not_sent() -> None:
     async with scripted(answering(OK)) as server:
         with pytest.raises(RequestNotSent, match=r"forbid the address 127\.0\.0\.1"):
             await asked(server.url, only())
@@ -74,7 +74,7 @@ async def test_an_address_in_the_url_is_under_the_rule_as_well() -> None:
     assert len(server.visitors) == 1
 
 
-async def test_the_address_that_was_checked_is_the_one_that_is_connected_to() -> None:
+async def test_client_connects_to_the_address_that_was_checked() -> None:
     # DNS rebinding: the name points to a good address for as long as somebody looks.
     names = named(["127.0.0.2"], ["127.0.0.1"])
     async with scripted(answering(OK)) as forbidden, scripted(answering(OK), host="127.0.0.2") as good:
@@ -84,7 +84,7 @@ async def test_the_address_that_was_checked_is_the_one_that_is_connected_to() ->
         assert forbidden.visitors == good.visitors == []
 
 
-async def test_the_allowed_ones_among_the_addresses_of_a_name_are_tried() -> None:
+async def test_allowed_addresses_of_a_host_name_are_tried() -> None:
     named(["127.0.0.3", "127.0.0.1", "127.0.0.4"])
     seen: list[IPv4Address | IPv6Address] = []
 
@@ -97,7 +97,7 @@ async def test_the_allowed_ones_among_the_addresses_of_a_name_are_tried() -> Non
     assert seen == [ip_address(f"127.0.0.{last}") for last in (3, 1, 4)]
 
 
-async def test_every_connection_is_under_the_rule() -> None:
+async def test_address_rule_applies_to_every_new_connection() -> None:
     named(["127.0.0.1"], ["127.0.0.2"])
     async with (
         scripted(answering(OK)) as server,
@@ -110,7 +110,7 @@ async def test_every_connection_is_under_the_rule() -> None:
         assert await first.read(100) == b"hello"
 
 
-async def test_tls_is_for_the_name_and_not_for_the_address() -> None:
+async def test_tls_certificate_is_verified_for_the_host_name_not_the_address() -> None:
     named(["127.0.0.1"])
     authority = trustme.CA()
     serving, trusting = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
@@ -122,7 +122,7 @@ async def test_tls_is_for_the_name_and_not_for_the_address() -> None:
             await asked(f"https://b.example:{server.port}/", only("127.0.0.1"), trusting)
 
 
-async def test_the_rule_is_not_for_the_address_of_a_proxy() -> None:
+async def test_address_rule_does_not_apply_to_the_proxy() -> None:
     async with (
         scripted(answering(OK)) as proxy,
         HttpClient("http://a.example/", http_proxy=proxy.url, allows=only()) as client,
@@ -163,28 +163,28 @@ def anything(_: object) -> bool:
     return True
 
 
-async def test_an_address_that_is_silent_does_not_hold_up_the_next(autojump_clock: MockClock) -> None:
+async def test_unresponsive_address_does_not_delay_the_next_beyond_250_ms(autojump_clock: MockClock) -> None:
     named(["192.0.2.1", "192.0.2.2", "192.0.2.3"])
     async with answers_at(**{"192.0.2.1": 60, "192.0.2.2": 0.1, "192.0.2.3": 0}) as tried:
         (await connect_where_allowed("a.example", 1, anything)).socket.close()
     assert tried == {"192.0.2.1": 0, "192.0.2.2": 0.25}
 
 
-async def test_a_failure_starts_the_next_attempt_at_once(autojump_clock: MockClock) -> None:
+async def test_failed_connection_attempt_starts_the_next_attempt_at_once(autojump_clock: MockClock) -> None:
     named(["192.0.2.1", "192.0.2.2"])
     async with answers_at(**{"192.0.2.1": -0.1, "192.0.2.2": 5}) as tried:
         (await connect_where_allowed("a.example", 1, anything)).socket.close()
     assert tried == {"192.0.2.1": 0, "192.0.2.2": 0.1}
 
 
-async def test_a_slow_address_wins_where_no_other_answers(autojump_clock: MockClock) -> None:
+async def test_slow_address_is_used_if_no_other_address_answers(autojump_clock: MockClock) -> None:
     named(["192.0.2.1", "192.0.2.2"])
     async with answers_at(**{"192.0.2.1": 9, "192.0.2.2": -1}):
         (await connect_where_allowed("a.example", 1, anything)).socket.close()
     assert trio.current_time() == pytest.approx(9)
 
 
-async def test_the_second_attempt_is_for_the_other_family(autojump_clock: MockClock) -> None:
+async def test_connection_attempts_alternate_between_ipv6_and_ipv4(autojump_clock: MockClock) -> None:
     named(["2001:db8::1", "2001:db8::2", "192.0.2.1", "192.0.2.2"])
     async with answers_at(**{"2001:db8::1": -1, "2001:db8::2": -1, "192.0.2.1": -1, "192.0.2.2": -1}) as tried:
         with pytest.raises(OSError, match="all attempts failed"):
@@ -192,13 +192,13 @@ async def test_the_second_attempt_is_for_the_other_family(autojump_clock: MockCl
     assert list(tried) == ["2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2"]
 
 
-async def test_connections_that_come_too_late_are_closed(autojump_clock: MockClock) -> None:
+async def test_connections_established_after_the_first_one_are_closed(autojump_clock: MockClock) -> None:
     named(["192.0.2.1", "192.0.2.2"])
     async with answers_at(**{"192.0.2.1": 1, "192.0.2.2": 0.75}):
         (await connect_where_allowed("a.example", 1, anything)).socket.close()
 
 
-async def test_a_cancel_leaves_no_connection(autojump_clock: MockClock) -> None:
+async def test_cancelled_connection_attempt_leaves_no_open_socket(autojump_clock: MockClock) -> None:
     named(["192.0.2.1", "192.0.2.2"])
     async with answers_at(**{"192.0.2.1": 1, "192.0.2.2": 0.75}), trio.open_nursery() as nursery:
         nursery.start_soon(connect_where_allowed, "a.example", 1, anything)
@@ -207,7 +207,7 @@ async def test_a_cancel_leaves_no_connection(autojump_clock: MockClock) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_name_with_many_addresses_is_not_tried_for_ever(autojump_clock: MockClock) -> None:
+async def test_at_most_eight_addresses_of_a_host_name_are_tried(autojump_clock: MockClock) -> None:
     many = [f"192.0.2.{last}" for last in range(100)]
     named(many)
     async with answers_at(**dict.fromkeys(many, -1.0)) as tried:
@@ -216,7 +216,7 @@ async def test_a_name_with_many_addresses_is_not_tried_for_ever(autojump_clock: 
     assert len(tried) == 8
 
 
-async def test_the_failures_of_all_addresses_are_told() -> None:
+async def test_equal_connection_errors_of_all_addresses_are_reported_once() -> None:
     named(["127.0.0.1", "127.0.0.2"])
     with pytest.raises(RequestNotSent) as lost:
         await asked("http://a.example:1/", anything)
@@ -224,5 +224,5 @@ async def test_the_failures_of_all_addresses_are_told() -> None:
     assert lost.value.__cause__ is None
 
 
-def test_the_words_of_a_name_that_is_not_found_are_those_of_the_system() -> None:
+def test_host_name_resolution_error_keeps_the_message_of_the_system() -> None:
     assert dialing._reasons(OSError(-2, "Name or service not known")) == "Name or service not known"

@@ -58,7 +58,7 @@ async def read(client: HttpClient, method: str = "GET") -> bytes:
         (OK + b"HTTP/1.1 200 OK\r\n\r\n", False),
     ],
 )
-async def test_the_body_ends_where_its_framing_says_and_the_connection_is_kept_where_it_can_be(
+async def test_response_body_ends_by_its_framing_and_the_connection_is_reused_if_possible(
     answer: bytes, kept: bool
 ) -> None:
     async def script(visitor: Visitor) -> None:
@@ -74,14 +74,14 @@ async def test_the_body_ends_where_its_framing_says_and_the_connection_is_kept_w
 
 
 @pytest.mark.parametrize("answer", WHOLE.values(), ids=WHOLE)
-async def test_an_answer_is_the_same_wherever_it_was_torn(answer: bytes) -> None:
+async def test_response_is_parsed_equally_at_any_chunk_boundary(answer: bytes) -> None:
     for cut in range(1, len(answer)):
         async with scripted(once(answer[:cut], answer[cut:])) as server, HttpClient(server.url) as client:
             assert await read(client) == b"hello", cut
 
 
 @pytest.mark.parametrize("answer", WHOLE.values(), ids=WHOLE)
-async def test_an_answer_cut_short_is_an_error_wherever_it_was_cut(answer: bytes) -> None:
+async def test_truncated_response_raises_connection_lost_at_any_position(answer: bytes) -> None:
     for cut in range(len(answer)):
         async with scripted(once(answer[:cut])) as server, HttpClient(server.url) as client:
             with pytest.raises(ConnectionLost, match="closed the connection before the response was complete") as lost:
@@ -93,7 +93,7 @@ async def test_an_answer_cut_short_is_an_error_wherever_it_was_cut(answer: bytes
     st.sampled_from([OK, CHUNKED, INTERIM, UNTIL_CLOSE, OLD]),
     st.lists(st.tuples(st.integers(0, 120), st.integers(0, 3), st.binary(max_size=4)), min_size=1, max_size=4),
 )
-async def test_any_bytes_are_an_answer_or_an_error_of_one_family(
+async def test_malformed_response_bytes_are_parsed_or_raise_connection_lost(
     answer: bytes, edits: list[tuple[int, int, bytes]]
 ) -> None:
     for begin, length, text in edits:
@@ -103,14 +103,14 @@ async def test_any_bytes_are_an_answer_or_an_error_of_one_family(
             await read(client)
 
 
-async def test_a_head_cut_short_is_no_end_of_a_body_without_length() -> None:
+async def test_truncated_head_of_a_response_without_length_raises_connection_lost() -> None:
     for cut in range(UNTIL_CLOSE.index(b"hello")):
         async with scripted(once(UNTIL_CLOSE[:cut])) as server, HttpClient(server.url) as client:
             with pytest.raises(ConnectionLost):
                 await read(client)
 
 
-async def test_a_reset_is_an_error_even_in_a_body_without_length() -> None:
+async def test_connection_reset_in_a_body_without_length_raises_connection_lost() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.send(UNTIL_CLOSE)
@@ -123,7 +123,7 @@ async def test_a_reset_is_an_error_even_in_a_body_without_length() -> None:
 
 
 @pytest.mark.parametrize("status", [204, 304])
-async def test_some_answers_have_no_body_whatever_they_say(status: int) -> None:
+async def test_response_204_or_304_has_no_body_despite_content_length(status: int) -> None:
     answer = b"HTTP/1.1 %d X\r\nContent-Length: 5\r\n\r\n" % status
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         assert await read(client) == b""
@@ -131,13 +131,13 @@ async def test_some_answers_have_no_body_whatever_they_say(status: int) -> None:
         assert len(server.visitors) == 1
 
 
-async def test_the_answer_to_head_has_no_body() -> None:
+async def test_response_to_a_head_request_has_no_body() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         assert await read(client, "HEAD") == b""
 
 
-async def test_headers_are_found_in_lower_case_and_repeated_ones_are_joined() -> None:
+async def test_response_header_names_are_lower_case_and_repeated_values_are_joined() -> None:
     answer = (
         b"HTTP/1.1 401 No\r\nWWW-Authenticate: A\r\nX:   \xe9  \r\nwww-authenticate: B\r\nContent-Length: 0\r\n\r\n"
     )
@@ -171,7 +171,7 @@ async def test_headers_are_found_in_lower_case_and_repeated_ones_are_joined() ->
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"y" * 20_000,
     ],
 )
-async def test_what_is_no_http_is_refused_with_words(answer: bytes) -> None:
+async def test_invalid_http_response_raises_bad_response_with_the_reason(answer: bytes) -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.send(answer)
@@ -183,20 +183,20 @@ async def test_what_is_no_http_is_refused_with_words(answer: bytes) -> None:
     assert len(str(bad.value)) < 300
 
 
-async def test_a_head_is_bounded_also_when_it_comes_at_once() -> None:
+async def test_response_head_beyond_the_limit_raises_bad_response() -> None:
     answer = b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000 + b"\r\n"
     async with scripted(once(answer)) as server, HttpClient(server.url) as client:
         with pytest.raises(BadResponse, match="too long"):
             await read(client)
 
 
-async def test_a_head_of_some_kibibytes_is_read() -> None:
+async def test_response_head_of_several_kib_is_accepted() -> None:
     answer = b"HTTP/1.1 200 OK\r\nX: %s\r\nContent-Length: 5\r\n\r\nhello" % (b"y" * 15_000)
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         assert await read(client) == b"hello"
 
 
-async def test_interim_responses_without_end_are_refused() -> None:
+async def test_endless_interim_responses_raise_bad_response() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         while True:
@@ -208,7 +208,7 @@ async def test_interim_responses_without_end_are_refused() -> None:
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"br", b"identity, gzip", b"x\x01y"])
-async def test_an_encoded_answer_is_refused_since_none_was_asked_for(encoding: bytes) -> None:
+async def test_compressed_response_raises_bad_response(encoding: bytes) -> None:
     answer = OK.replace(b"\r\n\r\n", b"\r\nContent-Encoding: %s\r\n\r\n" % encoding)
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         with pytest.raises(BadResponse, match="encod") as bad:
@@ -216,14 +216,14 @@ async def test_an_encoded_answer_is_refused_since_none_was_asked_for(encoding: b
     assert "\x01" not in str(bad.value)
 
 
-async def test_the_encoding_identity_is_none() -> None:
+async def test_response_with_content_encoding_identity_is_accepted() -> None:
     answer = OK.replace(b"\r\n\r\n", b"\r\nContent-Encoding: Identity\r\n\r\n")
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         assert await read(client) == b"hello"
 
 
 @pytest.mark.parametrize("answer", [OK, CHUNKED])
-async def test_a_body_longer_than_its_reader_allows_is_an_error(answer: bytes) -> None:
+async def test_body_longer_than_the_read_limit_raises_body_too_long(answer: bytes) -> None:
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         async with client.request("GET", "/") as reply:
             assert await reply.read(5) == b"hello"
@@ -232,7 +232,7 @@ async def test_a_body_longer_than_its_reader_allows_is_an_error(answer: bytes) -
                 await reply.read(4)
 
 
-async def test_a_streamed_body_comes_as_it_is_sent() -> None:
+async def test_streamed_body_is_received_as_it_arrives() -> None:
     release = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -251,7 +251,7 @@ async def test_a_streamed_body_comes_as_it_is_sent() -> None:
         assert await reply.receive_some() == b""
 
 
-async def test_a_reply_is_of_no_use_after_its_block() -> None:
+async def test_reading_a_reply_after_its_block_raises_connection_lost() -> None:
     kept: list[Reply] = []
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
@@ -275,7 +275,7 @@ class _Brought:
         return data
 
 
-async def test_an_answer_in_many_small_chunks_lets_other_tasks_run() -> None:
+async def test_parsing_many_small_chunks_yields_to_other_tasks() -> None:
     connection: Any = _Brought(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 2000)
     turns = 0
 

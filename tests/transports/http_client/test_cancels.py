@@ -61,7 +61,7 @@ def authority() -> trustme.CA:
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("proxied", [False, True])
 @pytest.mark.parametrize("warm", [False, True])
-async def test_a_cancel_at_any_step_leaves_nothing_open(
+async def test_cancel_at_any_step_of_a_request_leaves_no_open_descriptor(
     authority: trustme.CA, size: int, secure: bool, proxied: bool, warm: bool
 ) -> None:
     theirs = ours = None

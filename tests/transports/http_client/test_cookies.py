@@ -50,7 +50,7 @@ def sent(url: str, lines: list[str], target: str | None = None) -> str | None:
         (f"a={'b' * 4095}", None),
     ],
 )
-def test_cookie_is_sent_as_its_attributes_allow(line: str, cookie: str | None) -> None:
+def test_cookie_is_sent_according_to_its_attributes(line: str, cookie: str | None) -> None:
     assert sent("http://127.0.0.1:8000/mcp", [line]) == cookie
 
 
@@ -69,11 +69,11 @@ def test_cookie_is_sent_as_its_attributes_allow(line: str, cookie: str | None) -
         ("http://a.example/mcp", "a=b; Path=/mcp", "/mcp2", False),
     ],
 )
-def test_cookie_goes_to_its_host_and_path(url: str, line: str, target: str, is_sent: bool) -> None:
+def test_cookie_is_sent_only_to_its_host_and_path(url: str, line: str, target: str, is_sent: bool) -> None:
     assert (sent(url, [line], target) is not None) == is_sent
 
 
-def test_cookie_is_replaced_and_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cookie_is_replaced_by_a_new_value_and_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     jar = Cookies(split_url("http://a.example/")[0])
     now = 1000.0
     monkeypatch.setattr(cookies.time, "time", lambda: now)
@@ -85,13 +85,13 @@ def test_cookie_is_replaced_and_expires(monkeypatch: pytest.MonkeyPatch) -> None
     assert jar.add_to("/", []) == []
 
 
-def test_cookies_of_the_user_come_first() -> None:
+def test_cookies_of_the_user_precede_stored_cookies() -> None:
     jar = Cookies(split_url("http://a.example/")[0])
     jar.store("/", ["a=1"])
     assert jar.add_to("/", [(b"cookie", b"u=v"), (b"X", b"y")]) == [(b"X", b"y"), (b"Cookie", b"u=v; a=1")]
 
 
-def test_number_and_size_of_cookies_are_bounded() -> None:
+def test_number_and_size_of_stored_cookies_are_limited() -> None:
     many = sent("http://a.example/", [f"k{number}=v" for number in range(200)])
     assert many is not None
     assert many.split("; ") == [f"k{number}=v" for number in range(150, 200)]

@@ -13,7 +13,7 @@ from trio_mcp.transports.http_client.client import HttpClient
 from trio_mcp.transports.http_client.connection import RequestNotSent
 
 
-async def test_a_request_says_what_it_was_given_and_whose_host_it_is_for() -> None:
+async def test_request_contains_the_given_headers_and_the_host_and_user_agent() -> None:
     seen: list[bytes] = []
 
     async def script(visitor: Visitor) -> None:
@@ -35,7 +35,7 @@ async def test_a_request_says_what_it_was_given_and_whose_host_it_is_for() -> No
     ]
 
 
-async def test_requests_in_turn_share_a_connection() -> None:
+async def test_consecutive_requests_reuse_one_connection() -> None:
     async with scripted(answering(OK)) as server, HttpClient(server.url) as client:
         for _ in range(3):
             async with client.request("POST", "/", body=b"x") as reply:
@@ -43,7 +43,7 @@ async def test_requests_in_turn_share_a_connection() -> None:
         assert len(server.visitors) == 1
 
 
-async def test_a_request_beside_another_has_a_connection_of_its_own() -> None:
+async def test_concurrent_requests_use_separate_connections() -> None:
     async with (
         scripted(answering(OK)) as server,
         HttpClient(server.url) as client,
@@ -53,7 +53,7 @@ async def test_a_request_beside_another_has_a_connection_of_its_own() -> None:
         assert len(server.visitors) == 2
 
 
-async def test_an_answer_that_has_come_need_not_be_read_for_its_connection_to_be_kept() -> None:
+async def test_received_response_need_not_be_read_for_its_connection_to_be_reused() -> None:
     accepted = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
     async with scripted(answering(accepted, OK)) as server, HttpClient(server.url) as client:
         async with client.request("POST", "/", body=b"x") as reply:
@@ -63,7 +63,7 @@ async def test_an_answer_that_has_come_need_not_be_read_for_its_connection_to_be
         assert len(server.visitors) == 1
 
 
-async def test_leaving_before_the_end_closes_that_connection_and_no_other() -> None:
+async def test_leaving_a_response_early_closes_only_its_connection() -> None:
     closed = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -87,7 +87,7 @@ async def test_leaving_before_the_end_closes_that_connection_and_no_other() -> N
             assert len(server.visitors) == 2, "the first connection was kept"
 
 
-async def test_a_cancel_before_the_answer_closes_the_connection_at_once() -> None:
+async def test_cancel_before_the_response_closes_the_connection_at_once() -> None:
     steps = Sequencer()
 
     async def script(visitor: Visitor) -> None:
@@ -111,7 +111,7 @@ async def test_a_cancel_before_the_answer_closes_the_connection_at_once() -> Non
             pass
 
 
-async def test_a_cancelled_caller_sends_nothing() -> None:
+async def test_request_cancelled_beforehand_sends_nothing() -> None:
     async with scripted(answering(OK)) as server, HttpClient(server.url) as client:
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -120,7 +120,7 @@ async def test_a_cancelled_caller_sends_nothing() -> None:
         assert not server.visitors
 
 
-async def test_a_closed_client_sends_nothing() -> None:
+async def test_request_on_a_closed_client_raises_request_not_sent() -> None:
     async with scripted(answering(OK)) as server:
         async with HttpClient(server.url) as client:
             pass
@@ -130,7 +130,7 @@ async def test_a_closed_client_sends_nothing() -> None:
 
 
 @pytest.mark.parametrize(("given", "sent"), [("mine/1 (\u00e9)", [b"User-Agent: mine/1 (\xe9)"]), ("", [])])
-async def test_the_user_agent_can_be_another_or_none(given: str, sent: list[bytes]) -> None:
+async def test_user_agent_can_be_changed_or_omitted(given: str, sent: list[bytes]) -> None:
     seen = list[bytes]()
 
     async def script(visitor: Visitor) -> None:

@@ -36,7 +36,7 @@ async def test_connection_refused_raises_with_the_reason() -> None:
     assert str(error) == "no connection to 127.0.0.1:1: Connection refused"
 
 
-async def test_connection_refused_at_all_addresses_raises_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_refused_at_all_addresses_raises_with_one_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     class TwoAddresses(trio.abc.HostnameResolver):
         async def getaddrinfo(self, host: object, port: object, *_: object) -> object:  # type: ignore[override]
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{i}", 1)) for i in (1, 2)]
@@ -64,7 +64,7 @@ async def test_unknown_host_name_raises_with_the_reason() -> None:
     assert str(error) == "no connection to nowhere.example:80: Name or service not known"
 
 
-async def test_connect_timeout_raises(jump_clock: MockClock) -> None:
+async def test_connect_timeout_raises_request_not_sent(jump_clock: MockClock) -> None:
     class NoAnswer(trio.abc.HostnameResolver):
         async def getaddrinfo(self, *_: object) -> object:  # type: ignore[override]
             await trio.sleep_forever()
@@ -89,7 +89,7 @@ async def test_connect_timeout_raises(jump_clock: MockClock) -> None:
         jump_clock.jump(LONG)
 
 
-async def test_tls_handshake_timeout_raises(jump_clock: MockClock) -> None:
+async def test_tls_handshake_timeout_raises_request_not_sent(jump_clock: MockClock) -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.gone()
 
@@ -109,7 +109,7 @@ async def test_tls_handshake_timeout_raises(jump_clock: MockClock) -> None:
             jump_clock.jump(LONG)
 
 
-async def test_response_headers_timeout_raises(jump_clock: MockClock) -> None:
+async def test_response_headers_timeout_raises_connection_lost(jump_clock: MockClock) -> None:
     asked = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -134,7 +134,7 @@ async def test_response_headers_timeout_raises(jump_clock: MockClock) -> None:
             jump_clock.jump(LONG)
 
 
-async def test_response_body_has_no_time_limit(jump_clock: MockClock) -> None:
+async def test_response_body_has_no_time_limit_in_the_http_client(jump_clock: MockClock) -> None:
     release = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -154,7 +154,7 @@ async def test_response_body_has_no_time_limit(jump_clock: MockClock) -> None:
         assert await reply.read(10) == b"hello"
 
 
-async def test_server_without_tls_raises_with_the_reason() -> None:
+async def test_https_to_a_server_without_tls_raises_with_the_reason() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.stream.receive_some()
         await visitor.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -165,7 +165,7 @@ async def test_server_without_tls_raises_with_the_reason() -> None:
     assert str(error).startswith(f"no TLS connection to 127.0.0.1:{server.port}: [SSL: ")
 
 
-async def test_server_that_closes_during_the_tls_handshake_raises() -> None:
+async def test_server_that_closes_during_the_tls_handshake_raises_request_not_sent() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.stream.receive_some()
 
@@ -212,7 +212,7 @@ async def test_plain_http_to_a_tls_server_raises_with_the_reason() -> None:
     assert str(error) == f"127.0.0.1:{server.port} responds with TLS: use https://"
 
 
-async def test_ssl_context_that_negotiates_http_2_raises(authority: trustme.CA) -> None:
+async def test_ssl_context_that_negotiates_http_2_raises_request_not_sent(authority: trustme.CA) -> None:
     theirs, ours = certified(authority, "127.0.0.1"), trusting(authority)
     theirs.set_alpn_protocols(["h2", "http/1.1"])
     ours.set_alpn_protocols(["h2", "http/1.1"])
@@ -222,6 +222,6 @@ async def test_ssl_context_that_negotiates_http_2_raises(authority: trustme.CA) 
     assert "h2" in str(error)
 
 
-def test_ssl_context_with_an_http_url_is_refused() -> None:
+def test_ssl_context_with_an_http_url_raises_value_error() -> None:
     with pytest.raises(ValueError, match="https"):
         HttpClient("http://127.0.0.1", ssl_context=ssl.create_default_context())

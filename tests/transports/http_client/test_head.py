@@ -36,21 +36,21 @@ from trio_mcp.transports.http_client.connection import request_head
         (b"Proxy-Authorization", b"Basic x"),
     ],
 )
-def test_a_header_that_would_not_be_one_line_of_its_own_is_refused(name: bytes, value: bytes) -> None:
+def test_header_with_line_breaks_or_invalid_characters_raises_value_error(name: bytes, value: bytes) -> None:
     with pytest.raises(ValueError, match="header") as refused:
         request_head("POST", "/", [(name, value)], b"")
     assert "evil" not in str(refused.value).lower(), "a value may be a secret"
 
 
 @pytest.mark.parametrize("value", [b"", b"a", b"a b", b"a\tb", b"\xe9", b"!~"])
-def test_a_value_on_one_line_is_sent_as_it_is(value: bytes) -> None:
+def test_valid_header_value_is_sent_unchanged(value: bytes) -> None:
     assert (
         request_head("GET", "/", [(b"X", value)], b"Host: a\r\n") == b"GET / HTTP/1.1\r\nHost: a\r\nX: %s\r\n" % value
     )
 
 
 @given(st.binary(), st.binary())
-def test_a_head_has_a_line_for_each_header_whatever_is_in_it(name: bytes, value: bytes) -> None:
+def test_any_accepted_header_occupies_exactly_one_line(name: bytes, value: bytes) -> None:
     try:
         head = request_head("GET", "/", [(name, value)], b"")
     except ValueError:
@@ -59,7 +59,7 @@ def test_a_head_has_a_line_for_each_header_whatever_is_in_it(name: bytes, value:
 
 
 @pytest.mark.parametrize("target", ["", "mcp", "http://a/", "/a b", "/a\r\n", "/\u00fc", "*"])
-async def test_a_target_is_a_path(target: str) -> None:
+async def test_request_target_that_is_not_a_path_raises_value_error(target: str) -> None:
     async with HttpClient("http://127.0.0.1:1", http_proxy=None) as client:
         with pytest.raises(ValueError, match="target"):
             async with client.request("GET", target):
@@ -67,7 +67,7 @@ async def test_a_target_is_a_path(target: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["", "GE T", "GET\r\n", "G\u00cbT"])
-async def test_a_method_is_a_token(method: str) -> None:
+async def test_invalid_http_method_raises_value_error(method: str) -> None:
     async with HttpClient("http://127.0.0.1:1", http_proxy=None) as client:
         with pytest.raises(ValueError, match="method"):
             async with client.request(method, "/"):

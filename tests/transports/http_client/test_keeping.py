@@ -40,7 +40,7 @@ async def all_gone(server: Scripted) -> None:
 
 
 @pytest.mark.parametrize("late", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
-async def test_a_connection_that_died_while_idle_is_not_used(late: bytes) -> None:
+async def test_connection_closed_by_the_server_while_idle_is_not_reused(late: bytes) -> None:
     left = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -57,7 +57,7 @@ async def test_a_connection_that_died_while_idle_is_not_used(late: bytes) -> Non
         assert len(server.visitors) == 2
 
 
-async def test_a_request_is_sent_anew_where_the_system_took_no_byte_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_is_resent_if_no_byte_of_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     left = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -78,7 +78,7 @@ async def test_a_request_is_sent_anew_where_the_system_took_no_byte_of_it(monkey
         assert len(os.listdir("/proc/self/fd")) <= before + 2, "the dead ones are closed"
 
 
-async def test_a_request_is_not_sent_anew_where_the_system_took_some_of_it() -> None:
+async def test_request_is_not_resent_if_some_of_it_was_sent() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         if visitor.number == 0:
@@ -103,7 +103,7 @@ async def test_a_request_is_not_sent_anew_where_the_system_took_some_of_it() -> 
         (b"Keep-Alive: max=5", 4),
     ],
 )
-async def test_an_idle_connection_is_closed_before_the_server_would(
+async def test_idle_connection_is_closed_before_the_keep_alive_timeout_of_the_server(
     mock_clock: MockClock, header: bytes, seconds: int
 ) -> None:
     ended = trio.Event()
@@ -123,7 +123,7 @@ async def test_an_idle_connection_is_closed_before_the_server_would(
         await ended.wait()
 
 
-async def test_a_server_that_keeps_nothing_is_believed() -> None:
+async def test_keep_alive_timeout_zero_closes_the_connection_after_each_response() -> None:
     answer = OK.replace(b"\r\n\r\n", b"\r\nKeep-Alive: timeout=0\r\n\r\n")
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         for _ in range(2):
@@ -132,7 +132,7 @@ async def test_a_server_that_keeps_nothing_is_believed() -> None:
         assert len(server.visitors) == 2
 
 
-async def test_no_more_connections_are_kept_than_the_bound() -> None:
+async def test_number_of_idle_connections_is_limited() -> None:
     release = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -155,7 +155,7 @@ async def test_no_more_connections_are_kept_than_the_bound() -> None:
         assert server.open == 0, "the client closes what it kept"
 
 
-async def test_leaving_the_client_ends_what_goes_on_beside_it() -> None:
+async def test_closing_the_client_fails_running_requests_with_connection_lost() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.gone()
@@ -171,7 +171,7 @@ async def test_leaving_the_client_ends_what_goes_on_beside_it() -> None:
 
 
 @pytest.mark.parametrize("size", [30_000, 100_000, 8_000_000])
-async def test_an_answer_is_read_though_the_server_reads_no_more_of_the_request(size: int) -> None:
+async def test_early_response_is_read_although_the_server_stopped_reading_the_request(size: int) -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.stream.receive_some(1000)
         await visitor.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 5\r\n\r\nlarge")
@@ -185,7 +185,7 @@ async def test_an_answer_is_read_though_the_server_reads_no_more_of_the_request(
         finished.set()
 
 
-async def test_a_connection_on_which_the_request_is_not_yet_over_is_not_used_again() -> None:
+async def test_connection_with_an_unfinished_request_is_not_reused() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.stream.receive_some(1000)
         await visitor.send(OK)
@@ -197,7 +197,7 @@ async def test_a_connection_on_which_the_request_is_not_yet_over_is_not_used_aga
         assert len(server.visitors) == 2
 
 
-async def test_a_long_request_arrives_whole() -> None:
+async def test_large_request_body_arrives_completely() -> None:
     body = os.urandom(3_000_000)
     bodies: list[bytes] = []
 
@@ -231,7 +231,7 @@ def authority() -> trustme.CA:
 
 
 @pytest.mark.parametrize("size", [2, 3_000_000])
-async def test_connections_over_tls_are_kept_as_well(authority: trustme.CA, size: int) -> None:
+async def test_tls_connections_are_reused(authority: trustme.CA, size: int) -> None:
     async with (
         scripted(answering(OK), ssl_context=certified(authority)) as server,
         HttpClient(server.url, ssl_context=trusting(authority)) as client,
@@ -241,12 +241,12 @@ async def test_connections_over_tls_are_kept_as_well(authority: trustme.CA, size
         assert len(server.visitors) == 1
 
 
-async def test_a_name_with_several_addresses_is_reached_at_the_one_where_somebody_listens() -> None:
+async def test_host_name_with_several_addresses_connects_to_the_listening_address() -> None:
     async with scripted(answering(OK)) as server, HttpClient(f"http://localhost:{server.port}") as client:
         assert await call(client) == b"hello"
 
 
-async def test_leaving_early_closes_over_tls_without_waiting_for_the_server(authority: trustme.CA) -> None:
+async def test_leaving_a_response_early_over_tls_does_not_wait_for_the_server(authority: trustme.CA) -> None:
     gone = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -269,7 +269,7 @@ async def test_leaving_early_closes_over_tls_without_waiting_for_the_server(auth
 
 
 @pytest.mark.parametrize("farewell", [True, False])
-async def test_a_body_without_length_ends_over_tls_with_a_farewell_and_is_cut_without(
+async def test_body_without_length_over_tls_is_complete_only_after_close_notify(
     authority: trustme.CA, farewell: bool
 ) -> None:
     async def script(visitor: Visitor) -> None:
@@ -291,7 +291,7 @@ async def test_a_body_without_length_ends_over_tls_with_a_farewell_and_is_cut_wi
                 await call(client)
 
 
-async def test_a_thousand_exchanges_of_which_three_hundred_are_left_early_leave_nothing_behind() -> None:
+async def test_a_thousand_requests_with_300_abandoned_leave_no_descriptors_or_tasks() -> None:
     async def script(visitor: Visitor) -> None:
         while request := await visitor.request():
             if b"/left" in request[:12]:
@@ -323,7 +323,7 @@ async def test_a_thousand_exchanges_of_which_three_hundred_are_left_early_leave_
     assert left[2] < objects + 3 * 1000, "trio keeps up to 1,000 deadlines that were not reached, of three objects each"
 
 
-async def test_exchanges_that_fail_leave_no_connection_to_the_garbage_collector() -> None:
+async def test_failed_requests_leave_no_reference_cycles() -> None:
     async def script(visitor: Visitor) -> None:
         while request := await visitor.request():
             match request.split(b" ")[1]:
@@ -367,7 +367,7 @@ async def left_behind(server: Scripted) -> tuple[int, int, int]:
     return len(os.listdir("/proc/self/fd")), trio.lowlevel.current_statistics().tasks_living, len(gc.get_objects())
 
 
-async def test_an_address_of_the_newer_kind_is_reached_and_named_in_brackets() -> None:
+async def test_ipv6_host_is_written_in_brackets() -> None:
     hosts: list[bytes] = []
 
     async def script(visitor: Visitor) -> None:

@@ -20,7 +20,7 @@ from trio_mcp.transports.http_client.origins import Origin, split_url
         ("http://b\u00fccher.example/", Origin("http", "xn--bcher-kva.example", 80), "/"),
     ],
 )
-def test_a_url_names_an_origin_and_a_target(url: str, origin: Origin, target: str) -> None:
+def test_url_is_split_into_origin_and_target(url: str, origin: Origin, target: str) -> None:
     assert split_url(url) == (origin, target)
 
 
@@ -34,7 +34,7 @@ def test_a_url_names_an_origin_and_a_target(url: str, origin: Origin, target: st
         ("http://[::1]:8000", "[::1]:8000", "[::1]:8000"),
     ],
 )
-def test_the_authority_has_the_port_that_the_scheme_does_not_imply(url: str, authority: str, address: str) -> None:
+def test_authority_contains_the_port_only_if_it_is_not_the_default(url: str, authority: str, address: str) -> None:
     origin, _ = split_url(url)
     assert (origin.authority, origin.address) == (authority, address)
 
@@ -67,7 +67,7 @@ def test_the_authority_has_the_port_that_the_scheme_does_not_imply(url: str, aut
         "http://example.com/#",
     ],
 )
-def test_other_texts_are_no_url(url: str) -> None:
+def test_invalid_url_raises_value_error(url: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         split_url(url)
 
@@ -76,7 +76,7 @@ def test_other_texts_are_no_url(url: str) -> None:
 @pytest.mark.parametrize(
     "form", ["https://{}", "https://{}/mcp", "https://{}:80/", "HTTPS://a.{}?b", "//{}/", "{}://a/"]
 )
-def test_the_name_of_a_host_is_looked_at_only_as_far_as_names_go(
+def test_host_name_encoding_is_limited_to_the_maximum_name_length(
     letters: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths = given_to_codecs(monkeypatch)
@@ -85,12 +85,12 @@ def test_the_name_of_a_host_is_looked_at_only_as_far_as_names_go(
     assert max(lengths, default=0) <= LONGEST
 
 
-def test_a_url_begins_with_its_scheme() -> None:
+def test_url_with_a_leading_space_raises_value_error() -> None:
     with pytest.raises(ValueError, match="like http"):
         split_url(" https://example.com/mcp")
 
 
-def test_a_name_has_at_most_253_characters_and_a_dot() -> None:
+def test_host_name_longer_than_253_characters_raises_value_error() -> None:
     name = "a." * 126 + "a"
     assert split_url(f"http://{name}/")[0].host == name
     assert split_url(f"http://{name}.:65535/")[0].host == f"{name}."
@@ -108,7 +108,7 @@ def test_a_name_has_at_most_253_characters_and_a_dot() -> None:
         "http://user:secret@exa mple:x/",
     ],
 )
-def test_a_password_is_refused_and_not_repeated(url: str) -> None:
+def test_url_with_a_password_raises_value_error_without_quoting_it(url: str) -> None:
     with pytest.raises(ValueError, match=r"neither a user|like http") as refused:
         HttpClient(url)
     assert "secret" not in str(refused.value)

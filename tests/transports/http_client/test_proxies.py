@@ -57,7 +57,7 @@ CHOSEN = HttpProxy(Origin("http", "proxy.example", 3128))
         ({"http_proxy": PROXY, "REQUEST_METHOD": "GET"}, "http://example.com", True),
     ],
 )
-def test_the_environment_names_a_proxy(environ: dict[str, str], url: str, chosen: bool) -> None:
+def test_proxy_environment_variables_select_the_proxy(environ: dict[str, str], url: str, chosen: bool) -> None:
     assert proxy_from_environment(environ, split_url(url)[0]) == (CHOSEN if chosen else None)
 
 
@@ -116,7 +116,7 @@ def test_the_environment_names_a_proxy(environ: dict[str, str], url: str, chosen
     ],
 )
 @pytest.mark.parametrize("name", ["no_proxy", "NO_PROXY"])
-def test_no_proxy_has_the_exceptions(name: str, exceptions: str, host: str, exempt: bool) -> None:
+def test_no_proxy_lists_the_exceptions(name: str, exceptions: str, host: str, exempt: bool) -> None:
     environ = {"all_proxy": PROXY, name: exceptions}
     assert proxy_from_environment(environ, split_url(f"http://{host}/")[0]) == (None if exempt else CHOSEN)
 
@@ -132,7 +132,7 @@ def test_no_proxy_has_the_exceptions(name: str, exceptions: str, host: str, exem
         ("http://me@proxy.example:1", Origin("http", "proxy.example", 1), "Basic bWU6"),
     ],
 )
-def test_a_proxy_is_a_url_or_a_host_with_a_port(url: str, origin: Origin, authorization: str | None) -> None:
+def test_proxy_can_be_a_url_or_a_host_with_port(url: str, origin: Origin, authorization: str | None) -> None:
     assert proxy_at(url) == HttpProxy(origin, authorization)
 
 
@@ -140,18 +140,18 @@ def test_a_proxy_is_a_url_or_a_host_with_a_port(url: str, origin: Origin, author
     "url",
     ["socks5://me:secret@proxy.example:1080", "http://me:secret@proxy.example:x", "http://me:secret@[x", "http://"],
 )
-def test_other_proxies_are_refused_without_a_word_of_their_password(url: str) -> None:
+def test_invalid_proxy_raises_value_error_without_quoting_its_password(url: str) -> None:
     with pytest.raises(ValueError, match="proxy") as refused:
         HttpClient("http://example.com", http_proxy=url)
     assert "secret" not in str(refused.value)
 
 
-def test_a_variable_with_no_proxy_is_named() -> None:
+def test_invalid_proxy_environment_variable_is_named_in_the_error() -> None:
     with pytest.raises(ValueError, match="all_proxy: invalid proxy: the scheme must be http or https, not 'socks5h'"):
         proxy_from_environment({"all_proxy": "socks5h://127.0.0.1:1080"}, split_url("http://example.com")[0])
 
 
-def test_a_password_is_in_no_repr() -> None:
+def test_repr_of_a_proxy_hides_its_password() -> None:
     assert "bWU6c2VjcmV0" not in repr(proxy_at("http://me:secret@proxy.example:1"))
 
 
@@ -220,7 +220,7 @@ def seeing(requests: list[bytes]) -> Script:
     return script
 
 
-async def test_a_proxy_is_sent_the_whole_url_of_a_plain_request_and_alone_its_own_credentials() -> None:
+async def test_proxy_gets_the_absolute_url_and_its_own_credentials_for_plain_http() -> None:
     seen: list[bytes] = []
     async with proxied(seeing(seen)) as (server, proxy, told):
         url = f"http://me:secret@127.0.0.1:{proxy.port}"
@@ -258,7 +258,7 @@ def certified(authority: trustme.CA) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("secure_proxy", [False, True])
-async def test_a_secure_request_goes_through_a_tunnel_in_which_the_proxy_reads_nothing(
+async def test_https_request_uses_a_connect_tunnel_without_exposing_headers_to_the_proxy(
     trusting: ssl.SSLContext, certified: ssl.SSLContext, secure_proxy: bool
 ) -> None:
     seen: list[bytes] = []
@@ -287,9 +287,7 @@ async def test_a_secure_request_goes_through_a_tunnel_in_which_the_proxy_reads_n
         (b"", "closed the connection"),
     ],
 )
-async def test_a_refusal_of_the_proxy_is_told_with_its_status_and_without_the_password(
-    answer: bytes, words: str
-) -> None:
+async def test_proxy_refusal_raises_with_its_status_and_without_the_password(answer: bytes, words: str) -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.send(answer)
@@ -307,7 +305,7 @@ async def test_a_refusal_of_the_proxy_is_told_with_its_status_and_without_the_pa
     assert f"127.0.0.1:{proxy.port}" in said
 
 
-async def test_a_proxy_that_is_not_there_is_named_without_its_password() -> None:
+async def test_unreachable_proxy_is_named_in_the_error_without_its_password() -> None:
     async with HttpClient("http://example.com", http_proxy="http://me:secret@127.0.0.1:1") as client:
         with pytest.raises(RequestNotSent, match=r"127\.0\.0\.1:1: Connection refused") as refused:
             async with client.request("POST", "/"):
@@ -315,7 +313,7 @@ async def test_a_proxy_that_is_not_there_is_named_without_its_password() -> None
     assert "secret" not in str(refused.value)
 
 
-async def test_the_environment_counts_unless_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_environment_variables_apply_unless_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     async with scripted(answering(OK)) as server, scripted(answering(OK)) as proxy:

@@ -37,7 +37,7 @@ PLAIN = Origin("http", "example.com", 80)
         (None, None),
     ],
 )
-def test_a_redirect_within_the_origin_is_followed(location: str | None, target: str | None) -> None:
+def test_redirect_within_the_origin_is_followed(location: str | None, target: str | None) -> None:
     assert redirected(SECURE, "POST", "/api/mcp", 307, location) == target
 
 
@@ -61,11 +61,11 @@ def test_a_redirect_within_the_origin_is_followed(location: str | None, target: 
         ("POST", 201, False),
     ],
 )
-def test_a_redirect_that_keeps_the_request_is_followed(method: str, status: int, followed: bool) -> None:
+def test_redirect_is_followed_only_if_it_preserves_method_and_body(method: str, status: int, followed: bool) -> None:
     assert redirected(PLAIN, method, "/mcp", status, "/other") == ("/other" if followed else None)
 
 
-async def test_the_request_is_sent_again_to_the_other_path_on_the_same_connection() -> None:
+async def test_redirected_request_is_resent_unchanged_on_the_same_connection() -> None:
     seen: list[bytes] = []
 
     async def script(visitor: Visitor) -> None:
@@ -81,7 +81,7 @@ async def test_the_request_is_sent_again_to_the_other_path_on_the_same_connectio
     assert seen[1] == seen[0].replace(b"/mcp", b"/mcp/")
 
 
-async def test_a_redirect_that_is_not_followed_is_the_answer() -> None:
+async def test_redirect_to_another_origin_is_returned_as_the_response() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.send(b"HTTP/1.1 307 X\r\nLocation: https://evil.example/\r\nContent-Length: 0\r\n\r\n")
@@ -94,7 +94,7 @@ async def test_a_redirect_that_is_not_followed_is_the_answer() -> None:
         assert (reply.status, reply.headers["location"]) == (307, "https://evil.example/")
 
 
-async def test_redirects_in_a_circle_come_to_an_end() -> None:
+async def test_redirect_loop_stops_at_the_redirect_limit() -> None:
     asked = 0
 
     async def script(visitor: Visitor) -> None:
@@ -108,7 +108,7 @@ async def test_redirects_in_a_circle_come_to_an_end() -> None:
     assert asked == 1 + REDIRECT_LIMIT
 
 
-async def test_a_redirect_is_the_answer_where_none_is_followed() -> None:
+async def test_redirect_is_returned_if_following_is_disabled() -> None:
     async def script(visitor: Visitor) -> None:
         while await visitor.request():
             await visitor.send(b"HTTP/1.1 307 Elsewhere\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n")

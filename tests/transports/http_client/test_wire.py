@@ -15,7 +15,7 @@ def wired() -> tuple[ClientSocket, trio.SocketStream]:
     return ClientSocket(trio.SocketStream(ours)), trio.SocketStream(theirs)
 
 
-async def test_bytes_that_the_system_does_not_take_at_once_wait_until_it_does() -> None:
+async def test_bytes_beyond_the_socket_buffer_are_sent_when_the_peer_reads() -> None:
     wire, other = wired()
     data, received = bytes(range(256)) * 8000, bytearray()
 
@@ -37,7 +37,7 @@ async def test_bytes_that_the_system_does_not_take_at_once_wait_until_it_does() 
     assert received == data
 
 
-async def test_what_has_come_is_received_up_to_a_bound_and_then_the_end() -> None:
+async def test_client_socket_receives_up_to_a_limit_and_then_end_of_file() -> None:
     wire, other = wired()
     await other.send_all(b"hello")
     assert wire.is_readable()
@@ -51,7 +51,7 @@ async def test_what_has_come_is_received_up_to_a_bound_and_then_the_end() -> Non
 
 
 @pytest.mark.parametrize("task", ["receive_some", "send_all", "wait_send_all_might_not_block"])
-async def test_closing_ends_who_waits(task: str) -> None:
+async def test_closing_a_client_socket_wakes_waiting_tasks_with_an_error(task: str) -> None:
     wire, other = wired()
 
     async def wait() -> None:
@@ -69,7 +69,7 @@ async def test_closing_ends_who_waits(task: str) -> None:
             wire.close()
 
 
-async def test_a_wire_whose_other_end_is_gone_says_so() -> None:
+async def test_sending_to_a_closed_peer_raises_broken_resource_error() -> None:
     wire, other = wired()
     await other.aclose()
     with pytest.raises(trio.BrokenResourceError, match="Broken pipe"):

@@ -21,7 +21,7 @@ def parsed(frames: bytes, *, by_client: bool) -> list[object]:
 
 
 @given(lengths=st.lists(LENGTHS, max_size=4), masked=st.booleans())
-def test_each_message_becomes_one_text_frame(lengths: list[int], masked: bool) -> None:
+def test_each_message_becomes_one_websocket_text_frame(lengths: list[int], masked: bool) -> None:
     messages = ["ü" * (length // 2) + "x" * (length % 2) for length in lengths]
     batch = "".join(f"{message}\n" for message in messages).encode()
     text, found = "", list[str]()
@@ -34,14 +34,14 @@ def test_each_message_becomes_one_text_frame(lengths: list[int], masked: bool) -
     assert found == messages
 
 
-def test_masks_differ_from_frame_to_frame() -> None:
+def test_websocket_masks_differ_from_frame_to_frame() -> None:
     one, two = (bytes(text_frames(b"same\n", masked=True)) for _ in range(2))
     assert one[:2] == two[:2]
     assert one[2:6] != two[2:6]
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_close_frame_holds_the_code_and_as_much_of_the_reason_as_there_is_room_for(masked: bool) -> None:
+def test_websocket_close_frame_contains_the_code_and_a_truncated_reason(masked: bool) -> None:
     (event,) = parsed(close_frame(1009, "ü" * 100, masked=masked), by_client=not masked)
     assert event == CloseConnection(code=1009, reason="ü" * 61)
 
@@ -63,7 +63,7 @@ def violation(frames: bytes, step: int, limit: int = 1000) -> tuple[int, str] | 
     step=st.integers(1, 50),
     pieces=st.lists(st.integers(0, 300), max_size=3),
 )
-def test_messages_within_the_limit_pass(sizes: list[int], step: int, pieces: list[int]) -> None:
+def test_websocket_messages_within_the_limit_are_accepted(sizes: list[int], step: int, pieces: list[int]) -> None:
     whole = [TextMessage(data="x" * size) for size in sizes]
     fragments = [TextMessage(data="y" * size, message_finished=False) for size in pieces]
     frames = client_frames(*whole, *fragments, Ping(payload=b"in between"), TextMessage(data="z"), *whole)
@@ -75,7 +75,7 @@ def test_messages_within_the_limit_pass(sizes: list[int], step: int, pieces: lis
 
 
 @given(step=st.integers(1, 50))
-def test_a_message_over_the_limit_is_seen_wherever_it_is_cut(step: int) -> None:
+def test_websocket_message_over_the_limit_is_1009_at_any_chunk_boundary(step: int) -> None:
     part = TextMessage(data="x" * 500, message_finished=False)
     for frames in (client_frames(TextMessage(data="x" * 1001)), client_frames(part, part, TextMessage(data="x"))):
         code, _ = violation(frames, step) or (0, "")
@@ -83,24 +83,24 @@ def test_a_message_over_the_limit_is_seen_wherever_it_is_cut(step: int) -> None:
 
 
 @given(step=st.integers(1, 50))
-def test_a_binary_message_is_seen(step: int) -> None:
+def test_websocket_binary_message_is_1003_at_any_chunk_boundary(step: int) -> None:
     frames = client_frames(TextMessage(data="x" * 200), Ping(payload=b"\x02"), BytesMessage(data=b"x"))
     assert (violation(frames, step) or (0, ""))[0] == 1003
 
 
 @pytest.mark.parametrize("opcode", [8, 9, 10])
-def test_a_control_frame_that_is_too_long_is_seen_by_its_header_alone(opcode: int) -> None:
+def test_oversized_websocket_control_frame_is_1002_by_its_header(opcode: int) -> None:
     announced = bytes((0x80 | opcode, 0x80 | 127)) + (1 << 40).to_bytes(8, "big") + bytes(4)
     assert (violation(announced, 1) or (0, ""))[0] == 1002
     assert violation(bytes((0x80 | opcode, 0x80 | 125)) + bytes(4), 1) is None
 
 
-def test_a_long_message_is_seen_by_its_header_alone() -> None:
+def test_oversized_websocket_message_is_rejected_by_its_header() -> None:
     frames = client_frames(TextMessage(data="x" * 70_000))
     assert violation(frames[:14], 14) is not None
     assert violation(frames[:9], 9) is None  # its length is not all there
 
 
 @given(data=st.binary(max_size=300), step=st.integers(1, 20))
-def test_any_bytes_are_gauged_the_same_however_they_are_split(data: bytes, step: int) -> None:
+def test_websocket_frames_are_checked_equally_at_any_chunk_boundary(data: bytes, step: int) -> None:
     assert violation(data, step) == violation(data, len(data) or 1)

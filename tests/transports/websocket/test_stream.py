@@ -20,7 +20,7 @@ def sockets() -> tuple[trio.SocketStream, trio.SocketStream]:
     return trio.SocketStream(near), trio.SocketStream(far)
 
 
-async def test_what_was_put_meanwhile_is_written_at_once_and_in_order() -> None:
+async def test_websocket_frames_put_before_a_write_are_sent_together_in_order() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     writes: list[bytes] = []
@@ -40,7 +40,7 @@ async def test_what_was_put_meanwhile_is_written_at_once_and_in_order() -> None:
     await far.aclose()
 
 
-async def test_what_a_socket_takes_is_written_without_any_task() -> None:
+async def test_websocket_frame_that_fits_the_socket_is_sent_without_a_task() -> None:
     near, far = sockets()
     stream = CoalescingStream(near, 1000)
     stream.put(b"\x81\x01a")
@@ -50,7 +50,7 @@ async def test_what_a_socket_takes_is_written_without_any_task() -> None:
     await far.aclose()
 
 
-async def test_what_a_socket_does_not_take_at_once_is_written_later_and_in_order() -> None:
+async def test_websocket_frames_beyond_the_socket_buffer_are_sent_later_in_order() -> None:
     near, far = sockets()
     stream = CoalescingStream(near, 1000)
     put = bytearray()
@@ -74,7 +74,7 @@ async def test_what_a_socket_does_not_take_at_once_is_written_later_and_in_order
     await far.aclose()
 
 
-async def test_a_socket_that_is_closed_is_found_by_the_task_that_writes() -> None:
+async def test_closed_socket_is_detected_by_the_websocket_writer_task() -> None:
     near, far = sockets()
     stream = CoalescingStream(near, 1000)
     await near.aclose()
@@ -86,7 +86,7 @@ async def test_a_socket_that_is_closed_is_found_by_the_task_that_writes() -> Non
     await far.aclose()
 
 
-async def test_without_waiting_frames_go_out_or_are_dropped() -> None:
+async def test_put_nowait_sends_a_websocket_frame_or_drops_it() -> None:
     near, far = sockets()
     stream = CoalescingStream(near, 1000)
     frame = bytes(text_frames(b"%050d\n" % 0, masked=False))
@@ -110,7 +110,7 @@ async def test_without_waiting_frames_go_out_or_are_dropped() -> None:
     await far.aclose()
 
 
-async def test_without_waiting_nothing_goes_to_a_stream_that_is_no_socket_or_is_over() -> None:
+async def test_put_nowait_returns_false_for_a_closed_or_non_socket_stream() -> None:
     memory, _ = memory_stream_pair()
     stream = CoalescingStream(memory, 1000)
     assert not stream.put_nowait(b"\x81\x01a")
@@ -122,7 +122,7 @@ async def test_without_waiting_nothing_goes_to_a_stream_that_is_no_socket_or_is_
     await far.aclose()
 
 
-async def test_frames_that_come_together_are_told_from_one_that_comes_alone() -> None:
+async def test_websocket_frames_received_together_are_flagged() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     frame = bytes(text_frames(b"0123456789\n", masked=True))
@@ -132,7 +132,7 @@ async def test_frames_that_come_together_are_told_from_one_that_comes_alone() ->
         assert stream.came_together == together
 
 
-async def test_nothing_follows_a_close_frame() -> None:
+async def test_no_frame_follows_a_websocket_close_frame() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     close = close_frame(1000, "", masked=False)
@@ -146,7 +146,7 @@ async def test_nothing_follows_a_close_frame() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_writing_to_a_peer_that_is_gone_is_said_to_all_who_wait() -> None:
+async def test_writing_to_a_closed_websocket_peer_raises_in_all_waiting_tasks() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     await far.aclose()
@@ -159,7 +159,7 @@ async def test_writing_to_a_peer_that_is_gone_is_said_to_all_who_wait() -> None:
             await stream.send_all(b"\x8a\x00")
 
 
-async def test_pieces_of_a_frame_are_kept_until_it_is_complete() -> None:
+async def test_websocket_frame_received_in_pieces_is_buffered_until_complete() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     frame = bytes(text_frames(b"0123456789\n", masked=True))
@@ -179,7 +179,7 @@ async def test_pieces_of_a_frame_are_kept_until_it_is_complete() -> None:
     assert got == [HEAD, frame]
 
 
-async def test_a_head_is_passed_on_at_once_with_what_is_there_of_the_first_frame() -> None:
+async def test_websocket_handshake_is_passed_on_at_once_with_a_partial_frame() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     first = HEAD + text_frames(b"hello\n", masked=False)[:3]
@@ -188,7 +188,7 @@ async def test_a_head_is_passed_on_at_once_with_what_is_there_of_the_first_frame
         assert await stream.receive_some() == first
 
 
-async def test_frames_are_measured_from_where_http_says_that_the_head_ends() -> None:
+async def test_websocket_frames_are_checked_from_the_end_of_the_http_head() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     await far.send_all(b"HTTP/1.1 101 Yes\n\n" + b"\x82\x00" + b"\x89\x04\r\n\r\n")
@@ -197,7 +197,7 @@ async def test_frames_are_measured_from_where_http_says_that_the_head_ends() -> 
     assert stream.violation[0] == 1003
 
 
-async def test_a_violation_is_the_end_of_the_stream() -> None:
+async def test_websocket_violation_ends_the_stream() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 5)
     await far.send_all(HEAD + bytes(text_frames(b"012345\n", masked=True)))
@@ -206,7 +206,7 @@ async def test_a_violation_is_the_end_of_the_stream() -> None:
     assert stream.ended.is_set()
 
 
-async def test_what_follows_a_refusal_is_no_frame() -> None:
+async def test_body_of_a_refused_websocket_handshake_is_not_checked_as_frames() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 5)
     answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\n\x82too much"
@@ -215,7 +215,7 @@ async def test_what_follows_a_refusal_is_no_frame() -> None:
     assert stream.violation is None
 
 
-async def test_messages_that_nobody_takes_count_until_they_are_taken() -> None:
+async def test_unread_websocket_messages_count_towards_the_limit_until_consumed() -> None:
     caller, shared = Caller(), SharedBytes(400_000)
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 100_000, unread=shared.held_for(caller))
