@@ -153,41 +153,41 @@ def changes(before: TaskRecord, after: TaskRecord | None) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name not in same and value != getattr(before, name)}
 
 
-def test_asked_appends_new_input_requests_after_existing_ones():
+def test_new_input_requests_are_appended_to_the_task_record():
     after = asked(ASKING, LATER, {"c": b"???"})
     assert changes(ASKING, after) == {"questions": {"a": b"?", "b": b"??", "c": b"???"}}
     assert after is not None
     assert list(after.questions) == ["a", "b", "c"]
 
 
-def test_asked_without_input_requests_changes_nothing():
+def test_adding_no_input_requests_leaves_the_task_record_unchanged():
     assert asked(WORKING, LATER, {}) is None
 
 
-def test_asked_keeps_existing_input_requests_and_answers():
+def test_adding_an_input_request_again_keeps_existing_requests_and_answers():
     before = attrs.evolve(ASKING, answers={"z": b"!"})
     assert asked(before, LATER, {"a": b"new", "z": b"new"}) is None
     after = asked(before, LATER, {"a": b"new", "z": b"new", "c": b"???"})
     assert changes(before, after) == {"questions": {"a": b"?", "b": b"??", "c": b"???"}}
 
 
-def test_answered_moves_an_input_request_to_the_answers():
+def test_answering_moves_an_input_request_to_the_answers():
     assert changes(ASKING, answered(ASKING, LATER, {"b": b"!"})) == {"questions": {"a": b"?"}, "answers": {"b": b"!"}}
 
 
-def test_answered_ignores_unknown_and_already_answered_requests():
+def test_answers_to_unknown_or_answered_input_requests_are_ignored():
     before = attrs.evolve(ASKING, answers={"z": b"first"})
     assert answered(before, LATER, {"z": b"second", "x": b"!"}) is None
     after = answered(before, LATER, {"z": b"second", "x": b"!", "a": b"!"})
     assert changes(before, after) == {"questions": {"b": b"??"}, "answers": {"z": b"first", "a": b"!"}}
 
 
-def test_withdrawn_removes_input_requests_without_answers():
+def test_withdrawing_removes_input_requests_without_answering_them():
     assert changes(ASKING, withdrawn(ASKING, LATER, ["b", "x"])) == {"questions": {"a": b"?"}}
     assert withdrawn(ASKING, LATER, ["x"]) is None
 
 
-def test_with_message_changes_only_a_different_message():
+def test_status_message_of_a_task_record_is_changed_only_if_different():
     assert changes(ASKING, with_message(ASKING, LATER, "new")) == {"message": "new"}
     assert with_message(ASKING, LATER, "old") is None
 
@@ -198,12 +198,12 @@ def nobody(_: str) -> bool:
 
 
 @pytest.mark.parametrize("on_restart", ["fail", "again"])
-def test_checkpointed_changes_only_the_checkpoint_if_no_run_resumes_from_it(on_restart: OnRestart):
+def test_checkpoint_of_a_task_that_is_not_resumable_changes_nothing_else(on_restart: OnRestart):
     before = attrs.evolve(ASKING, on_restart=on_restart, answers={"z": b"!"})
     assert changes(before, checkpointed(before, b"2", nobody)) == {"checkpoint": b"2"}
 
 
-def test_checkpointed_of_a_resumable_task_keeps_only_awaited_answers():
+def test_checkpoint_of_a_resumable_task_keeps_only_awaited_answers():
     before = attrs.evolve(
         ASKING,
         on_restart="resume",
@@ -220,14 +220,14 @@ def test_checkpointed_of_a_resumable_task_keeps_only_awaited_answers():
     assert (again.questions, again.answers, again.phase) == ({}, {}, TaskPhase.WORKING)
 
 
-def test_withdrawn_removes_answers_that_came_too_late():
+def test_withdrawing_input_requests_removes_late_answers():
     before = attrs.evolve(ASKING, answers={"z": b"!"}, asked={"z": (), "a": (), "b": ()})
     assert changes(before, withdrawn(before, LATER, ["z"])) == {"answers": {}}
     after = withdrawn(before, LATER, ["a"], ["z", "b"])
     assert changes(before, after) == {"answers": {}, "questions": {}, "asked": {"a": ()}}
 
 
-def test_asked_keeps_the_request_log_in_order_without_forgotten_requests():
+def test_adding_input_requests_keeps_the_log_order_and_drops_forgotten_requests():
     before = attrs.evolve(ASKING, answers={"z": b"!"}, asked={"z": (), "a": (), "b": ()})
     log = QuestionLog({"a": ("x",), "gone": (), "c": ("b",)}, {})
     after = asked(before, LATER, {"c": b"???"}, log, ["b"], ["z"])
@@ -242,13 +242,13 @@ NOT_NEEDED = {"questions": {}, "params": b"{}", "checkpoint": None, "asked": {}}
 """What nobody needs but another run."""
 
 
-def test_with_outcome_keeps_only_the_outcome():
+def test_ended_task_record_keeps_only_the_outcome():
     expected = {**NOT_NEEDED, "outcome": OUTCOME}
     assert changes(ASKING, with_outcome(ASKING, LATER, OUTCOME)) == expected
     assert changes(ASKING, with_outcome(ASKING, LATER, OUTCOME, "done")) == {**expected, "message": "done"}
 
 
-def test_cancelled_keeps_only_the_cancel_reason():
+def test_cancelled_task_record_keeps_only_the_reason():
     expected = NOT_NEEDED
     assert changes(ASKING, cancelled(ASKING, LATER, None)) == expected
     assert changes(ASKING, cancelled(ASKING, LATER, "why")) == {**expected, "cancel_reason": "why", "message": "why"}
@@ -261,11 +261,11 @@ def test_repeated_task_transition_changes_nothing(phase: TaskPhase, name: str):
     assert after is None or STEPS[name](after) is None
 
 
-def test_released_changes_only_the_lease():
+def test_releasing_a_task_record_changes_only_its_lease():
     assert changes(ASKING, released(ASKING)) == {}
 
 
-def test_released_without_counting_decrements_the_attempt():
+def test_releasing_a_task_without_counting_the_run_decrements_its_attempts():
     assert changes(ASKING, released(ASKING, counts=False)) == {"attempt": ASKING.attempt - 1}
 
 
