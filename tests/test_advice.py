@@ -131,7 +131,7 @@ OF_OTHERS = {"Server.tool", "Server.resource", "Server.prompt", "WorkerContext.s
 
 
 @pytest.mark.parametrize("function", CALLS)
-async def test_misspelled_option_is_refused_in_the_name_of_the_function_with_its_options(function: str) -> None:
+async def test_misspelled_option_raises_type_error_naming_the_function_and_its_options(function: str) -> None:
     with pytest.raises(TypeError, match="no option") as raised:
         found = CALLS[function]({"misspelt": 1})
         if hasattr(found, "__aenter__"):
@@ -146,7 +146,7 @@ async def test_misspelled_option_is_refused_in_the_name_of_the_function_with_its
 
 @pytest.mark.parametrize("module", [aio, blocking])
 @pytest.mark.parametrize("name", ["open_http", "open_group", "open_memory", "open_stdio", "open_tcp", "open_unix"])
-def test_misspelled_option_is_refused_by_the_functions_for_asyncio_and_scripts(module: Any, name: str) -> None:
+def test_misspelled_option_of_asyncio_and_blocking_functions_suggests_the_right_one(module: Any, name: str) -> None:
     arguments: dict[str, tuple[Any, ...]] = {"open_group": ({},), "open_tcp": ("127.0.0.1", 1), "open_stdio": (["x"],)}
     with pytest.raises(
         TypeError, match=f"^{name} has no option 'cal_timeout'; did you mean call_timeout=\\? Its options"
@@ -158,7 +158,7 @@ SERVER_CLASS: Any = Server
 OPEN_TCP: Any = open_tcp
 
 
-def test_every_public_function_with_options_is_tried() -> None:
+def test_every_public_function_with_options_is_tested_with_a_misspelled_option() -> None:
     assert set(option_takers()) - OF_OTHERS <= CALLS.keys()
 
 
@@ -173,7 +173,7 @@ def test_every_public_function_with_options_is_tried() -> None:
         (lambda: _keywords_checked(host_names=[]), r"'host_names'; write allowed_hosts=\[\.\.\.\]\. Its options"),
     ],
 )
-def test_option_of_another_sdk_is_refused_with_what_to_write(call: Any, words: str) -> None:
+def test_option_of_another_sdk_raises_type_error_with_the_replacement(call: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         call()
 
@@ -273,7 +273,7 @@ def _options_of_method(function: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(("place", "text"), ADVICE, ids=[place for place, _ in ADVICE])
-def test_advice_for_readers_of_other_sdks_names_what_exists(place: str, text: str) -> None:
+def test_replacements_suggested_for_names_of_other_sdks_exist(place: str, text: str) -> None:
     for call in calls_in(text):
         function = resolved(call.func)
         if function is not None:
@@ -303,7 +303,7 @@ def strings() -> Iterator[tuple[str, str]]:
                 yield f"{file.relative_to(SOURCE)}:{node.lineno}", node.value
 
 
-def test_calls_in_the_texts_of_the_source_fit_the_signatures() -> None:
+def test_calls_quoted_in_error_messages_match_the_function_signatures() -> None:
     wrong = list[str]()
     seen = 0
     for place, text in chain(strings(), ADVICE):

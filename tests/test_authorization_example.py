@@ -29,7 +29,7 @@ def write(folder: Path, **programs: str) -> None:
         program.chmod(0o755)
 
 
-def test_packages_are_got_once(programs: Path) -> None:
+def test_npm_packages_of_the_authorization_example_are_installed_once(programs: Path) -> None:
     write(programs, node=NODE, npm=NPM)
     folder = installed()
     assert folder == installed() == programs / "cache" / "trio-mcp" / version()
@@ -37,7 +37,7 @@ def test_packages_are_got_once(programs: Path) -> None:
     assert all((folder / name).is_file() for name in FILES)
 
 
-def test_what_was_interrupted_is_got_anew(programs: Path) -> None:
+def test_interrupted_npm_installation_is_repeated(programs: Path) -> None:
     write(programs, node=NODE, npm=NPM)
     part = programs / "cache" / "trio-mcp" / f"{version()}.part"
     (part / "node_modules").mkdir(parents=True)
@@ -55,14 +55,14 @@ def test_what_was_interrupted_is_got_anew(programs: Path) -> None:
         ({"node": NODE, "npm": "echo 'no registry' >&2; exit 3"}, "npm failed with status 3: no registry"),
     ],
 )
-def test_what_is_missing_is_said(programs: Path, there: dict[str, str], words: str) -> None:
+def test_missing_node_or_npm_raises_cannot_install_with_instructions(programs: Path, there: dict[str, str], words: str) -> None:
     write(programs, **there)
     with pytest.raises(CannotInstall) as caught:
         installed()
     assert words in str(caught.value)
 
 
-def test_a_cache_that_cannot_be_written_is_said(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_cache_folder_raises_cannot_install(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(programs, node=NODE, npm=NPM)
     (programs / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(programs / "file"))
@@ -70,7 +70,7 @@ def test_a_cache_that_cannot_be_written_is_said(programs: Path, monkeypatch: pyt
         installed()
 
 
-async def test_the_example_says_that_node_is_missing(programs: Path) -> None:
+async def test_authorization_example_reports_that_node_is_missing(programs: Path) -> None:
     ended = await run([sys.executable, "-m", "examples.authorization"], cwd=ROOT)
     assert (ended.status, ended.stdout.count("\n")) == (1, 3)
     assert ended.stderr == ("trio-mcp demo: node and npm cannot be found; install Node.js 22 or newer, with npm\n")

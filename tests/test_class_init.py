@@ -73,7 +73,7 @@ class Checked:
     number: int = attrs.field(validator=attrs.validators.instance_of(int))
 
 
-def test_init_without_attrs_sets_given_fields_and_defaults():
+def test_generated_init_sets_given_fields_and_defaults():
     one, two = Base(4), Base(1, [7], "p", 9, named="n")
     assert [one.first, one.second, one._private, one.counted, one.doubled, one.named] == [
         *(4, [], "private", 3, 8, "named"),
@@ -128,7 +128,7 @@ def checked_fields() -> Any:
         ((1, 2, 3, 4, 5), {}),
     ],
 )
-def test_first_instances_of_a_class_are_made_as_all_others(make: Any, args: tuple[Any, ...], given: dict[str, Any]):
+def test_first_instances_of_a_class_equal_later_instances(make: Any, args: tuple[Any, ...], given: dict[str, Any]):
     def made() -> Any:
         try:
             new = kind(*args, **given)
@@ -141,13 +141,13 @@ def test_first_instances_of_a_class_are_made_as_all_others(make: Any, args: tupl
     assert [made() for _ in range(4)] == [first] * 4
 
 
-def test_first_instances_do_not_hide_the_parameters_of_its_class():
+def test_creating_instances_keeps_the_signature_of_the_class():
     kind = many_fields()
     kind(1)
     assert [*inspect.signature(kind).parameters] == ["first", "second", "private", "doubled", "named"]
 
 
-def test_init_without_attrs_sets_inherited_fields_in_the_order_of_attrs():
+def test_generated_init_sets_inherited_fields_in_the_order_of_attrs():
     kind: Any = Derived  # type checkers have the order of dataclasses
     made = kind(1, "p", 2, [3], 4, named="n")
     assert [made.first, made._private, made.doubled, made.second, made.third, made.named] == [1, "p", 2, [3], 4, "n"]
@@ -155,7 +155,7 @@ def test_init_without_attrs_sets_inherited_fields_in_the_order_of_attrs():
     assert get_type_hints(Derived.__init__)["second"] == list[int]
 
 
-def test_init_without_attrs_takes_fields_by_name_and_calls_the_post_init():
+def test_generated_init_accepts_keyword_only_fields_and_calls_post_init():
     assert Named(one=1).sum == 3
     with pytest.raises(TypeError, match=r"Named.__init__\(\) takes 1 positional argument"):
         Named(1)  # pyright: ignore[reportCallIssue]
@@ -163,14 +163,14 @@ def test_init_without_attrs_takes_fields_by_name_and_calls_the_post_init():
         Named()  # pyright: ignore[reportCallIssue]
 
 
-def test_init_without_attrs_sets_the_fields_of_a_class_with_a_frozen_base():
+def test_generated_init_sets_the_fields_of_a_class_with_a_frozen_base():
     made = DerivedOfFrozen(1)
     assert (made.one, made.two) == (1, [])
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         made.two = []  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_init_of_a_frozen_class_runs_validators_unless_they_are_disabled():
+def test_generated_init_of_a_frozen_class_runs_validators_unless_disabled():
     assert init_of(FrozenChecked, frozen=True) is not None
     made = FrozenChecked(1, 2)
     assert (made.low, made.high, made.sum) == (1, 2, 3)
@@ -186,13 +186,13 @@ def test_init_of_a_frozen_class_runs_validators_unless_they_are_disabled():
 
 
 @pytest.mark.parametrize("instance", [Named(one=1), FrozenChecked(1, 2), DerivedOfFrozen(1, [2]), Checked(3)])
-def test_evolve_returns_what_attrs_evolve_returns(instance: Any):
+def test_evolve_returns_the_same_as_attrs_evolve(instance: Any):
     name = attrs.fields(type(instance))[0].name
     assert evolve(instance) == attrs.evolve(instance) == instance
     assert evolve(instance, **{name: 7}) == attrs.evolve(instance, **{name: 7}) != instance
 
 
-def test_init_with_a_validator_is_that_of_attrs():
+def test_class_with_a_validator_uses_the_init_of_attrs():
     assert init_of(Checked, frozen=False) is None
     with pytest.raises(TypeError, match="must be <class 'int'>"):
         Checked("1")  # pyright: ignore[reportArgumentType]
@@ -219,7 +219,7 @@ def every_class() -> dict[str, Any]:
     return found
 
 
-def test_signature_of_each_class_is_that_of_attrs():
+def test_signature_of_each_class_equals_that_of_attrs():
     classes = every_class()
     assert len(classes) > 300
     assert sum(init_of(kind, frozen=False) is not None for kind in classes.values()) > 250
@@ -240,7 +240,7 @@ def test_signature_of_each_class_is_that_of_attrs():
 
 
 @pytest.mark.parametrize("is_read_first", [False, True])
-def test_class_that_a_user_derives_of_a_frozen_one_is_frozen(is_read_first: bool) -> None:
+def test_user_class_derived_from_a_frozen_class_is_frozen(is_read_first: bool) -> None:
     @frozen
     class Base:
         name: str = "a"

@@ -32,7 +32,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", sorted(PAGE.blocks.keys() - PROGRAMS - {"saved_discovery"}))
-async def test_each_example_can_be_imported_and_its_main_runs(page: Page, name: str, autojump_clock: MockClock) -> None:
+async def test_documented_example_can_be_imported_and_its_main_runs(page: Page, name: str, autojump_clock: MockClock) -> None:
     module = page.load(name)
     if hasattr(module, "main"):
         await module.main()
@@ -40,7 +40,7 @@ async def test_each_example_can_be_imported_and_its_main_runs(page: Page, name: 
 
 @pytest.mark.commands
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
-def test_each_program_prints_what_its_page_shows(page: Page, name: str) -> None:
+def test_client_page_program_prints_the_documented_output(page: Page, name: str) -> None:
     command = forked_command([f"{name}.py"])
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -50,24 +50,24 @@ def test_each_program_prints_what_its_page_shows(page: Page, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["delivery_host", "answers_per_user"])
-async def test_answered_question_is_printed_as_the_page_shows(
+async def test_elicitation_example_prints_the_documented_answer(
     page: Page, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await page.load(name).main()
     assert f"It prints `{capsys.readouterr().out.strip()}`." in page.text
 
 
-def test_asyncio_host_places_an_order_after_a_cancelled_call(page: Page) -> None:
+def test_asyncio_host_example_places_an_order_after_a_cancelled_call(page: Page) -> None:
     printed = asyncio.run(page.load("asyncio_host").program())
     assert printed == "accept: {'number': 3}"
     assert f"It prints `{printed}`." in page.text
 
 
-def test_script_places_an_order(page: Page) -> None:
+def test_blocking_script_example_places_an_order(page: Page) -> None:
     assert page.load("order_script").run() == "accept: {'number': 3}"
 
 
-async def test_server_is_found_by_its_domain(page: Page) -> None:
+async def test_discovery_example_finds_a_server_by_its_domain(page: Page) -> None:
     async def catalog(request: RouteRequest) -> dict[str, Any]:
         remote = {"type": "streamable-http", "url": "https://example.com/mcp"}
         card = {"name": "com.example/weather", "version": "1", "description": "Weather", "remotes": [remote]}
@@ -92,7 +92,7 @@ def seconds(default: str) -> float:
     return float("inf") if default == "none" else float(default.removesuffix(" s").replace(",", ""))
 
 
-def test_table_of_time_limits_has_the_defaults_of_the_code() -> None:
+def test_documented_table_of_timeouts_has_the_defaults_of_the_code() -> None:
     table = {name: seconds(default) for name, default in timeouts().items()}
     settings = attrs.fields_dict(ClientSettings)
     for name in ("call_timeout", "connect_timeout", "probe_timeout"):
@@ -106,10 +106,10 @@ def test_table_of_time_limits_has_the_defaults_of_the_code() -> None:
     assert limits == {name: getattr(Limits(), name.removeprefix("Limits.")) for name in limits}
 
 
-def test_number_of_questions_at_once_is_the_default() -> None:
+def test_documented_limit_of_concurrent_server_requests_is_the_default() -> None:
     assert f"({attrs.fields_dict(ClientSettings)['max_questions'].default} by default)" in PAGE.text
 
 
 @pytest.mark.parametrize("name", sorted(PAGE.blocks))
-def test_an_example_fits_on_a_screen(name: str) -> None:
+def test_documented_client_example_has_at_most_40_lines(name: str) -> None:
     assert len([line for line in PAGE.blocks[name].splitlines() if line.strip()]) <= 40

@@ -24,17 +24,17 @@ def options(command: click.Command, context: click.Context) -> Iterator[str]:
             yield from options(subcommand, context)
 
 
-def test_each_option_on_the_page_exists() -> None:
+def test_each_documented_command_option_exists() -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", PAGE))
     assert named - {"--help", *options(trio_mcp, click.Context(trio_mcp))} == set()
 
 
-def test_each_command_on_the_page_exists() -> None:
+def test_each_documented_command_exists() -> None:
     named = set(re.findall(r"\btrio-mcp ([a-z]+)\b", PAGE))
     assert named - set(trio_mcp.list_commands(click.Context(trio_mcp))) == set()
 
 
-def test_table_of_exit_statuses_has_each_status() -> None:
+def test_documented_table_of_exit_statuses_is_complete() -> None:
     section = PAGE.split("\n## Exit statuses\n")[1].split("\n## ")[0]
     documented = {int(status) for status in re.findall(r"^\| (\d+) \|", section, flags=re.MULTILINE)}
     statuses = {value for name, value in vars(cli).items() if name.isupper() and isinstance(value, int)}

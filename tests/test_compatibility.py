@@ -82,16 +82,16 @@ def broken(before: dict[str, list[str]], now: dict[str, list[str]]) -> Iterator[
                 yield f"{name}: {part} must be given now"
 
 
-def test_what_was_public_in_the_last_release_is_there_and_is_called_as_it_was() -> None:
+def test_public_api_of_the_last_release_is_still_compatible() -> None:
     found = list(broken(json.loads(FILE.read_text()), public()))
     assert found == [], "where this is meant, say so in the changelog, and run python -m tests.test_compatibility"
 
 
-def test_what_is_public_now_is_recorded() -> None:
+def test_recorded_public_api_is_up_to_date() -> None:
     assert public() == json.loads(FILE.read_text()), "run python -m tests.test_compatibility"
 
 
-def test_what_is_public_is_what_the_reference_explains() -> None:
+def test_public_api_equals_the_names_in_the_reference() -> None:
     explained_names = {
         f"{section if section.startswith('trio_mcp.') else 'trio_mcp'}.{told.name}"
         for section, listed in sections().items()
@@ -114,7 +114,7 @@ def test_what_is_public_is_what_the_reference_explains() -> None:
         ({"f": ["a", "b=1", ".m"]}, ["f: the default of b was nothing"]),
     ],
 )
-def test_a_change_that_breaks_programs_is_noticed(now: dict[str, list[str]], told: list[str]) -> None:
+def test_incompatible_api_change_is_reported(now: dict[str, list[str]], told: list[str]) -> None:
     assert list(broken({"f": ["a", "b=", ".m"]}, now)) == told
 
 
@@ -124,7 +124,7 @@ def rows_of(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
 
 
-def test_the_table_of_revisions_is_the_truth() -> None:
+def test_documented_table_of_protocol_revisions_matches_the_code() -> None:
     for name, era, asks, batches, log_level, structured in rows_of("Revisions"):
         revision = REVISIONS[name]
         assert revision.handshake == (era == "legacy")
@@ -135,7 +135,7 @@ def test_the_table_of_revisions_is_the_truth() -> None:
     assert [row[0] for row in rows_of("Revisions")] == list(REVISIONS)
 
 
-def test_the_versions_of_python_are_those_of_the_metadata() -> None:
+def test_documented_python_versions_match_the_package_metadata() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = [each.rpartition(" ")[2] for each in project["classifiers"] if re.search(r":: 3\.\d+$", each)]
     assert versions == [f"3.{minor}" for minor in range(11, 11 + len(versions))]

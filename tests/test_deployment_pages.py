@@ -48,13 +48,13 @@ def test_documented_options_exist_in_trio_mcp_run() -> None:
     assert named - {"--no-cache-dir"} <= options_of_run()
 
 
-def test_hadolint_accepts_the_dockerfile(tmp_path: Path) -> None:
+def test_hadolint_accepts_the_documented_dockerfile(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(block("dockerfile"))
     done = subprocess.run([linter("hadolint"), tmp_path / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_documented_unit(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not installed")
@@ -74,14 +74,14 @@ def options_in(words: list[str]) -> set[str]:
     return {word for word in words if word.startswith("--")}
 
 
-def test_compose_file_matches_the_compose_schema(tmp_path: Path) -> None:
+def test_documented_compose_file_matches_the_compose_schema(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text(block("yaml-compose"))
     command = [linter("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", tmp_path / "compose.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_services_of_the_compose_file_refer_to_each_other() -> None:
+def test_services_in_the_documented_compose_file_refer_to_each_other() -> None:
     (compose,) = loaded("yaml-compose")
     services = compose["services"]
     replicas = {name: service for name, service in services.items() if name.startswith("mcp-")}
@@ -98,14 +98,14 @@ def test_services_of_the_compose_file_refer_to_each_other() -> None:
     assert all(word in told for word in ("--appendonly yes", "--appendfsync everysec", "--maxmemory-policy noeviction"))
 
 
-def test_manifests_match_the_kubernetes_schema(tmp_path: Path) -> None:
+def test_documented_kubernetes_manifests_match_the_schema(tmp_path: Path) -> None:
     (tmp_path / "mcp.yaml").write_text(block("yaml-kubernetes"))
     command = [linter("kubernetes-validate"), "--strict", "--no-warn", tmp_path / "mcp.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_manifests_refer_to_each_other() -> None:
+def test_documented_kubernetes_manifests_refer_to_each_other() -> None:
     of = {each["kind"]: each for each in loaded("yaml-kubernetes")}
     deployment = of["Deployment"]["spec"]
     labels, pod = deployment["template"]["metadata"]["labels"], deployment["template"]["spec"]
@@ -125,7 +125,7 @@ def test_manifests_refer_to_each_other() -> None:
     assert secret["key"] in of["Secret"]["stringData"]
 
 
-def test_termination_grace_covers_the_documented_drain() -> None:
+def test_documented_termination_grace_covers_the_documented_drain_timeout() -> None:
     named = re.findall(r"Limits\(drain_delay=(\d+), drain_timeout=(\d+)\)", PAGES)
     assert set(named) == {("5", "20")}
     least = 5 + 20 + math.ceil(Limits().shutdown_grace) + 5

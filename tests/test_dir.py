@@ -40,7 +40,7 @@ def unreadable(thing: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(MADE))
-def test_dir_of_an_instance_lists_nothing_that_raises(name: str) -> None:
+def test_dir_of_a_new_instance_lists_only_readable_attributes(name: str) -> None:
     assert unreadable(MADE[name]()) == []
 
 
@@ -83,14 +83,14 @@ async def received(era: Any) -> AsyncIterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_dir_of_what_is_received_lists_nothing_that_raises(era: Any) -> None:
+async def test_dir_of_received_results_lists_only_readable_attributes(era: Any) -> None:
     async with received(era) as found:
         assert {name: raised for name, (_, raised) in found.items() if raised} == {}
     assert {name: raised for name, (_, raised) in found.items() if raised} == {}
     assert len(found) == 9
 
 
-async def test_dir_of_a_group_lists_nothing_that_raises() -> None:
+async def test_dir_of_a_group_lists_only_readable_attributes() -> None:
     server = Server("shop")
     async with open_group({}) as group:
         group.add("shop", MemberDescription(InMemory(server)))
@@ -105,13 +105,13 @@ async def test_dir_of_a_group_lists_nothing_that_raises() -> None:
             assert unreadable(thing) == []
 
 
-def test_dir_of_a_view_lists_nothing_that_raises() -> None:
+def test_dir_of_a_blocking_client_lists_only_readable_attributes() -> None:
     with blocking.open_memory(Server("shop")) as client:
         assert unreadable(client) == []
 
 
 @pytest.mark.parametrize("name", ["isError", "structuredContent", "data"])
-def test_a_name_of_another_sdk_is_not_listed_and_raises_with_the_name_to_write(name: str) -> None:
+def test_attribute_name_of_another_sdk_raises_with_the_replacement_and_is_not_listed(name: str) -> None:
     result = CallToolResult([])
     assert name not in dir(result)
     assert {"content", "is_error", "as_"} <= set(dir(result))

@@ -54,14 +54,14 @@ def text_of(node: ast.AST) -> str:
             return ""
 
 
-def test_the_list_of_exceptions_has_all_that_can_be_caught() -> None:
+def test_documented_list_of_exceptions_is_complete() -> None:
     errors = [each for each in names(*FACE).values() if isinstance(each, type) and issubclass(each, Exception)]
     assert {row[0]: row[1] for row in rows_of("Exceptions")} == {
         f"`{error.__name__}`": ", ".join(f"`{base.__name__}`" for base in error.__bases__) for error in errors
     }
 
 
-def test_the_list_of_codes_has_each_code_of_the_source() -> None:
+def test_documented_list_of_error_codes_is_complete() -> None:
     named = {int(code) for row in rows_of("Error codes") for code in re.findall(r"-\d+", row[0])}
     assert named == {
         value
@@ -72,14 +72,14 @@ def test_the_list_of_codes_has_each_code_of_the_source() -> None:
 
 
 @pytest.mark.parametrize("text", sorted(set(told())))
-def test_a_text_of_the_page_is_a_text_of_the_source(text: str) -> None:
+def test_error_text_on_the_errors_page_occurs_in_the_source(text: str) -> None:
     fragments = [part.strip() for part in text.split("…")]
     assert max(map(len, fragments)) > 7, "so short that it is found anywhere"
     wanted = re.compile(".*".join(map(re.escape, fragments)))
     assert any(wanted.search(each) for each in written())
 
 
-async def test_example_prints_the_error_that_the_page_says(
+async def test_errors_page_example_prints_the_documented_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = Page("errors.md")

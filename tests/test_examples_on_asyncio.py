@@ -72,7 +72,7 @@ async def text_until(process: trio.Process, words: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("program", ["fastapi_app.py", "starlette_app.py", "notebook.py"])
-async def test_a_browser_that_disconnects_stops_the_handler_in_the_other_process(program: str) -> None:
+async def test_browser_disconnect_from_an_asyncio_app_cancels_the_handler_in_the_server_process(program: str) -> None:
     port = free_port()
     is_notebook = program == "notebook.py"
     words = ["-c", KERNEL, str(FOLDER / program)] if is_notebook else [str(FOLDER / program), str(port)]
@@ -94,7 +94,7 @@ async def test_a_browser_that_disconnects_stops_the_handler_in_the_other_process
         await process.wait()
 
 
-async def test_a_task_that_is_cancelled_stops_the_handler_in_the_other_process() -> None:
+async def test_cancelled_asyncio_task_cancels_the_handler_in_the_server_process() -> None:
     async with started(str(FOLDER / "host.py")) as process:
         text = await text_until(process, b"the call was cancelled")
         if b"stopped: peer" not in text:
@@ -103,5 +103,5 @@ async def test_a_task_that_is_cancelled_stops_the_handler_in_the_other_process()
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
-def test_an_example_has_60_lines_at_most(program: Path) -> None:
+def test_asyncio_example_has_at_most_60_lines(program: Path) -> None:
     assert len(program.read_text().splitlines()) <= 60

@@ -95,7 +95,7 @@ def checked_by_pyright(tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
     return found
 
 
-def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page(
+def test_pyright_strict_accepts_the_documented_examples(
     checked_by_pyright: dict[str, list[str]],
 ) -> None:
     found = [
@@ -107,14 +107,14 @@ def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page
     assert not found, "\n".join(found)
 
 
-def test_docstring_examples_call_what_there_is_with_arguments_of_the_right_types(
+def test_pyright_accepts_the_calls_in_docstring_examples(
     checked_by_pyright: dict[str, list[str]],
 ) -> None:
     assert len(docstring_files()) > 40
     assert checked_by_pyright["docstrings"] == []
 
 
-def test_mypy_finds_nothing_wrong_with_the_examples_of_any_page_and_of_the_folder(tmp_path: Path, cache: Path) -> None:
+def test_mypy_strict_accepts_the_documented_and_packaged_examples(tmp_path: Path, cache: Path) -> None:
     pytest.importorskip("mypy", reason="needs the type checker: pip install -e '.[dev]'")
     for name, code in EXAMPLES.items():
         (tmp_path / name).write_text(code)
@@ -148,7 +148,7 @@ def handler(ctx: WorkerContext) -> None:
 """
 
 
-def test_a_type_checker_knows_the_members_of_contexts_for_threads(checked_by_pyright: dict[str, list[str]]) -> None:
+def test_type_checker_reports_a_missing_member_of_worker_context(checked_by_pyright: dict[str, list[str]]) -> None:
     (fault,) = checked_by_pyright["threads"]
     place, _, message = fault.partition(": ")
     assert "message" in message
@@ -356,7 +356,7 @@ def checked_by_mypy(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> di
 
 
 @CHECKERS
-def test_a_type_checker_knows_what_each_decorator_leaves_and_each_call_returns(
+def test_type_checkers_infer_the_types_of_decorated_functions_and_calls(
     request: pytest.FixtureRequest, checker: str
 ) -> None:
     faults: list[str] = request.getfixturevalue(checker)["decorators"]
@@ -366,7 +366,7 @@ def test_a_type_checker_knows_what_each_decorator_leaves_and_each_call_returns(
 
 
 @CHECKERS
-def test_a_type_checker_knows_what_the_lifespan_yields(request: pytest.FixtureRequest, checker: str) -> None:
+def test_type_checkers_infer_the_type_yielded_by_the_lifespan(request: pytest.FixtureRequest, checker: str) -> None:
     faults: list[str] = request.getfixturevalue(checker)["lifespan"]
     place = f":{WITH_LIFESPAN.count(chr(10))}:"
     assert faults

@@ -7,7 +7,7 @@ from examples.five_members import NAMES, main
 from tests.patience import PATIENCE
 
 
-async def test_the_death_of_one_is_seen_in_its_own_calls_alone() -> None:
+async def test_gateway_example_affects_only_the_calls_of_the_crashing_member() -> None:
     with trio.fail_after(PATIENCE):
         answers, refusals = await main(3.0)
     assert set(answers) == set(NAMES)

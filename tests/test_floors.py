@@ -31,16 +31,16 @@ FAULTY = {
 
 
 @pytest.mark.parametrize("name", FAULTY)
-def test_no_release_with_a_known_fault_is_taken(name: str) -> None:
+def test_no_requirement_allows_a_release_with_a_known_bug(name: str) -> None:
     (requirement,) = [each for each in REQUIREMENTS if each.name == name]
     assert [release for release in FAULTY[name] if requirement.specifier.contains(release)] == []
 
 
 @pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.name)
-def test_each_requirement_has_a_floor(requirement: Requirement) -> None:
+def test_each_requirement_has_a_minimum_version(requirement: Requirement) -> None:
     assert [each for each in requirement.specifier if each.operator in (">=", "~=", "==")]
 
 
-def test_what_runs_here_is_what_the_package_asks_for() -> None:
+def test_installed_dependencies_satisfy_the_requirements() -> None:
     core = [Requirement(text) for text in PROJECT["dependencies"]]
     assert [each for each in core if not each.specifier.contains(version(each.name))] == []

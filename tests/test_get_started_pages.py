@@ -51,11 +51,11 @@ def commands(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_tutorial_program_prints_the_text_below_it(folder: Path, name: str) -> None:
+def test_tutorial_program_prints_the_documented_output(folder: Path, name: str) -> None:
     assert run(folder, f"{name}.py") == PRINTED[name]
 
 
-def test_every_client_of_the_tutorial_is_run() -> None:
+def test_every_tutorial_client_is_tested() -> None:
     assert PRINTED.keys() == TUTORIAL.blocks.keys() - SERVERS
 
 
@@ -75,13 +75,13 @@ def test_quickstart_client_prints_the_number_of_words(folder: Path) -> None:
     assert run(folder, "count_client.py") == "2\n"
 
 
-def test_quickstart_client_sees_progress_and_gives_up(folder: Path) -> None:
+def test_quickstart_host_shows_progress_and_stops_at_its_timeout(folder: Path) -> None:
     printed = run(folder, "host.py")
     assert "Progress(progress=" in printed
     assert printed.endswith("processed 2 items\n")
 
 
-async def test_quickstart_server_over_http_answers_the_printed_command(folder: Path) -> None:
+async def test_quickstart_http_server_answers_the_documented_command(folder: Path) -> None:
     port = str(free_port())
     program = folder / "counter_over_http.py"
     program.write_text(program.read_text().replace("8000", port))
@@ -103,11 +103,11 @@ async def test_quickstart_server_over_http_answers_the_printed_command(folder: P
         await server.wait()
 
 
-def test_every_program_of_the_quickstart_is_run() -> None:
+def test_every_quickstart_program_is_tested() -> None:
     assert QUICKSTART.blocks.keys() == {"count_client", "host", *SERVERS - {"copyist"}}
 
 
-def test_table_of_hosts_has_the_file_of_each_host() -> None:
+def test_documented_table_of_mcp_hosts_has_the_config_file_of_each_host() -> None:
     rows = re.findall(r"^\| (.*?) \| `--client (\S+)` \| `(\S+(?: \S+)*?)`(.*?) \|$", HOSTS_PAGE.text, flags=re.M)
     on_macos = [row for row in rows if row[0].endswith("on macOS")]
     assert [row[1] for row in on_macos] == ["claude-desktop"]
@@ -119,7 +119,7 @@ def test_table_of_hosts_has_the_file_of_each_host() -> None:
             assert (where == " in the current directory") == host.title.endswith(", in this project")
 
 
-def test_entries_of_hosts_are_those_that_install_writes() -> None:
+def test_documented_config_entries_equal_those_written_by_install() -> None:
     entries = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", HOSTS_PAGE.text, flags=re.DOTALL)]
     command = [word.replace(sys.executable, "/home/ann/.venv/bin/python") for word in command_of_file(__file__)]
     command[-1] = "/home/ann/word_counter.py"
@@ -128,14 +128,14 @@ def test_entries_of_hosts_are_those_that_install_writes() -> None:
         assert shown == {host.section: {"word counter": host.entry(command, {})}}
 
 
-def test_option_table_of_install_has_each_option() -> None:
+def test_documented_options_of_the_install_command_are_complete() -> None:
     section = HOSTS_PAGE.text.split("## Options\n")[1].split("\n## ")[0]
     named = set(re.findall(r"^\| `(--[a-z-]+)", section, flags=re.MULTILINE))
     help_text = run(ROOT, "-m", "trio_mcp.cli", "install", "--help")
     assert named == set(re.findall(r"^ +(--[a-z-]+)", help_text, flags=re.MULTILINE)) - {"--client", "--help"}
 
 
-def test_installed_server_is_called_by_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_server_can_be_called_by_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     desktop, vscode, call, _ = commands(HOSTS_PAGE.text)
@@ -144,7 +144,7 @@ def test_installed_server_is_called_by_its_name(folder: Path, monkeypatch: pytes
     assert run(folder, "-m", "trio_mcp.cli", *shlex.split(call)) == "2\n"
 
 
-def test_table_of_extras_names_each_extra() -> None:
+def test_documented_table_of_extras_is_complete() -> None:
     section = INSTALLATION.text.split("## Optional extras\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`[a-z`, ]+) \|", section, flags=re.MULTILINE)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

@@ -26,14 +26,14 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", ["two_moments", "stopping_thread", "with_deadline"])
-async def test_example_prints_the_line_that_the_page_says(
+async def test_guarantee_example_prints_the_documented_line(
     page: Page, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await page.load(name).main()
     assert f"It prints `{capsys.readouterr().out.strip()}`." in page.text
 
 
-async def test_confirmed_cancel_ends_after_the_cleanup(
+async def test_confirmed_cancel_example_ends_after_the_cleanup(
     page: Page, capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
 ) -> None:
     await page.load("confirmed_cancel").main()
@@ -41,13 +41,13 @@ async def test_confirmed_cancel_ends_after_the_cleanup(
     assert f"It prints `{ending}`, and `{log}`." in page.text
 
 
-async def test_client_speaks_the_newest_revision_of_each_era(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_legacy_client_example_prints_the_newest_legacy_and_modern_revisions(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     await page.load("legacy_client").main()
     modern, legacy = capsys.readouterr().out.split()
     assert f"It prints `{modern}` and `{legacy}`." in page.text
 
 
-def test_example_with_limits_can_be_imported(page: Page) -> None:
+def test_example_with_custom_limits_can_be_imported(page: Page) -> None:
     module = page.load("small_limits")
     assert module.server.limits == module.limits
 
@@ -57,12 +57,12 @@ def first_cells(page: Page, heading: str) -> list[str]:
     return re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
 
 
-def test_tables_of_cancellation_have_each_cause_and_each_ending() -> None:
+def test_documented_cancel_causes_and_endings_are_complete() -> None:
     assert sorted(first_cells(CANCELLATION, "Causes")) == sorted(CancelCause.__members__)
     assert sorted(first_cells(CONFIRMED, "Endings")) == sorted(get_args(EndState))
 
 
-def test_rulings_that_the_page_names_exist() -> None:
+def test_rulings_cited_on_the_cancellation_page_exist() -> None:
     named = {
         int(number)
         for numbers in re.findall(r"rulings? ([\d and]+)\)", CANCELLATION.text)
@@ -73,13 +73,13 @@ def test_rulings_that_the_page_names_exist() -> None:
     assert named <= {int(number) for number in re.findall(r"^### (\d+)\. ", rulings, flags=re.MULTILINE)}
 
 
-def test_accepted_deviations_name_test_files_that_exist() -> None:
+def test_accepted_deviations_page_cites_existing_test_files() -> None:
     files = set(re.findall(r"`(tests/\S+\.py)`", Page("guarantees/accepted-deviations.md").text))
     assert files
     assert [file for file in files if not (ROOT / file).is_file()] == []
 
 
-def test_notification_throughput_has_the_figures_of_the_benchmarks() -> None:
+def test_notification_throughput_page_has_the_benchmark_figures() -> None:
     text = Page("guarantees/notification-throughput.md").text
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     shown = {row[0]: row[1:] for row in rows}

@@ -49,27 +49,27 @@ def run_example(folder: Path, name: str) -> tuple[int, str, str]:
         ),
     ],
 )
-def test_an_example_runs_as_it_stands(tmp_path: Path, name: str, printed: str) -> None:
+def test_documented_example_prints_the_documented_output(tmp_path: Path, name: str, printed: str) -> None:
     status, output, errors = run_example(tmp_path, name)
     assert (status, output) == (0, printed), errors
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_the_example_that_asks_serves_both_eras(tmp_path: Path, era: Any) -> None:
+async def test_elicitation_example_serves_legacy_and_modern_clients(tmp_path: Path, era: Any) -> None:
     (tmp_path / "shop.py").write_text(BLOCKS["shop.py"])
     command = forked_command(["-m", "trio_mcp.cli", "run", str(tmp_path / "shop.py")])
     async with open_stdio(command, era=era, elicitation=lambda _: {"street": "Elm"}) as client:
         assert (await client.call_tool("order", {"item": "tea"})).text == "tea to Elm 1"
 
 
-def test_one_file_name_means_one_program_on_all_pages() -> None:
+def test_example_file_name_refers_to_the_same_program_on_all_pages() -> None:
     places = [(name, page) for page, text in PAGES.items() for name in examples_in(text)]
     names = [name for name, _ in places]
     assert [place for place in places if names.count(place[0]) > 1] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_code_on_a_page_is_at_most_76_columns_wide(page: str) -> None:
+def test_documented_code_is_at_most_76_columns_wide(page: str) -> None:
     blocks = re.findall(r"^( *)```(\w+)\n(.*?)```", PAGES[page], flags=re.DOTALL | re.MULTILINE)
     blocks = [block for block in blocks if (page, block[1]) != ("README.md", "sh")]  # commands of one line, to copy
     lines = [line.removeprefix(indent) for indent, _, block in blocks for line in block.splitlines()]
@@ -123,7 +123,7 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-def test_the_command_line_does_as_printed_and_in_this_order(shell: Shell) -> None:
+def test_documented_shell_commands_print_the_documented_output_in_order(shell: Shell) -> None:
     (block,) = re.findall(r"```sh\n(.*?)```", Page("commands.md").text, flags=re.DOTALL)
     lines = [line.split("  #")[0].strip() for line in block.splitlines()]
     at = lines.index("trio-mcp run batch.py --websocket 8765 &")
@@ -149,7 +149,7 @@ def test_the_command_line_does_as_printed_and_in_this_order(shell: Shell) -> Non
         assert words in output
 
 
-def test_the_table_of_limits_is_the_truth() -> None:
+def test_documented_table_of_limits_has_the_defaults_of_the_code() -> None:
     defaults = {field.name: field.default for field in attrs.fields(Limits)}
     lines = Page("guarantees/limits.md").text.splitlines()
     table = [line.strip("|").split("|") for line in lines if line.startswith("| `")]

@@ -43,7 +43,7 @@ def options(function: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_help_of_a_function_names_every_keyword_or_the_class_that_lists_them(name: str) -> None:
+def test_help_of_a_function_names_every_keyword_or_the_options_class(name: str) -> None:
     shown = shown_by_help(FUNCTIONS[name]).partition("\n\n")[2].partition("\n")[2]
     assert [option for option in options(FUNCTIONS[name]) if not re.search(rf"\b{option}\b", shown)] == []
 
@@ -59,11 +59,11 @@ def test_help_of_a_class_describes_every_field(name: str) -> None:
     assert [each for each in fields if each[0] != "_" and not re.search(told.format(each), shown)] == []
 
 
-def test_a_field_is_shown_with_its_type_its_default_and_the_text_under_it() -> None:
+def test_help_shows_a_field_with_type_default_and_description() -> None:
     shown = shown_by_help(trio_mcp.CacheHints)
     assert "\n  ttl_ms: int = 0\n      Milliseconds for which" in shown
 
 
-def test_the_fields_of_a_base_come_first() -> None:
+def test_help_lists_inherited_fields_first() -> None:
     shown = shown_by_help(trio_mcp.types.ToolOptions)
     assert 0 < shown.index("\n  name: str | None\n") < shown.index("\n  lenient: bool\n")

@@ -78,7 +78,7 @@ async def processed(url: str, **options: ssl.SSLContext) -> str:
 
 
 @pytest.mark.parametrize("typed", ["python listen.py", commands(HTTP)[0]])
-async def test_server_listens_until_sigterm(folder: Path, port: int, typed: str) -> None:
+async def test_http_example_serves_until_sigterm(folder: Path, port: int, typed: str) -> None:
     file = folder / "listen.py"
     file.write_text(file.read_text().replace("8000", str(port)))
     words = [word.replace("8000", str(port)) for word in shlex.split(typed)]
@@ -89,7 +89,7 @@ async def test_server_listens_until_sigterm(folder: Path, port: int, typed: str)
             assert await process.wait() == 0
 
 
-async def test_server_with_ssl_context_serves_https(folder: Path, port: int) -> None:
+async def test_https_example_serves_with_its_ssl_context(folder: Path, port: int) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     certificate.cert_chain_pems[0].write_to_path(folder / "cert.pem")
@@ -110,13 +110,13 @@ async def test_server_with_ssl_context_serves_https(folder: Path, port: int) -> 
         ("call_over_websocket.py", b"processed 1 items\n"),
     ],
 )
-async def test_program_with_server_and_client_prints_the_result(folder: Path, name: str, printed: bytes) -> None:
+async def test_example_with_server_and_client_prints_the_documented_result(folder: Path, name: str, printed: bytes) -> None:
     with trio.fail_after(PATIENCE):
         ended = await trio.run_process([sys.executable, name], cwd=folder, capture_stdout=True)
     assert ended.stdout == printed
 
 
-async def test_server_on_a_unix_socket_answers_calls(folder: Path, socket_folder: Path) -> None:
+async def test_unix_socket_example_answers_calls(folder: Path, socket_folder: Path) -> None:
     with trio.fail_after(PATIENCE):
         ended = await trio.run_process(
             [sys.executable, "call_over_unix_socket.py"],
@@ -128,7 +128,7 @@ async def test_server_on_a_unix_socket_answers_calls(folder: Path, socket_folder
     assert os.listdir(socket_folder) == []
 
 
-async def test_websocket_server_answers_calls(folder: Path, port: int) -> None:
+async def test_websocket_example_answers_calls(folder: Path, port: int) -> None:
     file = folder / "serve_websocket.py"
     file.write_text(file.read_text().replace("8765", str(port)))
     async with running(folder, ["python", "serve_websocket.py"], port):
@@ -137,13 +137,13 @@ async def test_websocket_server_answers_calls(folder: Path, port: int) -> None:
                 assert (await client.call_tool("process_batch", {"items": ["a"]})).text == "processed 1 items"
 
 
-async def test_stdio_server_answers_calls(folder: Path) -> None:
+async def test_stdio_example_answers_calls(folder: Path) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio([sys.executable, str(folder / "serve_on_stdio.py")]) as client:
             assert (await client.call_tool("process_batch", {"items": ["a"]})).text == "processed 1 items"
 
 
-async def test_health_checks_are_answered(folder: Path, port: int) -> None:
+async def test_health_check_example_answers_liveness_and_readiness(folder: Path, port: int) -> None:
     file = folder / "serve_with_health.py"
     file.write_text(file.read_text().replace("8000", str(port)))
     async with running(folder, ["python", "serve_with_health.py"], port):
@@ -152,7 +152,7 @@ async def test_health_checks_are_answered(folder: Path, port: int) -> None:
                 assert answer.status == 200
 
 
-async def test_second_replica_answers_in_a_session_of_the_first(folder: Path, port: int) -> None:
+async def test_replica_example_answers_a_session_opened_at_another_replica(folder: Path, port: int) -> None:
     other = free_port()
     asked = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
@@ -183,7 +183,7 @@ async def test_second_replica_answers_in_a_session_of_the_first(folder: Path, po
     ],
 )
 @pytest.mark.parametrize("asgi_server", ["hypercorn", "uvicorn"])
-async def test_mounted_server_answers_calls(
+async def test_asgi_example_mounts_the_server_in_each_framework(
     folder: Path, port: int, module: str, path: str, framework: str, asgi_server: str
 ) -> None:
     pytest.importorskip(framework)
@@ -193,7 +193,7 @@ async def test_mounted_server_answers_calls(
         assert await processed(f"http://127.0.0.1:{port}{path}") == "processed 2 items"
 
 
-def test_tables_have_each_argument_of_serve_http_and_existing_limits() -> None:
+def test_documented_http_arguments_are_complete_and_limits_exist() -> None:
     table = HTTP.split("| argument of `serve_http` |")[1].split("\n\n")[0]
     named = re.findall(r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.splitlines()[2:]))
     taken = [*serve_http.__annotations__, *HTTPOptions.__annotations__]
@@ -203,7 +203,7 @@ def test_tables_have_each_argument_of_serve_http_and_existing_limits() -> None:
     assert set(re.findall(r"`(\w+)`", section)) <= limits
 
 
-async def test_server_card_and_catalog_are_served(folder: Path, port: int) -> None:
+async def test_server_card_example_serves_the_card_and_catalog(folder: Path, port: int) -> None:
     file = folder / "serve_with_card.py"
     file.write_text(file.read_text().replace("8000", str(port)))
     async with running(folder, ["python", "serve_with_card.py"], port):

@@ -110,7 +110,7 @@ def imported(folder: Path, changes: dict[str, str], *names: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_user_signs_in_once(tmp_path: Path, name: str) -> None:
+async def test_user_signs_in_once_at_each_identity_provider(tmp_path: Path, name: str) -> None:
     async with scene(tmp_path, name) as found:
         auth = attrs.evolve(found.auth, on_visit=found.provider.visit)
         assert [await found.whoami(auth) for _ in range(2)] == [PROVIDERS[name][2]] * 2
@@ -119,7 +119,7 @@ async def test_user_signs_in_once(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_expired_token_is_refreshed(tmp_path: Path, name: str) -> None:
+async def test_expired_token_of_each_identity_provider_is_refreshed(tmp_path: Path, name: str) -> None:
     async with scene(tmp_path, name, expires_in=0) as found:
         assert await found.whoami() == PROVIDERS[name][2]
         assert found.provider.requested[-1]["grant_type"] == "refresh_token"
@@ -133,7 +133,7 @@ async def test_expired_token_is_refreshed(tmp_path: Path, name: str) -> None:
         ("entra", "entra_v1_server", {"token_version": 1}),
     ],
 )
-async def test_documented_alternative_verifier_accepts_the_tokens(
+async def test_documented_alternative_token_verifier_accepts_the_tokens(
     tmp_path: Path, name: str, server: str | None, behaviour: dict[str, Any]
 ) -> None:
     async with scene(tmp_path, name, server, **behaviour) as found:
@@ -149,7 +149,7 @@ async def test_documented_alternative_verifier_accepts_the_tokens(
         ("okta", {"audience": "api://default"}, "the audience is 'api://default'"),
     ],
 )
-async def test_token_for_another_server_is_refused(
+async def test_identity_provider_token_for_another_resource_is_refused(
     tmp_path: Path, name: str, behaviour: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "trio_mcp")
@@ -188,7 +188,7 @@ async def test_auth0_issuer_without_final_slash_refuses_all_tokens(tmp_path: Pat
         assert found.provider.requested, "the client has signed in"
 
 
-async def test_entra_id_without_assume_pkce_is_refused(tmp_path: Path) -> None:
+async def test_entra_id_sign_in_without_assume_pkce_raises(tmp_path: Path) -> None:
     async with scene(tmp_path, "entra") as found:
         with pytest.raises(AuthorizationError, match="does not support PKCE with S256"):
             await found.whoami(assume_pkce=False)
@@ -208,7 +208,7 @@ async def test_okta_refuses_an_undefined_scope(tmp_path: Path) -> None:
             await found.whoami()
 
 
-async def test_okta_machine_client_is_its_own_subject(tmp_path: Path) -> None:
+async def test_okta_client_credentials_token_has_the_client_as_subject(tmp_path: Path) -> None:
     async with scene(tmp_path, "okta") as found:
         auth = ClientCredentials("bot", client_secret="s3cret", issuer=found.provider.issuer, scopes=["notes:read"])
         assert await found.whoami(auth) == "bot by bot"
@@ -224,7 +224,7 @@ async def test_google_token_of_another_client_is_refused(tmp_path: Path) -> None
         assert await found.whoami(Bearer(found.provider.access_token(ours))) == PROVIDERS["google"][2]
 
 
-def test_troubleshooting_table_quotes_existing_errors() -> None:
+def test_identity_provider_troubleshooting_table_quotes_existing_errors() -> None:
     source = " ".join(
         re.sub(r'"\s*f?"', "", file.read_text()) for file in (ROOT / "src" / "trio_mcp" / "auth").rglob("*.py")
     )

@@ -26,7 +26,7 @@ def config(lane: str, *arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("lane", "left_out"), [("quick", True), ("commands", False), ("schedules", True), ("all", False)]
 )
-def test_lane_runs_the_files_of_its_own_and_all_runs_each(lane: str, left_out: bool) -> None:
+def test_lane_runs_its_own_files_and_lane_all_runs_every_file(lane: str, left_out: bool) -> None:
     assert leaves_out(TESTS / "cli" / "test_demo.py", config(lane, "tests")) is left_out
 
 
@@ -53,30 +53,30 @@ def test_file_with_a_marked_test_is_collected_in_the_lane_of_the_mark() -> None:
     assert leaves_out(TESTS / "test_otel.py", config("schedules", "tests"))
 
 
-def test_file_that_is_named_runs_in_any_lane() -> None:
+def test_file_named_on_the_command_line_runs_in_any_lane() -> None:
     demo = TESTS / "cli" / "test_demo.py"
     assert not leaves_out(demo, config("quick", "tests/cli/test_demo.py"))
     assert not leaves_out(demo, config("quick", "tests/jsonrpc", "tests/cli/test_demo.py::test_x"))
     assert leaves_out(demo, config("quick", "tests/cli"))
 
 
-def test_folders_and_helpers_are_in_every_lane() -> None:
+def test_folders_and_helpers_are_collected_in_every_lane() -> None:
     assert not leaves_out(TESTS / "cli", config("schedules", "tests"))
     assert not leaves_out(TESTS / "cli" / "commands.py", config("schedules", "tests"))
 
 
-def test_files_of_lanes_exist_and_are_in_one_lane() -> None:
+def test_files_assigned_to_test_lanes_exist_and_are_in_one_lane() -> None:
     assert [file for file in LANES if not file.is_file()] == []
     assert set() == COMMANDS & SCHEDULES
 
 
-def test_files_and_folders_that_ci_names_exist() -> None:
+def test_files_and_folders_named_in_the_ci_script_exist() -> None:
     named = re.findall(r"\btests/[\w/.]+", (TESTS.parent / ".ci" / "run").read_text(encoding="utf-8"))
     assert len(named) > 20
     assert [path for path in named if not (TESTS.parent / path).exists()] == []
 
 
-def test_what_starts_commands_is_in_the_lane_of_commands_or_its_file_says_why_it_is_not() -> None:
+def test_tests_that_start_processes_are_in_the_commands_lane_or_listed_as_exceptions() -> None:
     quick = {
         file.relative_to(TESTS).as_posix()
         for file in TESTS.rglob("test_*.py")

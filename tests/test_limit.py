@@ -75,14 +75,14 @@ def run_of(tests: str, folder: Path, *settings: str) -> tuple[int, str]:
     return run.returncode, run.stdout + run.stderr
 
 
-def test_a_test_that_hangs_is_interrupted_and_fails_and_the_next_one_runs(tmp_path: Path) -> None:
+def test_hanging_test_is_interrupted_at_the_limit_and_later_tests_run(tmp_path: Path) -> None:
     code, said = run_of(HANGING, tmp_path, "test_limit=0.3")
     assert "6 failed, 1 passed" in said, said
     assert said.count("Failed: the test was interrupted after 0.3 s") >= 6
     assert code == 1
 
 
-def test_what_no_interrupt_ends_is_ended_with_its_process(tmp_path: Path) -> None:
+def test_uninterruptible_test_is_killed_with_its_process(tmp_path: Path) -> None:
     code, said = run_of(SHIELDED, tmp_path, "test_limit=0.3", "faulthandler_timeout=2")
     assert code == 1
     assert "Timeout (0:00:02)" in said

@@ -20,28 +20,28 @@ PATHS = sorted({path for path in re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.py))`
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_path_on_the_map_leads_to_a_package_or_a_module(path: str) -> None:
+def test_source_path_on_the_code_map_exists(path: str) -> None:
     assert (PACKAGE / path).exists() or (ROOT / path).exists()
 
 
-def test_each_package_is_on_the_map() -> None:
+def test_each_package_is_on_the_code_map() -> None:
     packages = {each.name for each in PACKAGE.iterdir() if (each / "__init__.py").exists()}
     assert {package for package in packages if f"`{package}/" not in MAP} == set()
 
 
-def test_each_module_that_runs_requests_is_on_the_map() -> None:
+def test_each_request_runtime_module_is_on_the_code_map() -> None:
     modules = {module.name for module in (PACKAGE / "runtime" / "requests").glob("[a-z]*.py")}
     assert {module for module in modules if f"`{module}`" not in MAP} == set()
 
 
 @pytest.mark.parametrize("page", ["architecture", "map"])
-def test_each_module_that_a_page_names_without_its_folder_exists(page: str) -> None:
+def test_module_named_without_its_folder_on_a_code_page_exists(page: str) -> None:
     names = set(re.findall(r"`(\w+\.py)`", (ROOT / "docs" / f"{page}.md").read_text()))
     assert {name for name in names if not any(PACKAGE.rglob(name))} == set()
 
 
 @pytest.mark.parametrize("page", ["architecture", "map"])
-def test_each_class_that_a_page_about_the_code_names_exists(page: str) -> None:
+def test_class_named_on_a_code_page_exists(page: str) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text()
     named = set(re.findall(r"`([A-Z]\w+[a-z]\w*)(?:\.\w+)?`", text))
     code = "\n".join(module.read_text() for module in PACKAGE.rglob("*.py"))
@@ -49,23 +49,23 @@ def test_each_class_that_a_page_about_the_code_names_exists(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["architecture", "rulings", "decisions", "guarantees/known-limitations"])
-def test_path_on_a_page_about_the_code_leads_to_a_package_or_a_module(page: str) -> None:
+def test_source_path_named_on_a_code_page_exists(page: str) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text()
     paths = set(re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)+\.py)`", text))
     assert {path for path in paths if not ((PACKAGE / path).exists() or (ROOT / path).exists())} == set()
 
 
-def test_each_package_is_in_the_layers_of_the_architecture() -> None:
+def test_each_package_is_in_the_layers_on_the_architecture_page() -> None:
     layers = (ROOT / "docs" / "architecture.md").read_text().split("\n## Layers\n")[1].split("\n## ")[0]
     packages = {package.name for package in PACKAGE.iterdir() if (package / "__init__.py").exists()}
     assert {package for package in packages if f"`{package}/`" not in layers} == set()
 
 
-def test_rulings_are_numbered_once_and_without_gaps() -> None:
+def test_rulings_are_numbered_consecutively() -> None:
     assert sorted(RULINGS) == list(range(1, len(RULINGS) + 1))
 
 
-def test_each_ruling_that_code_or_a_test_cites_exists() -> None:
+def test_rulings_cited_in_source_and_tests_exist() -> None:
     files = [file for folder in ("src", "tests") for file in (ROOT / folder).rglob("*.py")]
     lists = {file: re.findall(r"(?i)\brulings?\s+(\d+(?:(?:,| and| to)\s+\d+)*)", file.read_text()) for file in files}
     cited = {

@@ -21,19 +21,19 @@ def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("page", "name"), OURS, indirect=["page"])
-async def test_each_example_can_be_imported_and_its_main_runs(page: Page, name: str, autojump_clock: MockClock) -> None:
+async def test_documented_example_can_be_imported_and_its_main_runs(page: Page, name: str, autojump_clock: MockClock) -> None:
     module = page.load(name)
     if hasattr(module, "main"):
         await module.main()
 
 
 @pytest.mark.parametrize("page", ["from-python-sdk"], indirect=True)
-async def test_the_client_sees_what_the_first_server_offers(page: Page) -> None:
+async def test_migration_client_example_sees_the_tools_and_results_of_the_server(page: Page) -> None:
     assert await page.load("greeting_client").ask(sys.executable, "greeting.py") == ["greet", "Hello Ann", "Hallo"]
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_each_example_of_the_other_package_is_a_program_and_most_have_one_of_ours(name: str) -> None:
+def test_migration_example_of_the_other_sdk_is_valid_python_with_a_counterpart(name: str) -> None:
     theirs = dict(
         re.findall(r"```python\n# (?:python-sdk 1|fastmcp 3)\.x: (\w+)\n(.*?)```", PAGES[name].text, re.DOTALL)
     )

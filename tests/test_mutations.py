@@ -38,7 +38,7 @@ def made_in(source: str) -> set[str]:
         ('"ü"; x = 1', {'"ü"; x = 2'}),
     ],
 )
-def test_each_kind_of_defect_is_made_in_its_place(source: str, defects: set[str]) -> None:
+def test_mutation_tool_makes_each_kind_of_defect(source: str, defects: set[str]) -> None:
     assert made_in(source) == defects
 
 
@@ -56,16 +56,16 @@ def test_each_kind_of_defect_is_made_in_its_place(source: str, defects: set[str]
         "if TYPE_CHECKING:\n    import a",
     ],
 )
-def test_what_says_nothing_about_behaviour_is_left_alone(source: str) -> None:
+def test_mutation_tool_ignores_docstrings_and_annotations(source: str) -> None:
     assert made_in(source) == set()
 
 
-def test_every_room_of_the_package_is_mutated() -> None:
+def test_every_subpackage_is_mutated() -> None:
     assert {room.parent.name for room in (ROOT / PACKAGE).glob("*/__init__.py")} == set(ROOMS)
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_every_defect_of_the_rooms_is_another_text_that_is_python(room: str) -> None:
+def test_every_mutation_changes_the_source_and_stays_valid_python(room: str) -> None:
     for path in (ROOT / PACKAGE / room).rglob("*.py"):
         source = path.read_bytes()
         for mutation in mutations_of(path.relative_to(ROOT / PACKAGE).as_posix(), source)[::100]:
@@ -74,7 +74,7 @@ def test_every_defect_of_the_rooms_is_another_text_that_is_python(room: str) -> 
             ast.parse(mutation.made_in(source))
 
 
-def test_a_seed_chooses_the_same_mutations_again_and_another_seed_others() -> None:
+def test_mutation_selection_is_reproducible_by_seed() -> None:
     first = chosen(1, 60, ROOMS)
     assert chosen(1, 60, ROOMS) == first
     assert chosen(2, 60, ROOMS) != first
@@ -97,7 +97,7 @@ def test_as_many_rounds_as_there_may_be():
 """
 
 
-def test_a_defect_is_caught_by_a_test_that_fails_and_one_that_hangs_is_ended(
+def test_mutation_that_fails_a_test_is_caught_and_one_that_hangs_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = Copy(ROOT, tmp_path)

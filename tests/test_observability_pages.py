@@ -29,12 +29,12 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
     yield from PAGE.write(tmp_path, monkeypatch)
 
 
-async def test_recording_replays_against_the_server_and_the_client(page: Page, autojump_clock: MockClock) -> None:
+async def test_recording_example_replays_against_server_and_client(page: Page, autojump_clock: MockClock) -> None:
     await page.load("record_calls").main()
 
 
 @pytest.mark.commands
-def test_traced_call_prints_its_result(page: Page) -> None:
+def test_tracing_example_prints_its_result(page: Page) -> None:
     pytest.importorskip("opentelemetry")
     command = forked_command(["traced_words.py"])
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -42,13 +42,13 @@ def test_traced_call_prints_its_result(page: Page) -> None:
     assert "It prints `2`." in page.text
 
 
-def test_metrics_page_and_logged_server_can_be_imported(page: Page) -> None:
+def test_metrics_and_logging_examples_can_be_imported(page: Page) -> None:
     pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
     assert page.load("metrics_page").server.info.name == "batch"
     assert page.load("logged_server").server.info.name == "logged"
 
 
-def test_table_of_metrics_has_each_metric_of_the_code() -> None:
+def test_documented_table_of_metrics_is_complete() -> None:
     source = (ROOT / "src/trio_mcp/metrics.py").read_text()
     made = set(re.findall(r'"((?:trio_mcp|mcp\.server|mcp\.client)\.[a-z_.]+)"', source))
     page = (ROOT / "docs/observability/metrics.md").read_text()
@@ -61,7 +61,7 @@ def named_in(cell: str) -> list[str]:
     return re.findall(r"`([a-z_.]+)`", cell)
 
 
-def test_bounds_of_recordings_are_those_of_the_code() -> None:
+def test_documented_recording_limits_match_the_code() -> None:
     options = inspect.signature(Recorder).parameters
     page = " ".join((ROOT / "docs/observability/recording.md").read_text().split())
     assert f"at most {options['max_bytes'].default // 1_000_000} MB (`Recorder.max_bytes`)" in page
@@ -69,7 +69,7 @@ def test_bounds_of_recordings_are_those_of_the_code() -> None:
     assert f"at most {MOST_REQUESTS:,} requests of a recording and draws the first {MOST_ROWS}." in page
 
 
-def test_bounds_of_the_log_are_those_of_the_code() -> None:
+def test_documented_log_rate_limits_match_the_code() -> None:
     page = " ".join((ROOT / "docs/observability/logging.md").read_text().split())
     assert f"at most {BURST} log records of a kind in {WINDOW:g} seconds, and all peers together {OVERALL}." in page
     assert f"more than {LONGEST:,} characters" in page

@@ -136,7 +136,7 @@ def server(recorded: Recorded) -> Server:
 
 
 @ERAS
-async def test_call_and_handler_have_a_span_each_in_one_trace(
+async def test_call_and_handler_each_have_a_span_in_one_trace(
     autojump_clock: MockClock, server: Server, recorded: Recorded, era: Any
 ) -> None:
     async with open_memory(server, era=era, tracing=recorded.tracing) as client:
@@ -159,7 +159,7 @@ async def test_call_and_handler_have_a_span_each_in_one_trace(
     assert call.status.status_code is handler.status.status_code is StatusCode.UNSET
 
 
-async def test_prompts_are_named_and_uris_are_only_on_demand(
+async def test_spans_contain_prompt_names_and_resource_uris_only_if_enabled(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:
     async with open_memory(server, tracing=OpenTelemetry(recorded.provider, resource_uris=True)) as client:
@@ -183,7 +183,7 @@ async def test_prompts_are_named_and_uris_are_only_on_demand(
         ("unsendable", "tool_error", None, None),
     ],
 )
-async def test_failures_are_errors_of_both_spans(
+async def test_failed_call_sets_error_status_on_client_and_server_spans(
     autojump_clock: MockClock,
     server: Server,
     recorded: Recorded,
@@ -209,7 +209,7 @@ async def test_failures_are_errors_of_both_spans(
 
 @pytest.mark.parametrize("by", ["cancel", "deadline"])
 @ERAS
-async def test_cancelled_call_says_so_at_both_ends(
+async def test_cancelled_call_sets_cancelled_or_timeout_on_both_spans(
     autojump_clock: MockClock, server: Server, recorded: Recorded, by: str, era: Any
 ) -> None:
     async with open_memory(server, era=era, tracing=recorded.tracing) as client, trio.open_nursery() as nursery:
@@ -228,7 +228,7 @@ async def test_cancelled_call_says_so_at_both_ends(
     assert (handler.status.status_code, handler.status.description) == (StatusCode.ERROR, "cancelled: peer")
 
 
-async def test_lost_connection_ends_both_spans(autojump_clock: MockClock, server: Server, recorded: Recorded) -> None:
+async def test_lost_connection_ends_client_and_server_spans(autojump_clock: MockClock, server: Server, recorded: Recorded) -> None:
     async with trio.open_nursery() as nursery, open_memory(server, tracing=recorded.tracing) as client:
         nursery.start_soon(_survive, client.call_tool, "endless")
         await wait_all_tasks_blocked()
@@ -241,7 +241,7 @@ async def _survive(call: Any, *args: Any) -> None:
         await call(*args)
 
 
-async def test_span_of_the_handler_is_the_current_one_there(
+async def test_handler_runs_with_its_own_span_as_the_current_span(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:
     async with open_memory(server) as client:
@@ -251,7 +251,7 @@ async def test_span_of_the_handler_is_the_current_one_there(
     assert trace.get_current_span() is trace.INVALID_SPAN
 
 
-async def test_trace_context_of_an_untraced_caller_is_the_parent(
+async def test_traceparent_of_an_untraced_caller_is_the_parent_of_the_server_span(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:
     async with open_memory(server) as client:
@@ -263,7 +263,7 @@ async def test_trace_context_of_an_untraced_caller_is_the_parent(
     assert own.parent is None
 
 
-async def test_ambient_span_is_linked_where_the_request_names_another(
+async def test_current_span_is_linked_if_the_request_has_its_own_traceparent(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:
     with recorded.provider.get_tracer("host").start_as_current_span("hosting") as hosting:
@@ -277,7 +277,7 @@ async def test_ambient_span_is_linked_where_the_request_names_another(
 
 
 @pytest.mark.parametrize("outer_is_traced", [True, False])
-async def test_one_trace_runs_through_all_servers(
+async def test_one_trace_spans_several_servers(
     autojump_clock: MockClock, server: Server, recorded: Recorded, outer_is_traced: bool
 ) -> None:
     outer = Server("outer", tracing=recorded.tracing if outer_is_traced else None)
@@ -298,7 +298,7 @@ async def test_one_trace_runs_through_all_servers(
     assert {format(span.context.trace_id, "032x") for span in calls if span.context} == {PARENT[3:35]}
 
 
-async def test_what_a_call_names_itself_is_sent_as_it_is(autojump_clock: MockClock, recorded: Recorded) -> None:
+async def test_traceparent_given_in_meta_is_sent_unchanged(autojump_clock: MockClock, recorded: Recorded) -> None:
     server = Server("plain")
     heard: list[Any] = []
 
@@ -311,7 +311,7 @@ async def test_what_a_call_names_itself_is_sent_as_it_is(autojump_clock: MockClo
     assert heard == [{"traceparent": PARENT, "mine": 1}]
 
 
-async def test_question_of_a_server_is_its_call_and_the_host_handles_it(
+async def test_sampling_request_has_a_client_span_and_a_handler_span(
     autojump_clock: MockClock, recorded: Recorded
 ) -> None:
     server = Server("asking", tracing=recorded.tracing)
@@ -337,7 +337,7 @@ async def test_question_of_a_server_is_its_call_and_the_host_handles_it(
         assert span.parent.span_id == parent.context.span_id
 
 
-async def test_handler_of_several_rounds_has_one_span_linked_to_the_last(
+async def test_handler_with_several_input_rounds_has_one_span_linked_to_the_last_call(
     autojump_clock: MockClock, recorded: Recorded
 ) -> None:
     server = Server("asking", tracing=recorded.tracing)
@@ -362,7 +362,7 @@ async def test_handler_of_several_rounds_has_one_span_linked_to_the_last(
     assert handler.status.status_code is StatusCode.UNSET
 
 
-async def test_neither_arguments_nor_results_are_recorded(
+async def test_arguments_and_results_are_not_recorded_in_spans(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:
     async with open_memory(server, tracing=recorded.tracing) as client:
@@ -375,7 +375,7 @@ async def test_neither_arguments_nor_results_are_recorded(
     assert SECRET not in "".join(span.to_json() for span in recorded.spans())
 
 
-async def test_names_a_peer_chooses_are_cut(autojump_clock: MockClock, server: Server, recorded: Recorded) -> None:
+async def test_names_chosen_by_a_client_are_truncated_in_spans(autojump_clock: MockClock, server: Server, recorded: Recorded) -> None:
     async with open_memory(server) as client:
         with pytest.raises(PeerError):
             await client.call_tool("x" * 10_000)
@@ -392,7 +392,7 @@ class Broken(SpanProcessor):
         raise RuntimeError("no disk")
 
 
-async def test_tracing_that_fails_costs_no_request(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_tracing_failure_does_not_fail_the_request(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
     provider = TracerProvider()
     provider.add_span_processor(Broken())
     server = Server("traced", tracing=OpenTelemetry(provider))
@@ -407,7 +407,7 @@ async def test_tracing_that_fails_costs_no_request(autojump_clock: MockClock, ca
     assert {"tracing a call failed", "tracing a handler failed"} <= set(caplog.messages)
 
 
-async def test_network_transport_says_how_the_messages_travel(
+async def test_span_attribute_network_transport_is_tcp_or_unix(
     server: Server, recorded: Recorded, tmp_path: Path
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -428,7 +428,7 @@ async def test_network_transport_says_how_the_messages_travel(
         assert [told(span)["network.transport"] for span in spans] == ["tcp", "tcp", "unix"]
 
 
-async def test_a_client_of_http_tells_a_unix_socket_from_a_port(
+async def test_http_client_span_distinguishes_a_unix_socket_from_tcp(
     server: Server, recorded: Recorded, socket_folder: Path
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -459,7 +459,7 @@ trio.run(serve_stdio, server)
 """
 
 
-async def test_trace_crosses_the_process_boundary(recorded: Recorded, tmp_path: Path) -> None:
+async def test_trace_continues_in_a_stdio_child_process(recorded: Recorded, tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(CHILD)
     async with open_stdio([sys.executable, tmp_path / "child.py"], tracing=recorded.tracing) as client:
         parent, network = (await client.call_tool("where")).text.split()
@@ -470,7 +470,7 @@ async def test_trace_crosses_the_process_boundary(recorded: Recorded, tmp_path: 
 
 
 @pytest.mark.commands
-def test_opentelemetry_is_imported_only_by_who_asks_for_it() -> None:
+def test_opentelemetry_is_imported_only_if_tracing_is_used() -> None:
     code = (
         "import sys, trio_mcp; trio_mcp.Client, trio_mcp.open_stdio, trio_mcp.serve_websocket;"
         "assert not any(name.startswith('opentelemetry') for name in sys.modules)"
@@ -484,7 +484,7 @@ BOTH = ("mcp.client.operation.duration", "mcp.server.operation.duration")
 
 
 @ERAS
-async def test_both_sides_measure_a_call_under_the_names_of_the_conventions(
+async def test_client_and_server_record_operation_duration_metrics(
     autojump_clock: MockClock, server: Server, recorded: Recorded, era: Any
 ) -> None:
     async with open_memory(server, era=era, tracing=recorded.tracing) as client:
@@ -506,7 +506,7 @@ async def test_both_sides_measure_a_call_under_the_names_of_the_conventions(
 
 
 @ERAS
-async def test_names_that_nobody_offers_make_no_time_series(
+async def test_unknown_tool_names_create_no_metric_time_series(
     autojump_clock: MockClock, server: Server, recorded: Recorded, era: Any
 ) -> None:
     async with open_memory(server, era=era, tracing=recorded.tracing) as client:
@@ -521,7 +521,7 @@ async def test_names_that_nobody_offers_make_no_time_series(
 
 
 @ERAS
-async def test_cancels_are_counted_by_their_cause(
+async def test_cancelled_calls_are_counted_by_cause(
     autojump_clock: MockClock, server: Server, recorded: Recorded, era: Any
 ) -> None:
     async with open_memory(server, era=era, tracing=recorded.tracing) as client:
@@ -534,7 +534,7 @@ async def test_cancels_are_counted_by_their_cause(
     assert called["error.type"] == "timeout"
 
 
-async def test_a_wait_for_a_turn_counts_for_the_duration(
+async def test_queue_time_is_included_in_the_duration_metric(
     autojump_clock: MockClock, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = Server("slow", limits=Limits(max_in_flight=1), tracing=recorded.tracing)
@@ -555,7 +555,7 @@ async def test_a_wait_for_a_turn_counts_for_the_duration(
     assert waits[-3:] == [(0, True), (2, True), (4, True)]
 
 
-async def test_the_counts_of_servers_are_observed_while_they_exist(
+async def test_server_gauges_are_observed_while_the_server_exists(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:
     async with open_memory(server) as client, trio.open_nursery() as nursery:
@@ -568,7 +568,7 @@ async def test_the_counts_of_servers_are_observed_while_they_exist(
     assert recorded.points("trio_mcp.tasks.running") == [({}, 0)]
 
 
-async def test_metrics_that_fail_cost_no_request(
+async def test_metrics_failure_does_not_fail_the_request(
     autojump_clock: MockClock, recorded: Recorded, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -584,7 +584,7 @@ def events(span: ReadableSpan) -> list[str]:
     return [event.name for event in span.events]
 
 
-async def test_spans_and_a_metric_tell_when_a_cancel_arrived_and_when_its_cleanup_was_done(
+async def test_cancelled_handler_span_has_events_for_receipt_delivery_and_cleanup(
     server: Server, recorded: Recorded, autojump_clock: MockClock
 ) -> None:
     @server.tool
@@ -611,7 +611,7 @@ async def test_spans_and_a_metric_tell_when_a_cancel_arrived_and_when_its_cleanu
     ]
 
 
-async def test_the_question_how_a_call_has_ended_has_a_span_with_the_answer(autojump_clock: MockClock) -> None:
+async def test_cancel_confirmation_request_has_a_span_with_the_ending(autojump_clock: MockClock) -> None:
     server = Server("slow", extensions=[CancelAcknowledged()])
 
     @server.tool

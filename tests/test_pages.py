@@ -21,7 +21,7 @@ def prose(page: Path) -> str:
 
 
 @each
-def test_no_heading_stands_twice_below_the_same_heading(page: Path) -> None:
+def test_page_has_no_duplicate_headings_under_the_same_parent(page: Path) -> None:
     found, above = list[tuple[str, ...]](), dict[int, str]()
     for marks, text in re.findall(r"^(#+) (.*)$", prose(page), flags=re.MULTILINE):
         above = {level: heading for level, heading in above.items() if level < len(marks)} | {len(marks): text}
@@ -30,7 +30,7 @@ def test_no_heading_stands_twice_below_the_same_heading(page: Path) -> None:
 
 
 @each
-def test_each_table_has_a_head_and_as_many_cells_in_each_row(page: Path) -> None:
+def test_each_markdown_table_has_a_header_and_equal_numbers_of_cells(page: Path) -> None:
     lines = prose(page).split("\n")
     for number, line in enumerate(lines):
         if not ROW.match(line) or ROW.match(lines[number - 1]):
@@ -45,7 +45,7 @@ IMPORT = re.compile(r"from (trio_mcp[\w.]*) import (\([^)]*\)|\w+(?: as \w+)?(?:
 
 
 @each
-def test_each_imported_name_is_public(page: Path) -> None:
+def test_names_imported_in_documentation_are_public(page: Path) -> None:
     imported = {
         (space, name)
         for space, names in IMPORT.findall(page.read_text())
@@ -56,7 +56,7 @@ def test_each_imported_name_is_public(page: Path) -> None:
     assert imported - public - modules == set()
 
 
-def test_table_of_extras_names_each_extra() -> None:
+def test_documented_table_of_extras_is_complete() -> None:
     page = (ROOT / "docs/get-started/installation.md").read_text()
     named = {
         name
@@ -67,5 +67,5 @@ def test_table_of_extras_names_each_extra() -> None:
     assert named == set(extras)
 
 
-def test_changelog_of_the_first_release_says_what_there_is_in_forty_lines() -> None:
+def test_changelog_has_at_most_fifty_lines() -> None:
     assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 50

@@ -179,7 +179,7 @@ def assert_linear(pattern: re.Pattern[Any], methods: Sequence[str]) -> None:
         assert factor < FACTOR, f"twice the text costs {factor:.1f} times the steps: {shown}"
 
 
-def test_every_pattern_is_found_by_the_name_of_its_module() -> None:
+def test_every_regular_expression_is_found_by_its_module_name() -> None:
     assert len(PATTERNS) > 120
     for path in files_with_patterns():
         for node in ast.walk(tree_of(path)):
@@ -190,13 +190,13 @@ def test_every_pattern_is_found_by_the_name_of_its_module() -> None:
 
 
 @pytest.mark.parametrize("place", PATTERNS)
-def test_steps_of_a_pattern_grow_no_faster_than_its_text(place: str) -> None:
+def test_regular_expression_matches_in_linear_time(place: str) -> None:
     for pattern in patterns_at(place):
         assert_linear(pattern, methods_of(PATTERNS[place]))
 
 
 @pytest.mark.parametrize("place", PATTERNS)
-def test_steps_find_what_the_pattern_finds(place: str) -> None:
+def test_step_counter_finds_the_same_matches_as_the_regular_expression(place: str) -> None:
     pattern = patterns_at(place)[0]
     chance, pieces, steps = random.Random(2), [*pieces_of(pattern), "a", "0", " ", "\n"], Steps(pattern)
     for _ in range(30):
@@ -225,6 +225,6 @@ def test_steps_find_what_the_pattern_finds(place: str) -> None:
         (r"(?:[a-z]{0,200}){0,200}x", "match"),
     ],
 )
-def test_a_pattern_that_reads_again_is_seen(pattern: str, method: str) -> None:
+def test_regular_expression_with_backtracking_is_detected(pattern: str, method: str) -> None:
     with pytest.raises(AssertionError):
         assert_linear(re.compile(pattern), [method])

@@ -33,7 +33,7 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> ModuleT
 
 
 @ERAS
-async def test_the_time_is_told_and_converted(era: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ported_time_server_returns_and_converts_times(era: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pydantic")
     time = load("time_server", monkeypatch)
     async with open_memory(time.server, era=era) as client:
@@ -67,7 +67,7 @@ async def text_of(client: Client, tool: str, **arguments: Any) -> str:
 
 
 @ERAS
-async def test_a_repository_is_worked_on(era: Any, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ported_git_server_runs_git_operations(era: Any, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = load("git_server", monkeypatch, str(repository)).server
     async with open_memory(server, era=era) as client:
         assert "a.txt" in await text_of(client, "git_status")
@@ -85,7 +85,7 @@ async def test_a_repository_is_worked_on(era: Any, repository: Path, monkeypatch
 
 
 @ERAS
-async def test_nothing_that_a_caller_writes_is_an_option_of_git(
+async def test_ported_git_server_rejects_arguments_that_look_like_options(
     era: Any, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = load("git_server", monkeypatch, str(repository)).server
@@ -98,7 +98,7 @@ async def test_nothing_that_a_caller_writes_is_an_option_of_git(
 
 
 @ERAS
-async def test_leaving_a_call_ends_git(era: Any, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelling_a_ported_git_call_ends_the_git_process(era: Any, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = repository / "told"
     os.mkfifo(told)
     hook = repository / ".git" / "hooks" / "pre-commit"
@@ -119,7 +119,7 @@ async def test_leaving_a_call_ends_git(era: Any, repository: Path, monkeypatch: 
 
 
 @ERAS
-async def test_a_database_is_asked_and_changed(era: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ported_sqlite_server_queries_and_changes_a_database(era: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = load("sqlite_server", monkeypatch, str(tmp_path / "data.db")).server
     async with open_memory(server, era=era) as client:
         await text_of(client, "create_table", query="CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)")
@@ -137,7 +137,7 @@ async def test_a_database_is_asked_and_changed(era: Any, tmp_path: Path, monkeyp
 
 
 @ERAS
-async def test_a_query_that_reads_changes_nothing(era: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ported_sqlite_read_query_cannot_change_the_database(era: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server = load("sqlite_server", monkeypatch).server
     async with open_memory(server, era=era) as client:
         await text_of(client, "create_table", query="CREATE TABLE notes (text TEXT)")
@@ -156,7 +156,7 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
 @ERAS
 # CPython 3.15 reports a statement that was interrupted once more, where the statement is freed.
 @pytest.mark.filterwarnings("ignore:Exception ignored in stmt_dealloc")
-async def test_leaving_a_call_interrupts_an_endless_query(era: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelling_a_ported_sqlite_call_interrupts_an_endless_query(era: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server = load("sqlite_server", monkeypatch).server
     async with open_memory(server, era=era) as client:
         with trio.fail_after(PATIENCE):

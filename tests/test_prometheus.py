@@ -62,7 +62,7 @@ async def carry(members: Fleet) -> None:
     assert text_of(answer.json) == "hello {'name': 'Ada'} from 0"
 
 
-async def test_the_page_tells_the_metrics_of_a_server_and_ends_with_its_task() -> None:
+async def test_prometheus_page_shows_server_metrics_until_its_task_ends() -> None:
     page = PrometheusPage()
     server = Server("measured", tracing=page.tracing)
 
@@ -89,14 +89,14 @@ async def test_the_page_tells_the_metrics_of_a_server_and_ends_with_its_task() -
     assert len(names) <= threads, names
 
 
-async def test_a_port_that_is_taken_is_an_error() -> None:
+async def test_prometheus_page_on_a_used_port_raises_os_error() -> None:
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
         with pytest.raises(OSError, match="in use"):
             await PrometheusPage().serve("127.0.0.1", listener.socket.getsockname()[1])
 
 
-async def test_the_pages_of_replicas_tell_what_one_has_carried_to_another() -> None:
+async def test_prometheus_pages_count_retries_forwarded_between_replicas() -> None:
     pages = Pages()
     async with (
         fleet(ask_for_a_name, make=pages.server, shared=MemoryStorage()) as members,
@@ -111,7 +111,7 @@ async def test_the_pages_of_replicas_tell_what_one_has_carried_to_another() -> N
     assert second == {**nothing, "carried_total": 1, "carried_here_total": 0, "letters_total": 1}
 
 
-async def test_the_pages_of_replicas_tell_what_becomes_of_redis(tmp_path: Path) -> None:
+async def test_prometheus_pages_show_redis_availability_and_reconnects(tmp_path: Path) -> None:
     pytest.importorskip("coredis", reason="the extra redis is not installed")
     pages = Pages()
     with RedisServer(tmp_path, "appendonly yes") as redis:

@@ -28,21 +28,21 @@ def ours(thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("space", NAMESPACES)
-def test_each_name_is_said_once(space: str) -> None:
+def test_each_public_name_is_listed_once(space: str) -> None:
     assert len(set(module(space).__all__)) == len(module(space).__all__)
 
 
-def test_each_name_is_in_one_module_of_the_face() -> None:
+def test_each_public_name_is_in_one_namespace_only() -> None:
     assert len(names(*FACE)) == sum(len(module(space).__all__) for space in FACE)
 
 
-def test_the_package_has_the_names_of_a_first_week_alone() -> None:
+def test_top_level_package_has_at_most_90_names() -> None:
     assert len(trio_mcp.__all__) <= 90
     assert len(Path(str(trio_mcp.__file__)).read_text().splitlines()) <= 150
 
 
 @pytest.mark.parametrize("space", FACE)
-def test_type_checkers_see_the_names_that_can_be_imported(space: str) -> None:
+def test_lazy_imports_match_the_imports_for_type_checkers(space: str) -> None:
     tree = ast.parse(Path(str(module(space).__file__)).read_text())
     (block,) = (each for each in tree.body if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING")
     imports = [each for each in block.body if isinstance(each, ast.ImportFrom)]
@@ -52,14 +52,14 @@ def test_type_checkers_see_the_names_that_can_be_imported(space: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(names(*FACE[1:])))
-def test_a_name_that_is_elsewhere_raises_an_error_with_the_import(name: str) -> None:
+def test_name_of_another_namespace_raises_with_the_import_to_write(name: str) -> None:
     (space,) = (each for each in FACE if name in module(each).__all__)
     with pytest.raises(AttributeError, match=rf"^trio_mcp has no {name}; write from {space} import {name}$"):
         getattr(trio_mcp, name)
 
 
 @pytest.mark.parametrize("name", sorted(SPOKEN_OF))
-def test_each_thing_and_what_can_be_done_with_it_has_a_docstring(name: str) -> None:
+def test_each_public_object_and_member_has_a_docstring(name: str) -> None:
     thing = SPOKEN_OF[name]
     assert inspect.getdoc(thing)
     assert [member for member, value in ours(thing) if not inspect.getdoc(value)] == []

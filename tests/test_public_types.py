@@ -115,7 +115,7 @@ def signatures_of(thing: Any, *, made: bool) -> Iterator[tuple[str, ast.expr | N
 
 
 @pytest.mark.parametrize("full", sorted(THINGS))
-def test_a_public_signature_uses_types_that_can_be_imported(full: str) -> None:
+def test_public_signature_uses_only_importable_types(full: str) -> None:
     thing, name = THINGS[full], full.rpartition(".")[2]
     assert not isinstance(thing, ModuleType)
     if not (inspect.isclass(thing) or inspect.isfunction(thing)):
@@ -135,7 +135,7 @@ def unknown_name_of_alias(name: str) -> Iterator[str]:
             pass
 
 
-def test_a_class_that_no_public_module_has_is_found() -> None:
+def test_class_outside_of_the_public_modules_is_detected() -> None:
     assert list(unknown_in("trio_mcp.server.server", ast.parse("RunningTasks | Server", mode="eval"))) == [
         "trio_mcp.server.running_tasks.RunningTasks"
     ]

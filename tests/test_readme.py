@@ -17,11 +17,11 @@ HOME = Page("index.md")
 BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", README, flags=re.DOTALL)
 
 
-def test_readme_has_less_than_200_lines() -> None:
+def test_readme_has_fewer_than_200_lines() -> None:
     assert len(README.splitlines()) < 200
 
 
-def test_client_of_the_readme_calls_its_server(tmp_path: Path) -> None:
+def test_readme_client_example_calls_its_server(tmp_path: Path) -> None:
     for name, code in BLOCKS:
         (tmp_path / name).write_text(code)
     ran = subprocess.run(
@@ -30,7 +30,7 @@ def test_client_of_the_readme_calls_its_server(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, "Hello, Ann!\n"), ran.stderr
 
 
-def test_each_readme_example_is_a_file_with_its_own_name() -> None:
+def test_each_readme_example_has_its_own_file_name() -> None:
     assert README.count("```python") == len(BLOCKS) == len(dict(BLOCKS))
 
 
@@ -46,7 +46,7 @@ def test_readme_has_one_command_for_the_demo_and_one_for_the_tests() -> None:
     assert tests == "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest -n 3\n"
 
 
-def test_demo_ends_with_the_printed_lines() -> None:
+def test_demo_command_ends_with_the_lines_shown_in_the_readme() -> None:
     (shown,) = re.findall(r"```text\n(.*?)```", README, flags=re.DOTALL)
     demo = [sys.executable, "-m", "trio_mcp.cli", "demo"]
     ran = subprocess.run(demo, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -59,7 +59,7 @@ def without_numbers(text: str) -> str:
     return re.sub(r"\d+(\.\d+)?", "0", " ".join(text.split()))
 
 
-def test_client_of_the_home_page_gives_up_and_exits(tmp_path: Path) -> None:
+def test_home_page_client_example_times_out_and_exits(tmp_path: Path) -> None:
     for name, code in HOME.blocks.items():
         (tmp_path / f"{name}.py").write_text(code)
     ran = subprocess.run(
@@ -79,7 +79,7 @@ def test_readme_and_home_page_compare_the_same_features() -> None:
     assert table_below("Features", link.sub(r"\1 \2", README)) == table_below("Features", link.sub(r"\1 \2", HOME.text))
 
 
-def test_features_are_compared_with_the_installed_versions() -> None:
+def test_feature_comparison_names_the_installed_sdk_versions() -> None:
     head = table_below("Features", README)[0]
     for name in ("trio-mcp", "mcp", "fastmcp"):
         (compared,) = (column.split()[1] for column in head if column.split()[0] == name)
@@ -90,7 +90,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_speed_table_of_the_readme_has_the_figures_of_the_benchmarks() -> None:
+def test_readme_speed_table_has_the_benchmark_figures() -> None:
     results = (ROOT / "benchmarks" / "README.md").read_text().split("<!-- results -->")[1]
     measured = [cells(line) for line in results.split("### Stdio")[1].split("###")[0].splitlines() if line[:1] == "|"]
     columns = [measured[0].index(name) for name in ("trio-mcp", "mcp, asyncio", "fastmcp")]
@@ -106,5 +106,5 @@ def test_speed_table_of_the_readme_has_the_figures_of_the_benchmarks() -> None:
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\((?!https:)([^)#]+)(?:#[^)]*)?\)", README))
-def test_a_link_leads_to_a_file(link: str) -> None:
+def test_readme_link_leads_to_an_existing_file(link: str) -> None:
     assert (ROOT / link).is_file()

@@ -146,7 +146,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         yield FOLDER / file_of(section), page(section)
 
 
-def test_the_pages_have_each_public_name_with_its_members() -> None:
+def test_generated_reference_pages_are_up_to_date() -> None:
     expected = dict(pages())
     assert {path for path in FOLDER.iterdir() if path not in expected} == set()
     assert {path.name for path, text in expected.items() if not path.exists() or path.read_text() != text} == set()

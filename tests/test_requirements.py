@@ -62,25 +62,25 @@ def rows() -> dict[str, set[str]]:
     return {id: set(FILE.findall(tests)) for id, _, tests in ROW.findall(DOCUMENT.read_text(encoding="utf-8"))}
 
 
-def test_every_row_that_a_test_cites_is_there() -> None:
+def test_requirement_ids_cited_in_tests_exist() -> None:
     known = rows()
     unknown = {name: sorted(cited - known.keys()) for name, cited in citations().items() if not cited <= known.keys()}
     assert unknown == {}
 
 
-def test_a_row_names_the_files_of_tests_that_cite_it() -> None:
+def test_requirement_row_lists_the_test_files_that_cite_it() -> None:
     known = rows()
     citing = {name: cited for name, cited in citations().items() if name.rpartition("/")[2].startswith("test_")}
     missing = sorted((id, name) for name, cited in citing.items() for id in cited if name not in known.get(id, {name}))
     assert missing == []
 
 
-def test_every_file_of_tests_that_is_named_exists() -> None:
+def test_files_listed_in_requirements_exist() -> None:
     named = set(FILE.findall(DOCUMENT.read_text(encoding="utf-8")))
     assert sorted(name for name in named if not (TESTS / name).is_file()) == []
 
 
-def test_every_row_has_one_id_of_its_own_and_says_where_its_tests_are() -> None:
+def test_requirement_rows_have_unique_ids_and_list_their_test_files() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     found = ROW.findall(text)
     assert len(found) == len(re.findall(r"^- \*\*", text, re.MULTILINE)), "each is a row as it is read here"
@@ -92,7 +92,7 @@ def test_every_row_has_one_id_of_its_own_and_says_where_its_tests_are() -> None:
         assert re.sub(r"\s+", " ", tests) in (only_files or None, "no test of its own"), id
 
 
-def test_rows_refer_to_rows_that_are_there() -> None:
+def test_requirements_refer_to_existing_requirements() -> None:
     assert cited_in(DOCUMENT.read_text(encoding="utf-8")) - rows().keys() == set()
 
 
@@ -112,5 +112,5 @@ def test_rows_refer_to_rows_that_are_there() -> None:
         ("test_limit_of_10_calls, test_a_01_b, test_two_2_things, test_20_connections, test_http_404_is_told", set()),
     ],
 )
-def test_ids_are_found_and_nothing_else(text: str, cited: set[str]) -> None:
+def test_requirement_ids_are_recognized_in_text(text: str, cited: set[str]) -> None:
     assert cited_in(text) == cited

@@ -18,14 +18,14 @@ def name(room: Path) -> str:
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=name)
-def test_a_room_says_in_a_sentence_what_a_reader_finds_there(room: Path) -> None:
+def test_package_docstring_begins_with_a_sentence(room: Path) -> None:
     said = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
     sentence = said.partition("\n\n")[0]
     assert sentence.endswith("."), "it has one, in a paragraph of its own"
     assert len(sentence.split()) >= 4, sentence
 
 
-def test_every_folder_with_modules_is_a_room() -> None:
+def test_every_folder_with_modules_is_a_package() -> None:
     assert {file.parent for file in PACKAGE.rglob("*.py")} == set(ROOMS)
 
 
@@ -43,7 +43,7 @@ UPWARDS = sorted(
 
 
 @pytest.mark.parametrize("pair", UPWARDS)
-def test_an_import_that_points_upwards_is_for_types_alone(pair: str) -> None:
+def test_import_from_a_higher_layer_is_for_type_checking_only(pair: str) -> None:
     importer, imported = pair.split(" -> ")
     path = PACKAGE.parent / importer.replace(".", "/")
     if path.is_dir():
@@ -68,7 +68,7 @@ def absolute(node: ast.ImportFrom, importer: str) -> str:
     return ".".join([*room, node.module or ""])
 
 
-def test_tests_of_a_room_are_in_a_folder_of_its_name() -> None:
+def test_folder_names_match_package_names() -> None:
     tests = Path(__file__).parent
     folders = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")}
     of_rooms = {folder for folder in folders if folder.parts and (PACKAGE / folder.parts[0]).is_dir()}

@@ -18,7 +18,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", PAGE.blocks)
-def test_each_example_can_be_imported_and_its_main_runs_on_asyncio(page: Page, name: str) -> None:
+def test_sdk_errors_page_example_can_be_imported_and_runs_on_asyncio(page: Page, name: str) -> None:
     module = page.load(name)
     if hasattr(module, "main"):
         asyncio.run(module.main())

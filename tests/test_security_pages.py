@@ -137,7 +137,7 @@ async def told(url: str, token: str) -> str:
             return (await client.call_tool("whoami")).text
 
 
-async def test_server_accepts_a_token_from_its_authorization_server(tmp_path: Path, port: int) -> None:
+async def test_protected_server_example_accepts_a_token_of_its_authorization_server(tmp_path: Path, port: int) -> None:
     url = f"http://127.0.0.1:{port}/mcp"
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
@@ -154,7 +154,7 @@ async def test_server_accepts_a_token_from_its_authorization_server(tmp_path: Pa
         ({"scope": "notes:write"}, 403, 'error="insufficient_scope"'),
     ],
 )
-async def test_server_refuses_invalid_tokens_with_the_documented_challenge(
+async def test_protected_server_example_refuses_invalid_tokens_with_the_documented_challenge(
     tmp_path: Path, port: int, claims: dict[str, Any] | None, status: int, challenge: str
 ) -> None:
     url = f"http://127.0.0.1:{port}/mcp"
@@ -174,7 +174,7 @@ async def test_server_refuses_invalid_tokens_with_the_documented_challenge(
             assert 'scope="notes:read"' in said
 
 
-async def test_introspection_verifier_sends_the_token_to_its_issuer(
+async def test_introspection_example_sends_the_token_to_its_issuer(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTES_SECRET", "geheim")
@@ -186,7 +186,7 @@ async def test_introspection_verifier_sends_the_token_to_its_issuer(
         assert login.asked == ["POST /introspect"]
 
 
-async def test_client_with_an_issued_api_key_is_accepted(tmp_path: Path, port: int) -> None:
+async def test_api_key_example_accepts_an_issued_key_and_refuses_others(tmp_path: Path, port: int) -> None:
     written(tmp_path, port)
     with trio.fail_after(PATIENCE):
         issued = await trio.run_process([sys.executable, "api_keys.py", "alice"], cwd=tmp_path, capture_stdout=True)
@@ -204,7 +204,7 @@ async def test_client_with_an_issued_api_key_is_accepted(tmp_path: Path, port: i
                 await told(f"http://127.0.0.1:{port}/mcp", wrong)
 
 
-async def test_server_that_requires_dpop_refuses_bearer_tokens(tmp_path: Path, port: int) -> None:
+async def test_dpop_example_refuses_bearer_tokens(tmp_path: Path, port: int) -> None:
     url = f"http://127.0.0.1:{port}/mcp"
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
@@ -213,7 +213,7 @@ async def test_server_that_requires_dpop_refuses_bearer_tokens(tmp_path: Path, p
                 await told(url, login.token(url))
 
 
-async def test_server_refuses_pages_of_other_origins(tmp_path: Path, port: int) -> None:
+async def test_allowed_origins_example_refuses_other_origins(tmp_path: Path, port: int) -> None:
     written(tmp_path, port)
     async with (
         running(tmp_path, ["python", "allowed_names.py"], port),
@@ -232,7 +232,7 @@ async def test_on_authenticated_example_returns_the_plan(tmp_path: Path, monkeyp
         assert await auth.on_authenticated(Principal(subject="alice"), {}) == {"plan": "free"}
 
 
-async def test_tool_with_scopes_refuses_a_token_without_them(tmp_path: Path, port: int) -> None:
+async def test_scopes_example_refuses_a_token_without_the_scope(tmp_path: Path, port: int) -> None:
     url = f"http://127.0.0.1:{port}/mcp"
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
@@ -250,7 +250,7 @@ async def test_tool_with_scopes_refuses_a_token_without_them(tmp_path: Path, por
 BROWSER = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()"
 
 
-async def test_second_run_uses_the_stored_tokens(tmp_path: Path, port: int) -> None:
+async def test_sign_in_example_reuses_the_stored_tokens_in_a_second_run(tmp_path: Path, port: int) -> None:
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "BROWSER": f"{sys.executable} -c '{BROWSER}' %s"}
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
@@ -264,7 +264,7 @@ async def test_second_run_uses_the_stored_tokens(tmp_path: Path, port: int) -> N
         assert login.asked == ["POST /register", "GET /authorize", "POST /token"]
 
 
-async def test_machine_client_gets_a_token_with_its_secret(tmp_path: Path, port: int) -> None:
+async def test_client_credentials_example_gets_a_token_with_its_secret(tmp_path: Path, port: int) -> None:
     environ = {**os.environ, "NIGHTLY_SECRET": "geheim"}
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
@@ -277,7 +277,7 @@ async def test_machine_client_gets_a_token_with_its_secret(tmp_path: Path, port:
         assert login.asked == ["POST /token"]
 
 
-async def test_mounted_server_publishes_its_metadata_at_the_root(tmp_path: Path, port: int) -> None:
+async def test_mounted_protected_example_serves_resource_metadata_at_the_root(tmp_path: Path, port: int) -> None:
     url = f"http://127.0.0.1:{port}/tools/mcp"
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
@@ -316,7 +316,7 @@ async def test_documented_commands_sign_in_and_log_out(tmp_path: Path, port: int
     assert not list(tmp_path.glob("trio-mcp/tokens/*.json"))  # noqa: ASYNC240 -- of a few files
 
 
-def test_configuration_file_entry_sets_oauth_options(tmp_path: Path) -> None:
+def test_documented_config_file_entry_sets_oauth_options(tmp_path: Path) -> None:
     [text] = re.findall(r"```json\n(.*?)```", PAGES, flags=re.DOTALL)
     file = tmp_path / "mcp.json"
     file.write_text(text)
@@ -359,13 +359,13 @@ def meant(text: str) -> object:
         (OAuth, {"storage": attrs.fields(OAuth).storage.default}),
     ],
 )
-def test_option_table_has_each_argument_with_its_default(kind: type[Any], described: dict[str, Any]) -> None:
+def test_documented_table_of_auth_options_has_each_default(kind: type[Any], described: dict[str, Any]) -> None:
     defaults = {name: described.get(name, meant(text)) for name, text in table(kind.__name__).items()}
     arguments = {each.alias or each.name: each.default for each in attrs.fields(kind) if each.init}
     assert defaults == {name: default for name, default in arguments.items() if not name.startswith("_")}
 
 
-def test_option_table_has_each_sign_in_option() -> None:
+def test_documented_table_of_sign_in_options_is_complete() -> None:
     rows = SIGNING_IN.split("| option | |\n")[1].split("\n\n")[0]
     named = set(re.findall(r"`(--[\w-]+)", rows))
     own = list(sign_in_options(lambda **_: None).__click_params__)
@@ -373,7 +373,7 @@ def test_option_table_has_each_sign_in_option() -> None:
 
 
 @pytest.mark.parametrize("kind", [ClientCredentials, WorkloadIdentity, EnterpriseManaged])
-def test_machine_clients_share_the_documented_options_with_oauth(kind: type[Any]) -> None:
+def test_documented_options_shared_with_oauth_are_complete(kind: type[Any]) -> None:
     sentence = (
         " ".join(PAGES.split()).split("All of these classes except `Bearer` also accept ")[1].split(", as [`OAuth`]")[0]
     )
@@ -383,7 +383,7 @@ def test_machine_clients_share_the_documented_options_with_oauth(kind: type[Any]
     }
 
 
-def test_url_checks_page_has_the_limits_of_the_fetcher() -> None:
+def test_url_checks_page_has_the_limits_of_the_code() -> None:
     bounds = attrs.fields(HttpFetcher)
     text = " ".join(Page("security/url-checks.md").text.split())
     assert f"A response can have at most {bounds.max_bytes.default // 1024} KiB." in text
@@ -394,7 +394,7 @@ FOLDERS = ("deployment", "security")
 
 
 @pytest.mark.parametrize("page", [page for folder in FOLDERS for page in sorted((ROOT / "docs" / folder).glob("*.md"))])
-def test_links_of_a_page_lead_to_existing_headings(page: Path) -> None:
+def test_security_page_links_lead_to_existing_headings(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for file, anchor in re.findall(r"\]\(([\w/.-]*)(?:#([\w-]+))?\)", text):
         target = page.parent / file if file else page
@@ -403,7 +403,7 @@ def test_links_of_a_page_lead_to_existing_headings(page: Path) -> None:
         assert not anchor or anchor in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in titles}
 
 
-def test_threat_model_names_existing_tests() -> None:
+def test_threat_model_cites_existing_tests() -> None:
     named = re.findall(r"`(tests/[\w/.]+)`", Page("security/threat-model.md").text)
     assert len(named) > 20
     assert [file for file in named if not (ROOT / file).is_file()] == []

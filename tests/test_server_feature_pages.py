@@ -28,13 +28,13 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("page", "name"), [(page, name) for page, text in PAGES.items() for name in text.blocks])
-async def test_example_can_be_imported_and_its_main_runs(page: str, name: str) -> None:
+async def test_documented_example_can_be_imported_and_its_main_runs(page: str, name: str) -> None:
     module = PAGES[page].load(name)
     if hasattr(module, "main"):
         await module.main()
 
 
-async def test_examples_print_what_their_pages_say(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_feature_examples_print_the_documented_output(capsys: pytest.CaptureFixture[str]) -> None:
     await PAGES["subscriptions"].load("note_changes").main()
     assert f"It prints `{capsys.readouterr().out.strip()}`." in PAGES["subscriptions"].text
     await PAGES["caching"].load("shared_cache").main()
@@ -43,7 +43,7 @@ async def test_examples_print_what_their_pages_say(capsys: pytest.CaptureFixture
     assert f"It prints `{once}` twice." in PAGES["caching"].text
 
 
-async def test_client_of_an_extension_gets_nothing_from_a_server_without_it() -> None:
+async def test_extension_client_example_gets_nothing_from_a_server_without_the_extension() -> None:
     library, client = PAGES["extensions"].load("search_server"), PAGES["extensions"].load("search_client")
     for server, names in ((library.server, ["trio.md"]), (Server("plain"), [])):
         async with served(server) as endpoint:

@@ -49,7 +49,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", [name for each in PAGES.values() for name in each.blocks])
-async def test_example_can_be_imported_and_its_main_runs(page: Page, name: str, autojump_clock: MockClock) -> None:
+async def test_documented_example_can_be_imported_and_its_main_runs(page: Page, name: str, autojump_clock: MockClock) -> None:
     module = page.load(name)
     if hasattr(module, "main"):
         await module.main()
@@ -62,20 +62,20 @@ def names_in_table(page: str, head: str) -> list[str]:
     return [name for cell in cells for name in re.findall(r"`(\w+)", cell)]
 
 
-def test_table_of_tool_options_has_each_option() -> None:
+def test_documented_table_of_tool_options_is_complete() -> None:
     options = names_in_table("tools", "| option | default | meaning |\n")
     assert sorted(options) == sorted(ToolOptions.__annotations__)
     # "Resources, resource templates and prompts accept the first nine options too."
     assert options[:9] == [*PromptOptions.__annotations__]
 
 
-def test_table_of_server_options_has_each_parameter() -> None:
+def test_documented_table_of_server_options_is_complete() -> None:
     options = names_in_table("tools", "accepts these options:\n")
     parameters = inspect.signature(Server).parameters.values()
     assert sorted(options) == sorted(each.name for each in parameters if each.kind is not each.VAR_KEYWORD)
 
 
-def test_table_of_resource_options_has_each_option_that_prompts_lack() -> None:
+def test_documented_table_of_resource_options_is_complete() -> None:
     options = names_in_table("resources", "| option | default | meaning |\n")
     assert sorted(options) == sorted(set(ResourceOptions.__annotations__) - set(PromptOptions.__annotations__))
 
@@ -88,23 +88,23 @@ def test_table_of_resource_options_has_each_option_that_prompts_lack() -> None:
         ("middleware", "| member of `ServerRequest` | value |\n", ServerRequest),
     ],
 )
-def test_table_names_only_members_of_the_class(page: str, head: str, kind: type) -> None:
+def test_documented_table_names_only_existing_members(page: str, head: str, kind: type) -> None:
     names = names_in_table(page, head)
     assert names
     assert [name for name in names if not hasattr(kind, name)] == []
 
 
-def test_page_on_routes_names_each_member_of_a_request() -> None:
+def test_routes_page_names_each_field_of_route_request() -> None:
     (line,) = re.findall(r"^- `RouteRequest` has (.*)\.$", PAGES["routes"].text, flags=re.MULTILINE)
     assert re.findall(r"`(\w+)`", line) == [field.name for field in attrs.fields(RouteRequest)]
 
 
-async def test_handler_runs_on_asyncio(page: Page) -> None:
+async def test_asyncio_handler_example_runs(page: Page) -> None:
     async with open_memory(page.load("asyncio_handler").server) as client:
         assert (await client.call_tool("fetch")).text == "a row"
 
 
-async def test_routes_are_served_next_to_the_endpoint(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_routes_example_serves_next_to_the_mcp_endpoint(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     module = page.load("webhooks")
     routes = {"/version": module.version, "/hooks/changed": module.hook}
     async with listening(module.server, routes=routes) as endpoint:
@@ -122,7 +122,7 @@ async def test_routes_are_served_next_to_the_endpoint(page: Page, capsys: pytest
     assert capsys.readouterr().out == "webhook called: hi\n"
 
 
-async def test_section_of_a_docstring_describes_the_parameters(page: Page) -> None:
+async def test_docstring_section_of_a_tool_describes_its_parameters(page: Page) -> None:
     async with open_memory(page.load("archive_search").server) as client:
         (tool,) = [each async for each in client.list_tools()]
     assert tool.description == "Search the archive."
@@ -130,7 +130,7 @@ async def test_section_of_a_docstring_describes_the_parameters(page: Page) -> No
     assert described == ["What to look for.", "How many names at most."]
 
 
-async def test_handler_asks_for_one_value_at_a_time(page: Page) -> None:
+async def test_elicitation_example_requests_one_value_at_a_time(page: Page) -> None:
     async def answer(question: ElicitFormParams) -> ElicitResult:
         return ElicitResult("accept", {"value": 2 if question.message == "How many?" else "large"})
 
@@ -141,7 +141,7 @@ async def test_handler_asks_for_one_value_at_a_time(page: Page) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_handler_returns_its_question_and_runs_again(page: Page, era: Literal["legacy", "modern"]) -> None:
+async def test_input_required_example_runs_again_with_the_answer(page: Page, era: Literal["legacy", "modern"]) -> None:
     async def answer(question: ElicitFormParams) -> ElicitResult:
         assert question.message == "New name?"
         return ElicitResult("accept", {"name": "b.txt"})
@@ -150,7 +150,7 @@ async def test_handler_returns_its_question_and_runs_again(page: Page, era: Lite
         assert (await client.call_tool("rename", {"path": "a.txt"})).text == "a.txt is now b.txt"
 
 
-async def test_server_reads_the_roots_when_they_change(page: Page) -> None:
+async def test_roots_example_reads_the_roots_when_they_change(page: Page) -> None:
     module = page.load("workspace")
     found = [Root("file:///home/ann")]
     async with open_memory(module.server, era="legacy", roots=lambda: found) as client:
@@ -160,7 +160,7 @@ async def test_server_reads_the_roots_when_they_change(page: Page) -> None:
     assert [*module.roots.values()] == [found]
 
 
-async def test_handler_sends_log_messages_of_two_levels(page: Page) -> None:
+async def test_logging_example_sends_messages_of_two_levels(page: Page) -> None:
     logged: list[tuple[str, object, str | None]] = []
 
     async def record(message: LogParams) -> None:
@@ -180,7 +180,7 @@ async def test_handler_sends_log_messages_of_two_levels(page: Page) -> None:
         for found in re.findall(r"```console\n\$ ([^\n]*)\n([^`]*)```", each.text)
     ],
 )
-def test_command_prints_what_the_page_shows(page: Page, command: str, printed: str) -> None:
+def test_documented_command_prints_the_documented_output(page: Page, command: str, printed: str) -> None:
     program, *arguments = command.split()
     words = ["-m", "trio_mcp.cli", *arguments] if program == "trio-mcp" else arguments
     ran = subprocess.run(forked_command(words), capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -107,7 +107,7 @@ async def busy(call: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_request_beyond_its_time_is_cancelled_and_the_client_is_told(
+async def test_time_limit_cancels_a_slow_request_with_an_error(
     server: Server, era: Era, autojump_clock: MockClock
 ) -> None:
     server.middleware("tools/call", "resources/read")(time_limit(5))
@@ -120,7 +120,7 @@ async def test_a_request_beyond_its_time_is_cancelled_and_the_client_is_told(
 
 
 @pytest.mark.parametrize(("inner", "words"), [(3, "3 seconds"), (9, "5 seconds")])
-async def test_the_shorter_of_two_limits_holds_and_the_handler_knows(
+async def test_shorter_of_two_time_limits_applies_with_cause_deadline(
     inner: float, words: str, autojump_clock: MockClock
 ) -> None:
     server, causes = Server("s"), list[Any]()
@@ -140,7 +140,7 @@ async def test_the_shorter_of_two_limits_holds_and_the_handler_knows(
 
 @pytest.mark.parametrize("timeout", [None, 4.0])
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_time_of_the_user_does_not_count(era: Era, timeout: float | None, autojump_clock: MockClock) -> None:
+async def test_time_limit_is_paused_during_elicitation(era: Era, timeout: float | None, autojump_clock: MockClock) -> None:
     server = Server("s")
     server.middleware("tools/call")(time_limit(5))
 
@@ -159,7 +159,7 @@ async def test_the_time_of_the_user_does_not_count(era: Era, timeout: float | No
         assert (await client.call_tool("ask", {"seconds": 7})).is_error
 
 
-async def test_a_thread_learns_of_the_limit(autojump_clock: MockClock) -> None:
+async def test_time_limit_cancels_a_handler_in_a_thread(autojump_clock: MockClock) -> None:
     server, seen = Server("s"), list[Any]()
     server.middleware("tools/call")(time_limit(5))
 
@@ -175,7 +175,7 @@ async def test_a_thread_learns_of_the_limit(autojump_clock: MockClock) -> None:
     assert seen == [CancelCause.DEADLINE]
 
 
-async def test_a_stream_has_no_limit(server: Server, autojump_clock: MockClock) -> None:
+async def test_limits_do_not_apply_to_listen_streams(server: Server, autojump_clock: MockClock) -> None:
     server.middleware(time_limit(5))
     server.middleware(rate_limit(3, period=1000))
     server.middleware(concurrency_limit(1))
@@ -187,7 +187,7 @@ async def test_a_stream_has_no_limit(server: Server, autojump_clock: MockClock) 
 
 
 @pytest.mark.parametrize("limit", [time_limit(5), rate_limit(1, period=1e6), concurrency_limit(1)])
-async def test_questions_about_tasks_have_no_limit(limit: Any, autojump_clock: MockClock) -> None:
+async def test_limits_do_not_apply_to_task_polling_requests(limit: Any, autojump_clock: MockClock) -> None:
     server = Server("s")
     server.middleware("tasks/get", "tasks/result", "tasks/cancel")(limit)
 
@@ -215,7 +215,7 @@ async def test_questions_about_tasks_have_no_limit(limit: Any, autojump_clock: M
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_refused_caller_learns_when_to_come_back(server: Server, era: Era, autojump_clock: MockClock) -> None:
+async def test_rate_limited_call_returns_the_seconds_to_retry_after(server: Server, era: Era, autojump_clock: MockClock) -> None:
     server.middleware("tools/call")(rate_limit(2, period=10))
     async with open_memory(server, era=era) as client:
         await client.call_tool("other")
@@ -229,7 +229,7 @@ async def test_a_refused_caller_learns_when_to_come_back(server: Server, era: Er
         assert [tool.name async for tool in client.list_tools()] == ["sleep", "other"]
 
 
-async def test_the_seconds_are_enough_to_come_back(server: Server, autojump_clock: MockClock) -> None:
+async def test_retrying_after_the_returned_seconds_succeeds(server: Server, autojump_clock: MockClock) -> None:
     server.middleware("tools/call")(rate_limit(7, period=3, burst=2))
     async with open_memory(server) as client:
         for _ in range(2):
@@ -239,7 +239,7 @@ async def test_the_seconds_are_enough_to_come_back(server: Server, autojump_cloc
             await client.call_tool("other")
 
 
-async def test_each_caller_has_a_bucket_over_all_connections(server: Server, autojump_clock: MockClock) -> None:
+async def test_rate_limit_of_a_caller_applies_across_connections(server: Server, autojump_clock: MockClock) -> None:
     server.middleware("tools/call")(rate_limit(2, period=10))
     async with clients_of(server, "ann", "ann", "bob") as (first, second, bob):
         await first.call_tool("other")
@@ -249,7 +249,7 @@ async def test_each_caller_has_a_bucket_over_all_connections(server: Server, aut
         await bob.call_tool("other")
 
 
-async def test_a_caller_that_connects_anew_finds_the_same_bucket(server: Server, autojump_clock: MockClock) -> None:
+async def test_rate_limit_of_a_caller_survives_a_reconnect(server: Server, autojump_clock: MockClock) -> None:
     server.middleware("tools/call")(rate_limit(1, period=10))
     async with clients_of(server, "ann") as (ann,):
         await ann.call_tool("other")
@@ -257,7 +257,7 @@ async def test_a_caller_that_connects_anew_finds_the_same_bucket(server: Server,
         await busy(ann.call_tool("other"))
 
 
-async def test_a_bucket_by_tool_is_shared_by_callers_and_unknown_tools_have_one_together(
+async def test_rate_limit_by_tool_is_shared_by_callers_and_by_all_unknown_tools(
     server: Server, autojump_clock: MockClock
 ) -> None:
     keys: list[Any] = []
@@ -279,7 +279,7 @@ async def test_a_bucket_by_tool_is_shared_by_callers_and_unknown_tools_have_one_
     assert keys == ["other", "other", "sleep", None, None, "slow://{seconds}", "slow://{seconds}"]
 
 
-async def test_a_refused_request_takes_no_token(server: Server, autojump_clock: MockClock) -> None:
+async def test_rate_limited_request_consumes_no_token(server: Server, autojump_clock: MockClock) -> None:
     server.middleware("tools/call")(rate_limit(1, period=10))
     async with open_memory(server) as client:
         await client.call_tool("other")
@@ -312,7 +312,7 @@ async def ask_as(member: Member, token: str = "alice-1") -> Answer:
     return await member.endpoint.modern("tools/call", call("work"), Authorization=f"Bearer {token}")
 
 
-async def test_replicas_share_the_bucket_of_a_caller(autojump_clock: MockClock) -> None:
+async def test_replicas_share_the_rate_limit_of_a_caller(autojump_clock: MockClock) -> None:
     async with fleet(limited(partial(rate_limit, 2, period=10)), auth=guarded) as (one, two):
         for member in (one, two):
             assert "result" in (await ask_as(member)).json
@@ -327,7 +327,7 @@ async def test_replicas_share_the_bucket_of_a_caller(autojump_clock: MockClock) 
         assert one.ways.uses["rate_limits.acquire"] == 3
 
 
-async def test_replicas_tell_limits_apart_by_their_places(autojump_clock: MockClock) -> None:
+async def test_replicas_keep_two_rate_limits_apart_by_their_position(autojump_clock: MockClock) -> None:
     both = limited(partial(rate_limit, 5, period=10), partial(rate_limit, 5, period=10))
     async with fleet(both, auth=guarded) as (one, two):
         for number in range(5):
@@ -335,7 +335,7 @@ async def test_replicas_tell_limits_apart_by_their_places(autojump_clock: MockCl
         assert (await ask_as(one)).code == -31000
 
 
-async def test_replicas_tell_limits_apart_by_their_names(autojump_clock: MockClock) -> None:
+async def test_replicas_keep_rate_limits_apart_by_their_names(autojump_clock: MockClock) -> None:
     def add(server: Server, members: Fleet, number: int) -> None:
         if number:  # a newer version of the program
             server.middleware("tools/call")(rate_limit(1000, period=1))
@@ -348,13 +348,13 @@ async def test_replicas_tell_limits_apart_by_their_names(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize("key", ["text", b"bytes", 7, -(2**70), None, ("a", PrincipalId("i", "s"), ("b",)), "\udc80"])
-async def test_keys_that_replicas_share(key: Any, autojump_clock: MockClock) -> None:
+async def test_rate_limit_keys_of_supported_types_are_shared_by_replicas(key: Any, autojump_clock: MockClock) -> None:
     async with fleet(limited(partial(rate_limit, 1, period=10, key=lambda _: key)), auth=guarded) as (one, two):
         assert "result" in (await ask_as(one)).json
         assert (await ask_as(two, "bob-1")).code == -31000
 
 
-async def test_keys_that_differ_have_buckets_of_their_own(autojump_clock: MockClock) -> None:
+async def test_different_rate_limit_keys_have_separate_limits(autojump_clock: MockClock) -> None:
     different = ["1", b"1", 1, ("1",), ("1", "1"), ("11",), (("1",), "1"), "", b"", (), None, "n"]
     keys = iter(different)
     async with fleet(limited(partial(rate_limit, 1, period=1e6, key=lambda _: next(keys))), 1, auth=guarded) as (one,):
@@ -362,7 +362,7 @@ async def test_keys_that_differ_have_buckets_of_their_own(autojump_clock: MockCl
             assert "result" in (await ask_as(one)).json
 
 
-async def test_other_keys_count_in_each_process_with_one_warning(
+async def test_rate_limit_key_of_an_unsupported_type_counts_per_process_with_a_warning(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     limit = partial(rate_limit, 1, period=10, key=lambda _: 1.5)
@@ -376,7 +376,7 @@ async def test_other_keys_count_in_each_process_with_one_warning(
     assert "not float" in warnings[0]
 
 
-async def test_limits_count_in_each_process_while_the_place_is_away(
+async def test_rate_limit_counts_per_process_during_a_storage_outage(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fleet(limited(partial(rate_limit, 1, period=10)), auth=guarded) as (one, two):
@@ -389,7 +389,7 @@ async def test_limits_count_in_each_process_while_the_place_is_away(
     assert len([each for each in caplog.messages if "counts in each process separately until the storage" in each]) == 1
 
 
-async def test_limit_that_an_around_calls_counts_in_its_process(autojump_clock: MockClock) -> None:
+async def test_rate_limit_called_inside_another_middleware_counts_per_process(autojump_clock: MockClock) -> None:
     def add(server: Server, members: Fleet, number: int) -> None:
         limited()(server, members, number)
         limit = rate_limit(1, period=10)
@@ -404,7 +404,7 @@ async def test_limit_that_an_around_calls_counts_in_its_process(autojump_clock: 
             assert (await ask_as(member)).code == -31000
 
 
-async def test_limit_that_is_declared_twice_takes_two_tokens_of_one_bucket(autojump_clock: MockClock) -> None:
+async def test_rate_limit_registered_twice_consumes_two_tokens(autojump_clock: MockClock) -> None:
     def add(server: Server, members: Fleet, number: int) -> None:
         limited()(server, members, number)
         limit = rate_limit(3, period=10)
@@ -416,7 +416,7 @@ async def test_limit_that_is_declared_twice_takes_two_tokens_of_one_bucket(autoj
         assert (await ask_as(one)).code == -31000
 
 
-def test_buckets_are_bounded_and_the_oldest_is_forgotten() -> None:
+def test_number_of_rate_limit_buckets_is_limited_and_the_oldest_is_dropped() -> None:
     buckets = _Buckets(1.0, 1, 100)
     for key in range(1000):
         assert buckets.acquire(key, 0) == 0
@@ -435,17 +435,17 @@ def test_buckets_are_bounded_and_the_oldest_is_forgotten() -> None:
         (lambda: concurrency_limit(-1), "limit must be greater than 0"),
     ],
 )
-def test_a_limit_is_greater_than_0(make: Callable[[], Any], words: str) -> None:
+def test_limit_that_is_not_positive_raises_value_error(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
 
 
-def test_places_are_counted_in_integers() -> None:
+def test_concurrency_limit_that_is_not_an_integer_raises_type_error() -> None:
     with pytest.raises(TypeError, match="int"):
         concurrency_limit(2.5)  # type: ignore[arg-type]
 
 
-async def test_a_task_that_runs_again_was_admitted_before(autojump_clock: MockClock) -> None:
+async def test_restarted_task_is_not_rate_limited_again(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
 
     def made() -> Server:
@@ -471,7 +471,7 @@ async def test_a_task_that_runs_again_was_admitted_before(autojump_clock: MockCl
             assert (await caller.final(task))["status"] == "completed"
 
 
-async def test_over_http_the_address_is_the_caller_where_nobody_is_known(server: Server) -> None:
+async def test_rate_limit_of_anonymous_http_callers_is_per_address(server: Server) -> None:
     keys: list[Any] = []
 
     def by_caller(request: ServerRequest) -> Any:
@@ -496,7 +496,7 @@ async def test_over_http_the_address_is_the_caller_where_nobody_is_known(server:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_requests_beyond_the_limit_wait_in_the_order_of_their_arrival(
+async def test_requests_beyond_the_concurrency_limit_wait_in_order(
     era: Era, autojump_clock: MockClock
 ) -> None:
     server, running, most, order = Server("s"), 0, 0, list[int]()
@@ -519,7 +519,7 @@ async def test_requests_beyond_the_limit_wait_in_the_order_of_their_arrival(
     assert order == list(range(6))
 
 
-async def test_each_caller_has_places_and_gives_back_those_it_leaves(server: Server, autojump_clock: MockClock) -> None:
+async def test_concurrency_limit_is_per_caller_and_released_by_cancelled_calls(server: Server, autojump_clock: MockClock) -> None:
     limit = concurrency_limit(1)
     server.middleware("tools/call")(limit)
     async with clients_of(server, "ann", "bob") as (ann, bob):
@@ -537,7 +537,7 @@ async def test_each_caller_has_places_and_gives_back_those_it_leaves(server: Ser
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("era", ERAS)
-async def test_no_place_is_lost_however_calls_are_left(
+async def test_concurrency_slots_are_released_however_calls_end(
     era: Era, seed: int, server: Server, audited: Callable[[], list[Any]], autojump_clock: MockClock
 ) -> None:
     chance, ended = random.Random(seed), 0
@@ -579,7 +579,7 @@ def audited(caplog: pytest.LogCaptureFixture) -> Callable[[], list[Any]]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_end_of_each_request_is_logged(
+async def test_audit_log_records_the_end_of_each_request(
     era: Era, audited: Callable[[], list[Any]], autojump_clock: MockClock
 ) -> None:
     server = Server("s")
@@ -624,7 +624,7 @@ async def test_the_end_of_each_request_is_logged(
     assert not any("secret" in record.getMessage() for record in records)
 
 
-async def test_arguments_are_logged_where_they_are_named_and_in_no_other_words(
+async def test_audit_log_contains_only_the_selected_arguments_without_control_characters(
     audited: Callable[[], list[Any]],
 ) -> None:
     server = Server("s")
@@ -644,7 +644,7 @@ async def test_arguments_are_logged_where_they_are_named_and_in_no_other_words(
     assert strange.arguments["number"] == "<int>"
 
 
-async def test_a_round_that_asks_is_logged_as_such(audited: Callable[[], list[Any]]) -> None:
+async def test_audit_log_records_an_input_required_result(audited: Callable[[], list[Any]]) -> None:
     server = Server("s")
     server.middleware("tools/call")(audit_log())
 
@@ -660,12 +660,12 @@ async def test_a_round_that_asks_is_logged_as_such(audited: Callable[[], list[An
     assert [(each.outcome, each.cause) for each in audited()] == [("asked", None), ("ok", None)]
 
 
-def test_names_of_arguments_are_several() -> None:
+def test_audit_log_arguments_given_as_a_string_raise_type_error() -> None:
     with pytest.raises(TypeError, match="arguments must be a list"):
         audit_log(arguments="path")
 
 
-async def test_a_logger_of_the_authors_own_gets_the_records(caplog: pytest.LogCaptureFixture, server: Server) -> None:
+async def test_audit_log_uses_the_given_logger(caplog: pytest.LogCaptureFixture, server: Server) -> None:
     caplog.set_level(logging.INFO, "billing")
     server.middleware("tools/call")(audit_log(logging.getLogger("billing")))
     async with open_memory(server) as client:

@@ -116,7 +116,7 @@ def rooms(report: dict[str, Any]) -> set[str]:
     return {name.split(".")[1] for name in report["modules"] if name.startswith("trio_mcp.")}
 
 
-def test_a_server_on_stdio_loads_neither_a_client_nor_a_network():
+def test_stdio_server_imports_no_client_or_network_modules():
     said, report = run(_SERVER, messages=_MESSAGES)
     assert [json.loads(line)["id"] for line in said.splitlines()] == [1, 2]
     assert not rooms(report) & {"client", "auth", "connecting", "hosting", "proxying", "testing", "cli", "otel"}
@@ -128,7 +128,7 @@ def test_a_server_on_stdio_loads_neither_a_client_nor_a_network():
     assert report["compiled"] == []
 
 
-def test_server_over_http_loads_no_client_at_its_first_answer():
+def test_http_server_imports_no_client_modules_for_the_first_response():
     said, report = run(_HTTP, messages=_MESSAGES[:1])
     assert said == "HTTP/1.1 200 OK\n"
     assert not rooms(report) & {"client", "connecting", "hosting", "proxying", "testing", "cli", "otel"}
@@ -139,7 +139,7 @@ def test_server_over_http_loads_no_client_at_its_first_answer():
     assert report["compiled"] == []
 
 
-def test_a_server_with_models_of_pydantic_loads_one_module_more():
+def test_server_with_pydantic_models_imports_one_more_module():
     pytest.importorskip("pydantic", reason="needs pydantic: pip install -e '.[test]'")
     model = "import pydantic\nclass Text(pydantic.BaseModel):\n    text: str\n"
     code = model + _SERVER.replace("async def echo(text: str) -> str:\n    return text", _MODELS)
@@ -147,7 +147,7 @@ def test_a_server_with_models_of_pydantic_loads_one_module_more():
     assert set(models) - set(plain) == {"trio_mcp.protocol.pydantic_models"}
 
 
-def test_a_client_on_stdio_loads_neither_a_server_nor_a_network(tmp_path: Any):
+def test_stdio_client_imports_no_server_or_network_modules(tmp_path: Any):
     (tmp_path / "server.py").write_text(_SERVER)
     said, report = run(_CLIENT, tmp_path / "server.py", messages=[])
     assert said == "hi\n"
@@ -158,13 +158,13 @@ def test_a_client_on_stdio_loads_neither_a_server_nor_a_network(tmp_path: Any):
     assert len(report["compiled"]) <= 3
 
 
-def test_the_package_alone_loads_nothing():
+def test_importing_the_package_imports_no_submodules():
     code = "import sys, trio_mcp; print(*[name for name in sys.modules if name.startswith('trio')])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["trio_mcp"]
 
 
-def test_a_redis_that_nobody_has_connected_to_loads_no_client_of_redis():
+def test_redis_storage_imports_no_redis_client_before_connecting():
     code = (
         "import sys; from trio_mcp import RedisStorage; "
         "RedisStorage('redis://127.0.0.1'); print('coredis' in sys.modules)"
@@ -174,14 +174,14 @@ def test_a_redis_that_nobody_has_connected_to_loads_no_client_of_redis():
 
 
 @pytest.mark.parametrize("state", ["enable", "disable"])
-def test_garbage_collector_after_an_import_is_as_it_was_before(state: str):
+def test_lazy_import_keeps_the_garbage_collector_enabled_or_disabled(state: str):
     code = f"import gc, trio_mcp; gc.{state}(); trio_mcp.Server; print(gc.isenabled())"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == str(state == "enable")
 
 
 @pytest.mark.skipif(sys.version_info[:2] == (3, 12), reason="the interpreter itself has frozen objects in 3.12")
-def test_garbage_collector_does_not_look_through_what_was_imported():
+def test_lazy_import_triggers_no_garbage_collection_of_imported_objects():
     code = (
         "import gc, trio_mcp; looks = []; gc.collect(); gc.callbacks.append(lambda *look: looks.append(look)); "
         "trio_mcp.Server; made = [[]]; print(looks)"
@@ -190,7 +190,7 @@ def test_garbage_collector_does_not_look_through_what_was_imported():
     assert ended.stdout.strip() == "[]"
 
 
-def test_what_a_program_has_frozen_stays_frozen_after_an_import():
+def test_lazy_import_keeps_objects_frozen_by_the_program():
     code = "import gc, trio_mcp; gc.freeze(); trio_mcp.Server; print(gc.get_freeze_count() > 0)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "True"

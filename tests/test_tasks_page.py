@@ -41,7 +41,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         next(each, None)
 
 
-async def test_caller_waits_for_a_task_or_resumes_it(
+async def test_task_client_example_waits_for_and_resumes_a_task(
     capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
 ) -> None:
     await TASKS.load("report_reader").main()
@@ -50,14 +50,14 @@ async def test_caller_waits_for_a_task_or_resumes_it(
     assert f"```text\n{printed}```" in TASKS.text
 
 
-async def test_client_fetches_the_result_over_another_connection() -> None:
+async def test_task_client_example_fetches_the_result_over_another_connection() -> None:
     async with served(TASKS.load("long_report").server) as endpoint:
         url = f"http://127.0.0.1:{endpoint.port}/mcp"
         task_id = await CLIENTS.load("later_result").start(url, "tea")
         assert await CLIENTS.load("later_result").finish(url, task_id) == "3 chapters on tea"
 
 
-async def test_host_answers_the_questions_of_a_task(
+async def test_task_host_example_answers_elicitation_of_a_task(
     capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
 ) -> None:
     await QUESTIONS.load("report_host").main()
@@ -68,7 +68,7 @@ async def test_host_answers_the_questions_of_a_task(
     assert printed.endswith("cancelled\n")
 
 
-async def test_host_without_handlers_starts_a_task_that_another_client_answers() -> None:
+async def test_host_without_handlers_starts_a_task_whose_elicitation_another_client_answers() -> None:
     server = Server("publisher")
 
     @server.tool(task="required")
@@ -86,7 +86,7 @@ async def test_host_without_handlers_starts_a_task_that_another_client_answers()
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_other_code_ends_a_task(era: Literal["modern", "legacy"], autojump_clock: MockClock) -> None:
+async def test_external_worker_example_ends_a_task(era: Literal["modern", "legacy"], autojump_clock: MockClock) -> None:
     async with open_memory(STORES.load("rendering").server, era=era) as client:
         assert (await client.call_tool("render", {"scene": "sea"})).text == "sea.png"
         task = await client.start_task("render", {"scene": "hill"})
@@ -94,7 +94,7 @@ async def test_other_code_ends_a_task(era: Literal["modern", "legacy"], autojump
         assert (await task.get()).message == "rendering hill"
 
 
-async def test_task_is_resumed_by_the_next_run_of_the_server() -> None:
+async def test_restart_example_resumes_a_task_in_the_next_server_run() -> None:
     copying = RESTARTS.load("resumed_copy")
     async with open_memory(copying.server) as client:
         task = await client.start_task("copy_rows", {"count": 40})
@@ -109,11 +109,11 @@ async def test_task_is_resumed_by_the_next_run_of_the_server() -> None:
     assert len(copying.rows) <= 41
 
 
-def test_example_of_a_store_can_be_imported() -> None:
+def test_task_store_example_can_be_imported() -> None:
     assert STORES.load("stored_tasks").server.info.name == "reports"
 
 
-def test_commands_of_the_page_exist() -> None:
+def test_documented_task_commands_and_options_exist() -> None:
     (typed,) = re.findall(r"```sh\n(.*?)```", CLIENTS.text, flags=re.DOTALL)
     spans = [*re.findall(r"`(trio-mcp [^`]+)`", CLIENTS.text), *re.findall(r"(trio-mcp [^)\n]+)", typed)]
     named: set[str] = set()
@@ -135,14 +135,14 @@ def rows(page: Page, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
 
 
-def test_table_of_settings_has_each_field_with_its_default() -> None:
+def test_documented_table_of_task_settings_has_each_default() -> None:
     fields = {field.name: field.default for field in attrs.fields(TaskSettings)}
     documented = {row[0].strip("`"): row[1].strip("`") for row in rows(TASKS, "Task settings")}
     assert documented == {name: str(default) for name, default in fields.items()}
     assert list(documented) == list(fields)
 
 
-def test_table_of_restart_policies_has_each_policy() -> None:
+def test_documented_table_of_restart_policies_is_complete() -> None:
     table = "\n".join(row[0] for row in rows(RESTARTS, "Restart policies"))
     assert re.findall(r'`"(\w+)"`', table) == list(get_args(OnRestart))
 
@@ -155,14 +155,14 @@ def names(table: list[list[str]]) -> set[str]:
     return {name for row in table for name in re.findall(r"`(?:await )?(\w+)(?:\([^`]*\))?`", row[0])}
 
 
-def test_tables_name_each_member_that_a_handler_can_use() -> None:
+def test_documented_tables_of_task_members_are_complete() -> None:
     assert names(rows(TASKS, "The task context")) == public(TaskContext)
     assert public(RecordedTask) >= public(TaskContext) - {"restored_as"}  # which reads `restored`
     assert names(rows(STORES, "External workers")) == (public(StoredTasks) - {"running"}) | public(CallerTasks)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_limits_that_a_page_names_exist(page: Page) -> None:
+def test_limits_named_on_task_pages_exist(page: Page) -> None:
     limits = {field.name for field in attrs.fields(Limits)}
     assert set(re.findall(r"`Limits\.(\w+)`", page.text)) <= limits
     settings = {field.name for field in attrs.fields(TaskSettings)}

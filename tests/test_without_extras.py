@@ -48,7 +48,7 @@ def run(site: Path, code: str) -> str:
     return ended.stdout
 
 
-def test_extras_are_not_installed(site: Path) -> None:
+def test_environment_has_no_extras_installed(site: Path) -> None:
     code = """
 from importlib.util import find_spec
 extras = "httpx2 joserfc yaml keyring coredis opentelemetry griffe watchfiles click rich prometheus_client".split()
@@ -58,13 +58,13 @@ print([each for each in extras if find_spec(each) is not None])
 
 
 @pytest.mark.parametrize("module", FACE)
-def test_a_star_import_brings_every_name(site: Path, module: str) -> None:
+def test_star_import_without_extras_provides_every_name(site: Path, module: str) -> None:
     code = f"from {module} import *\nimport {module} as module\nprint(set(module.__all__) - set(globals()) or [])"
     assert run(site, code) == "[]\n"
 
 
 @pytest.mark.parametrize("module", [*FACE, "trio_mcp.aio", "trio_mcp.blocking", "trio_mcp.testing"])
-def test_a_module_can_be_inspected_and_helped_with(site: Path, module: str) -> None:
+def test_public_module_can_be_inspected_without_extras(site: Path, module: str) -> None:
     code = f"""
 import inspect, pydoc
 import {module} as module
@@ -75,7 +75,7 @@ print([name for name in module.__all__ if not hasattr(module, name)])
     assert run(site, code) == "[]\n"
 
 
-def test_modules_below_can_be_inspected(site: Path) -> None:
+def test_internal_modules_can_be_inspected_without_extras(site: Path) -> None:
     code = """
 import inspect, pydoc
 from trio_mcp.auth.resource_server import jwt, keys, proof_checks
@@ -97,24 +97,24 @@ for module in (jwt, keys, proof_checks, arguments, document, responses, tools, f
         "Skills()": "skills need PyYAML: install trio-mcp[skills]",
     }.items(),
 )
-def test_the_use_of_a_name_raises_import_error_with_the_extra_to_install(site: Path, use: str, message: str) -> None:
+def test_using_a_name_without_its_extra_raises_import_error_naming_the_extra(site: Path, use: str, message: str) -> None:
     imports = "from trio_mcp import *\nfrom trio_mcp.auth import *\n"
     code = f"{imports}try:\n    {use}\nexcept ImportError as error:\n    print(error)"
     assert run(site, code) == f"{message}\n"
 
 
 @pytest.mark.parametrize("name", ["FastMCP", "Context", "nothing", "_nothing", "__wrapped__"])
-def test_hasattr_is_false_for_a_name_that_is_not_there(site: Path, name: str) -> None:
+def test_hasattr_is_false_for_an_unknown_name(site: Path, name: str) -> None:
     assert run(site, f"import trio_mcp\nprint(hasattr(trio_mcp, {name!r}), getattr(trio_mcp, {name!r}, 0))") == (
         "False 0\n"
     )
 
 
-def test_the_import_of_a_foreign_name_raises_import_error_with_the_name_to_write() -> None:
+def test_importing_a_name_of_another_sdk_raises_import_error_with_the_replacement() -> None:
     with pytest.raises(ImportError, match=r"trio_mcp has no FastMCP; write Server"):
         from trio_mcp import FastMCP  # noqa: F401 # pyright: ignore
 
 
-def test_a_foreign_attribute_raises_attribute_error_with_the_name_to_write() -> None:
+def test_attribute_name_of_another_sdk_raises_attribute_error_with_the_replacement() -> None:
     with pytest.raises(AttributeError, match=r"trio_mcp has no FastMCP; write Server"):
         trio_mcp.FastMCP  # noqa: B018 # pyright: ignore
