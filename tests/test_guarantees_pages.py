@@ -41,7 +41,9 @@ async def test_confirmed_cancel_example_ends_after_the_cleanup(
     assert f"It prints `{ending}`, and `{log}`." in page.text
 
 
-async def test_legacy_client_example_prints_the_newest_legacy_and_modern_revisions(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_legacy_client_example_prints_the_newest_legacy_and_modern_revisions(
+    page: Page, capsys: pytest.CaptureFixture[str]
+) -> None:
     await page.load("legacy_client").main()
     modern, legacy = capsys.readouterr().out.split()
     assert f"It prints `{modern}` and `{legacy}`." in page.text

@@ -110,7 +110,9 @@ async def test_https_example_serves_with_its_ssl_context(folder: Path, port: int
         ("call_over_websocket.py", b"processed 1 items\n"),
     ],
 )
-async def test_example_with_server_and_client_prints_the_documented_result(folder: Path, name: str, printed: bytes) -> None:
+async def test_example_with_server_and_client_prints_the_documented_result(
+    folder: Path, name: str, printed: bytes
+) -> None:
     with trio.fail_after(PATIENCE):
         ended = await trio.run_process([sys.executable, name], cwd=folder, capture_stdout=True)
     assert ended.stdout == printed

@@ -228,7 +228,9 @@ async def test_cancelled_call_sets_cancelled_or_timeout_on_both_spans(
     assert (handler.status.status_code, handler.status.description) == (StatusCode.ERROR, "cancelled: peer")
 
 
-async def test_lost_connection_ends_client_and_server_spans(autojump_clock: MockClock, server: Server, recorded: Recorded) -> None:
+async def test_lost_connection_ends_client_and_server_spans(
+    autojump_clock: MockClock, server: Server, recorded: Recorded
+) -> None:
     async with trio.open_nursery() as nursery, open_memory(server, tracing=recorded.tracing) as client:
         nursery.start_soon(_survive, client.call_tool, "endless")
         await wait_all_tasks_blocked()
@@ -375,7 +377,9 @@ async def test_arguments_and_results_are_not_recorded_in_spans(
     assert SECRET not in "".join(span.to_json() for span in recorded.spans())
 
 
-async def test_names_chosen_by_a_client_are_truncated_in_spans(autojump_clock: MockClock, server: Server, recorded: Recorded) -> None:
+async def test_names_chosen_by_a_client_are_truncated_in_spans(
+    autojump_clock: MockClock, server: Server, recorded: Recorded
+) -> None:
     async with open_memory(server) as client:
         with pytest.raises(PeerError):
             await client.call_tool("x" * 10_000)
@@ -392,7 +396,9 @@ class Broken(SpanProcessor):
         raise RuntimeError("no disk")
 
 
-async def test_tracing_failure_does_not_fail_the_request(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_tracing_failure_does_not_fail_the_request(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     provider = TracerProvider()
     provider.add_span_processor(Broken())
     server = Server("traced", tracing=OpenTelemetry(provider))

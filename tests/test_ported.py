@@ -67,7 +67,9 @@ async def text_of(client: Client, tool: str, **arguments: Any) -> str:
 
 
 @ERAS
-async def test_ported_git_server_runs_git_operations(era: Any, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ported_git_server_runs_git_operations(
+    era: Any, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = load("git_server", monkeypatch, str(repository)).server
     async with open_memory(server, era=era) as client:
         assert "a.txt" in await text_of(client, "git_status")
@@ -98,7 +100,9 @@ async def test_ported_git_server_rejects_arguments_that_look_like_options(
 
 
 @ERAS
-async def test_cancelling_a_ported_git_call_ends_the_git_process(era: Any, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelling_a_ported_git_call_ends_the_git_process(
+    era: Any, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = repository / "told"
     os.mkfifo(told)
     hook = repository / ".git" / "hooks" / "pre-commit"
@@ -119,7 +123,9 @@ async def test_cancelling_a_ported_git_call_ends_the_git_process(era: Any, repos
 
 
 @ERAS
-async def test_ported_sqlite_server_queries_and_changes_a_database(era: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ported_sqlite_server_queries_and_changes_a_database(
+    era: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = load("sqlite_server", monkeypatch, str(tmp_path / "data.db")).server
     async with open_memory(server, era=era) as client:
         await text_of(client, "create_table", query="CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)")
@@ -156,7 +162,9 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
 @ERAS
 # CPython 3.15 reports a statement that was interrupted once more, where the statement is freed.
 @pytest.mark.filterwarnings("ignore:Exception ignored in stmt_dealloc")
-async def test_cancelling_a_ported_sqlite_call_interrupts_an_endless_query(era: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelling_a_ported_sqlite_call_interrupts_an_endless_query(
+    era: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = load("sqlite_server", monkeypatch).server
     async with open_memory(server, era=era) as client:
         with trio.fail_after(PATIENCE):

@@ -140,7 +140,9 @@ async def test_shorter_of_two_time_limits_applies_with_cause_deadline(
 
 @pytest.mark.parametrize("timeout", [None, 4.0])
 @pytest.mark.parametrize("era", ERAS)
-async def test_time_limit_is_paused_during_elicitation(era: Era, timeout: float | None, autojump_clock: MockClock) -> None:
+async def test_time_limit_is_paused_during_elicitation(
+    era: Era, timeout: float | None, autojump_clock: MockClock
+) -> None:
     server = Server("s")
     server.middleware("tools/call")(time_limit(5))
 
@@ -215,7 +217,9 @@ async def test_limits_do_not_apply_to_task_polling_requests(limit: Any, autojump
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_rate_limited_call_returns_the_seconds_to_retry_after(server: Server, era: Era, autojump_clock: MockClock) -> None:
+async def test_rate_limited_call_returns_the_seconds_to_retry_after(
+    server: Server, era: Era, autojump_clock: MockClock
+) -> None:
     server.middleware("tools/call")(rate_limit(2, period=10))
     async with open_memory(server, era=era) as client:
         await client.call_tool("other")
@@ -496,9 +500,7 @@ async def test_rate_limit_of_anonymous_http_callers_is_per_address(server: Serve
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_requests_beyond_the_concurrency_limit_wait_in_order(
-    era: Era, autojump_clock: MockClock
-) -> None:
+async def test_requests_beyond_the_concurrency_limit_wait_in_order(era: Era, autojump_clock: MockClock) -> None:
     server, running, most, order = Server("s"), 0, 0, list[int]()
     server.middleware("tools/call")(concurrency_limit(2))
 
@@ -519,7 +521,9 @@ async def test_requests_beyond_the_concurrency_limit_wait_in_order(
     assert order == list(range(6))
 
 
-async def test_concurrency_limit_is_per_caller_and_released_by_cancelled_calls(server: Server, autojump_clock: MockClock) -> None:
+async def test_concurrency_limit_is_per_caller_and_released_by_cancelled_calls(
+    server: Server, autojump_clock: MockClock
+) -> None:
     limit = concurrency_limit(1)
     server.middleware("tools/call")(limit)
     async with clients_of(server, "ann", "bob") as (ann, bob):

@@ -97,7 +97,9 @@ for module in (jwt, keys, proof_checks, arguments, document, responses, tools, f
         "Skills()": "skills need PyYAML: install trio-mcp[skills]",
     }.items(),
 )
-def test_using_a_name_without_its_extra_raises_import_error_naming_the_extra(site: Path, use: str, message: str) -> None:
+def test_using_a_name_without_its_extra_raises_import_error_naming_the_extra(
+    site: Path, use: str, message: str
+) -> None:
     imports = "from trio_mcp import *\nfrom trio_mcp.auth import *\n"
     code = f"{imports}try:\n    {use}\nexcept ImportError as error:\n    print(error)"
     assert run(site, code) == f"{message}\n"
