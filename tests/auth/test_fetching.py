@@ -62,7 +62,7 @@ def certified(*names: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 # What is sent and what comes back
 
 
-async def test_response_with_any_status_is_returned() -> None:
+async def test_fetcher_returns_a_response_with_any_status() -> None:
     answer = b"HTTP/1.1 400 Bad\r\nContent-Length: 2\r\nDPoP-Nonce: n\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n{}"
     async with scripted(answering(answer)) as server:
         fetched = await HttpFetcher(HERE).fetch(get(server.url))
@@ -71,7 +71,7 @@ async def test_response_with_any_status_is_returned() -> None:
     )
 
 
-async def test_post_sends_its_headers_and_form() -> None:
+async def test_fetcher_post_sends_its_headers_and_form() -> None:
     received: list[bytes] = []
 
     async def script(visitor: Visitor) -> None:
@@ -102,7 +102,7 @@ async def test_post_sends_its_headers_and_form() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_redirect_is_returned_and_not_followed(status: int) -> None:
+async def test_fetcher_returns_a_redirect_without_following_it(status: int) -> None:
     async with scripted(answering(OK)) as other:
         moved = f"HTTP/1.1 {status} Moved\r\nLocation: {other.url}\r\nContent-Length: 0\r\n\r\n"
         here = f"HTTP/1.1 {status} Moved\r\nLocation: /here\r\nContent-Length: 0\r\n\r\n"
@@ -113,7 +113,7 @@ async def test_redirect_is_returned_and_not_followed(status: int) -> None:
     assert other.visitors == []
 
 
-async def test_connection_is_closed_after_the_exchange() -> None:
+async def test_fetcher_closes_the_connection_after_the_response() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.send(OK)
@@ -126,7 +126,7 @@ async def test_connection_is_closed_after_the_exchange() -> None:
         await over.wait()
 
 
-async def test_exchanges_can_run_concurrently() -> None:
+async def test_fetcher_requests_can_run_concurrently() -> None:
     met: list[Visitor] = []
     together = trio.Event()
 
@@ -148,7 +148,7 @@ async def test_exchanges_can_run_concurrently() -> None:
 # Bounds
 
 
-async def test_response_body_is_limited() -> None:
+async def test_fetcher_limits_the_response_body() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world"
     async with scripted(answering(answer)) as server:
         assert (await HttpFetcher(HERE, max_bytes=11).fetch(get(server.url))).body == b"hello world"
@@ -156,7 +156,7 @@ async def test_response_body_is_limited() -> None:
     assert told == f"GET http://127.0.0.1:{server.port}: the response (status 200) is longer than 10 bytes"
 
 
-async def test_response_body_can_have_256_kib_by_default() -> None:
+async def test_fetcher_accepts_a_body_of_256_kib_by_default() -> None:
     most = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 256 * 1024
 
     async def script(visitor: Visitor) -> None:
@@ -172,7 +172,7 @@ async def test_response_body_can_have_256_kib_by_default() -> None:
     "stuck",
     [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", b"HTTP/1.1 100 Go on\r\n\r\n"],
 )
-async def test_one_deadline_covers_the_whole_exchange(jump_clock: MockClock, stuck: bytes) -> None:
+async def test_fetcher_deadline_covers_the_whole_request(jump_clock: MockClock, stuck: bytes) -> None:
     waiting = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -192,7 +192,7 @@ async def test_one_deadline_covers_the_whole_exchange(jump_clock: MockClock, stu
     assert told == f"GET http://127.0.0.1:{server.port}: no complete response within {LONG:g} s"
 
 
-async def test_slowly_trickling_server_does_not_extend_the_deadline(autojump_clock: MockClock) -> None:
+async def test_slowly_trickling_response_does_not_extend_the_fetcher_deadline(autojump_clock: MockClock) -> None:
     async def answer(_: object, __: object) -> bytes:
         await trio.sleep(1)
         return b"x"
@@ -205,7 +205,7 @@ async def test_slowly_trickling_server_does_not_extend_the_deadline(autojump_clo
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "identity, gzip"])
-async def test_compressed_response_is_refused(encoding: str) -> None:
+async def test_fetcher_refuses_a_compressed_response(encoding: str) -> None:
     answer = f"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Encoding: {encoding}\r\n\r\n{{}}"
     async with scripted(answering(answer.encode())) as server:
         assert "although none was requested" in await failure(get(server.url), HttpFetcher(HERE))
@@ -214,7 +214,7 @@ async def test_compressed_response_is_refused(encoding: str) -> None:
 @pytest.mark.parametrize(
     "answer", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"HTTP/2 200\r\n\r\n"]
 )
-async def test_malformed_response_is_a_failure(answer: bytes) -> None:
+async def test_malformed_response_raises_fetch_failed(answer: bytes) -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.send(answer)
@@ -227,7 +227,7 @@ async def test_malformed_response_is_a_failure(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("header", [("Authorization", "geheim\r\nx: y"), ("Authorization", "gehëim"), ("Ä", "geheim")])
-async def test_error_for_an_invalid_header_hides_its_value(header: tuple[str, str]) -> None:
+async def test_fetcher_error_for_an_invalid_header_hides_its_value(header: tuple[str, str]) -> None:
     async with scripted(answering(OK)) as server:
         told = await failure(Fetch(method="GET", url=server.url, headers=[header]), HttpFetcher(HERE))
     assert "header" in told
@@ -236,7 +236,7 @@ async def test_error_for_an_invalid_header_hides_its_value(header: tuple[str, st
     assert server.visitors == []
 
 
-async def test_errors_contain_neither_query_nor_response() -> None:
+async def test_fetcher_errors_contain_neither_query_nor_response() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: x\r\nContent-Length: 6\r\n\r\ngeheim"
     async with scripted(answering(answer)) as server:
         told = await failure(get(f"{server.url}?code=geheim"), HttpFetcher(HERE))
@@ -247,7 +247,7 @@ async def test_errors_contain_neither_query_nor_response() -> None:
 # Where connections go
 
 
-async def test_http_to_a_local_name_connects_to_this_machine_only() -> None:
+async def test_http_to_a_localhost_name_connects_to_this_machine_only() -> None:
     named("192.0.2.1")
     told = await failure(get("http://localhost:1/"), HttpFetcher(HERE))
     assert told == (
@@ -256,7 +256,9 @@ async def test_http_to_a_local_name_connects_to_this_machine_only() -> None:
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["10.0.0.1", "169.254.169.254"]])
-async def test_name_that_resolves_to_a_private_address_is_refused_on_a_server(addresses: Sequence[str]) -> None:
+async def test_name_that_resolves_to_a_private_address_is_refused_with_public_addresses_only(
+    addresses: Sequence[str],
+) -> None:
     named(*addresses)
     serving, trusting = certified("as.example")
     async with scripted(answering(OK), ssl_context=serving) as server:
@@ -266,7 +268,7 @@ async def test_name_that_resolves_to_a_private_address_is_refused_on_a_server(ad
     assert server.visitors == []
 
 
-async def test_name_can_resolve_to_any_address_outside_a_server() -> None:
+async def test_name_can_resolve_to_any_address_without_public_addresses_only() -> None:
     named("127.0.0.1")
     serving, trusting = certified("as.example")
     async with scripted(answering(OK), ssl_context=serving) as server:
@@ -290,7 +292,7 @@ async def test_http_to_a_trusted_host_is_allowed_for_a_private_address(
 
 
 @pytest.mark.parametrize("name", ["as.localhost", "as.localhost.", "localhost."])
-async def test_name_below_localhost_is_this_machine_whatever_a_name_server_says(name: str) -> None:
+async def test_name_below_localhost_resolves_to_this_machine_regardless_of_dns(name: str) -> None:
     looked_up: list[object] = []
 
     class Resolver(trio.abc.HostnameResolver):
@@ -316,7 +318,7 @@ async def test_tls_certificates_are_verified() -> None:
     assert "CERTIFICATE_VERIFY_FAILED" in told
 
 
-async def test_forbidden_url_is_not_requested() -> None:
+async def test_forbidden_url_raises_without_a_request() -> None:
     async with scripted(answering(OK)) as server:
         assert "only https is allowed" in await failure(get(server.url), HttpFetcher(UrlRules()))
     assert server.visitors == []
@@ -347,7 +349,7 @@ class Tunnels:
             nursery.start_soon(carry, other, visitor.stream)
 
 
-async def test_environment_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fetcher_uses_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     serving, trusting = certified("as.example")
     async with scripted(answering(OK), ssl_context=serving) as server:
         tunnels = Tunnels(server.port)
@@ -358,7 +360,7 @@ async def test_environment_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
     assert tunnels.wanted == [b"CONNECT as.example:443 HTTP/1.1"]
 
 
-async def test_environment_proxy_is_not_used_if_addresses_are_checked(
+async def test_environment_proxy_is_not_used_with_public_addresses_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     named("127.0.0.1")
@@ -368,7 +370,7 @@ async def test_environment_proxy_is_not_used_if_addresses_are_checked(
     assert proxy.visitors == []
 
 
-async def test_explicit_proxy_is_responsible_for_checking_addresses() -> None:
+async def test_configured_proxy_is_used_with_public_addresses_only() -> None:
     serving, trusting = certified("as.example")
     async with scripted(answering(OK), ssl_context=serving) as server:
         tunnels = Tunnels(server.port)
@@ -399,14 +401,14 @@ async def test_local_https_request_bypasses_the_proxy(monkeypatch: pytest.Monkey
     assert proxy.visitors == []
 
 
-async def test_invalid_proxy_environment_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_proxy_environment_variable_raises_fetch_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://user:geheim@proxy.example:x")
     told = await failure(get("https://as.example/"), HttpFetcher(UrlRules()))
     assert "https_proxy: invalid proxy" in told
     assert "geheim" not in told
 
 
-async def test_cancel_ends_the_exchange_and_its_connection() -> None:
+async def test_cancelled_fetch_closes_its_connection() -> None:
     gone = trio.Event()
 
     async def script(visitor: Visitor) -> None:

@@ -16,12 +16,12 @@ def loaded_by(code: str) -> set[str]:
     return set(printed.stdout.split())
 
 
-def test_a_client_without_authorization_loads_no_oauth() -> None:
+def test_client_without_authorization_imports_no_oauth_modules() -> None:
     loaded = loaded_by("trio_mcp.open_http, trio_mcp.open_websocket")
     assert not [name for name in loaded if name.startswith("trio_mcp.auth.oauth_client")]
     assert not loaded & {"joserfc", "keyring", "webbrowser"}
 
 
-def test_signing_in_loads_neither_signatures_nor_keyrings_before_their_use() -> None:
+def test_sign_in_imports_jwt_and_keyring_packages_only_when_used() -> None:
     loaded = loaded_by("trio_mcp.auth.OAuth(), trio_mcp.auth.ClientCredentials('me', client_secret='s')")
     assert not loaded & {"joserfc", "keyring", "webbrowser"}

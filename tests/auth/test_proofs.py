@@ -29,26 +29,26 @@ def claims_of(proof: str) -> dict[str, Any]:
     return jwt.decode(proof, ECKey.import_key(header["jwk"]), ["ES256"]).claims
 
 
-def test_proof_names_the_request_and_is_signed_by_its_embedded_key() -> None:
+def test_dpop_proof_names_the_request_and_is_signed_by_its_embedded_key() -> None:
     claims = claims_of(ProofKey.generate().proof("POST", URL, now=NOW))
     assert {**claims, "jti": ""} == {"jti": "", "htm": "POST", "htu": URL, "iat": 1_700_000_000}
 
 
-def test_each_proof_has_its_own_id() -> None:
+def test_each_dpop_proof_has_its_own_id() -> None:
     key = ProofKey.generate()
     ids = {claims_of(key.proof("GET", URL, now=NOW))["jti"] for _ in range(100)}
     assert len(ids) == 100
     assert all(len(each) >= 16 for each in ids), "96 bits at least, RFC 9449 section 4.2"
 
 
-def test_proof_contains_the_hash_of_its_token() -> None:
+def test_dpop_proof_contains_the_hash_of_its_token() -> None:
     # Token and hash are those of RFC 9449 section 7.1
     token = "Kz~8mXK1EalYznwH-LC-1fBAo.4Ljp~zsPE_NeO.gxU"
     claims = claims_of(ProofKey.generate().proof("GET", URL, token=token, now=NOW))
     assert claims["ath"] == "fUHyO2r2Z3DZ53EsNrWBb0xWXoaNy59IiKCAqksmQEo"
 
 
-def test_proof_contains_the_servers_nonce() -> None:
+def test_dpop_proof_contains_the_nonce_of_the_server() -> None:
     assert claims_of(ProofKey.generate().proof("GET", URL, nonce="n-1", now=NOW))["nonce"] == "n-1"
 
 
@@ -62,17 +62,17 @@ def test_proof_contains_the_servers_nonce() -> None:
         ("http://[::1]:8000", "http://[::1]:8000/"),
     ],
 )
-def test_proof_url_has_no_query_and_fragment(url: str, named: str) -> None:
+def test_dpop_proof_url_has_no_query_and_fragment(url: str, named: str) -> None:
     assert claims_of(ProofKey.generate().proof("GET", url, now=NOW))["htu"] == named
 
 
 @pytest.mark.parametrize("url", ["", "/mcp", "ftp://a/", "https://user:pass@a.example/"])
-def test_proof_for_a_non_http_url_is_refused(url: str) -> None:
+def test_dpop_proof_for_a_non_http_url_raises_value_error(url: str) -> None:
     with pytest.raises(ValueError, match="URL"):
         ProofKey.generate().proof("GET", url, now=NOW)
 
 
-def test_key_thumbprint_follows_rfc_7638() -> None:
+def test_dpop_key_thumbprint_follows_rfc_7638() -> None:
     # The key of RFC 9449 section 4.1, whose thumbprint is in section 6.1; its private part is not known.
     public = {
         "kty": "EC",
@@ -83,7 +83,7 @@ def test_key_thumbprint_follows_rfc_7638() -> None:
     assert ProofKey(ECKey.import_key(public)).thumbprint == "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I"
 
 
-def test_stored_proof_key_loads_as_the_same_key() -> None:
+def test_dpop_key_loaded_from_its_jwk_is_the_same_key() -> None:
     key = ProofKey.generate()
     stored = json.loads(json.dumps(key.to_jwk()))
     again = ProofKey.from_jwk({**stored, "kid": "mine", "use": "sig"})
@@ -113,7 +113,7 @@ def broken(**changes: object) -> dict[str, object]:
         {"kty": "oct", "k": "c2VjcmV0"},
     ],
 )
-def test_invalid_es256_key_is_refused_without_quoting_it(jwk: dict[str, object]) -> None:
+def test_invalid_dpop_jwk_raises_value_error_without_quoting_it(jwk: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="the JWK of a private key on the curve P-256") as caught:
         ProofKey.from_jwk(jwk)
     told = "".join(traceback.format_exception(caught.value))
@@ -121,13 +121,13 @@ def test_invalid_es256_key_is_refused_without_quoting_it(jwk: dict[str, object])
     assert caught.value.__context__ is None
 
 
-def test_repr_of_a_proof_key_hides_it() -> None:
+def test_repr_of_a_dpop_key_shows_only_the_thumbprint() -> None:
     key = ProofKey.generate()
     assert repr(key) == f"<ProofKey {key.thumbprint}>"
 
 
 @pytest.mark.commands
-def test_missing_joserfc_is_reported_when_a_key_is_created() -> None:
+def test_missing_joserfc_raises_when_a_dpop_key_is_created() -> None:
     code = """
 import sys
 from trio_mcp.auth.signing import ProofKey
@@ -144,6 +144,6 @@ for made in (ProofKey.generate, lambda: ProofKey.from_jwk({})):
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_proof_signature_has_the_jws_format() -> None:
+def test_dpop_proof_signature_has_the_jws_format() -> None:
     signature = ProofKey.generate().proof("GET", URL, now=NOW).split(".")[2]
     assert len(base64.urlsafe_b64decode(signature + "==")) == 64

@@ -45,7 +45,7 @@ def allowed(rules: UrlRules, url: str) -> bool:
         ("http://0x7f.1/token", False, False),
     ],
 )
-def test_http_urls_are_allowed_only_locally_for_local_servers(url: str, remote: bool, local: bool) -> None:
+def test_plain_http_urls_are_allowed_only_on_loopback_for_loopback_servers(url: str, remote: bool, local: bool) -> None:
     assert (allowed(REMOTE, url), allowed(LOCAL, url)) == (remote, local)
 
 
@@ -63,7 +63,7 @@ def test_http_urls_are_allowed_only_locally_for_local_servers(url: str, remote: 
         ("http://user@idp/token", False),
     ],
 )
-def test_http_is_allowed_only_for_trusted_hosts_with_private_addresses(url: str, asked: bool) -> None:
+def test_plain_http_is_allowed_only_for_trusted_hosts_with_private_addresses(url: str, asked: bool) -> None:
     trusted = frozenset(("idp", "10.0.0.5", "8.8.8.8"))
     rules = UrlRules.for_server("http://idp/mcp", trusted_http_hosts=trusted)
     assert allowed(rules, url) == asked
@@ -74,7 +74,9 @@ def test_http_is_allowed_only_for_trusted_hosts_with_private_addresses(url: str,
     "server",
     ["https://evil.example/", "https://nas.lan/mcp", "http://evil.example/", "http://localhost/", "https://10.0.0.5/"],
 )
-def test_urls_at_a_trusted_host_are_accepted_only_from_servers_there(server: str, public_addresses_only: bool) -> None:
+def test_urls_of_a_trusted_host_are_allowed_only_from_servers_on_trusted_hosts(
+    server: str, public_addresses_only: bool
+) -> None:
     trusted = frozenset(("nas.lan", "10.0.0.5"))
     rules = UrlRules.for_server(server, public_addresses_only=public_addresses_only, trusted_http_hosts=trusted)
     assert not allowed(rules, "http://nas.lan/admin")
@@ -82,7 +84,7 @@ def test_urls_at_a_trusted_host_are_accepted_only_from_servers_there(server: str
     assert allowed(rules, "https://10.0.0.5/admin") is not public_addresses_only
 
 
-def test_trusted_address_can_be_requested_with_http_and_https() -> None:
+def test_trusted_host_can_be_requested_over_http_and_https() -> None:
     trusted = frozenset(("mcp", "10.0.0.5"))
     rules = UrlRules.for_server("http://mcp/", public_addresses_only=True, trusted_http_hosts=trusted)
     assert allowed(rules, "http://10.0.0.5/")
@@ -92,7 +94,7 @@ def test_trusted_address_can_be_requested_with_http_and_https() -> None:
     assert not rule_of(rules, "https://as.example/", "10.0.0.5")
 
 
-def test_verifier_can_request_trusted_hosts_for_any_issuer() -> None:
+def test_token_verifier_can_request_trusted_hosts_for_any_issuer() -> None:
     fetcher = fetcher_for("https://issuer.example", frozenset(("keys",)))
     assert isinstance(fetcher, HttpFetcher)
     assert allowed(fetcher.rules, "http://keys/jwks")
@@ -101,7 +103,7 @@ def test_verifier_can_request_trusted_hosts_for_any_issuer() -> None:
 @pytest.mark.parametrize(
     "server", ["http://localhost:1/mcp", "https://127.0.0.1/", "http://[::1]:8000/mcp", "http://mcp.localhost/"]
 )
-def test_local_server_is_recognized_by_its_url(server: str) -> None:
+def test_loopback_server_is_recognized_by_its_url(server: str) -> None:
     assert UrlRules.for_server(server).loopback
     assert not REMOTE.loopback
 
@@ -118,19 +120,19 @@ def test_local_server_is_recognized_by_its_url(server: str) -> None:
         f"https://{'a' * 64}.example/",
     ],
 )  # fmt: skip
-def test_malformed_url_is_not_requested(url: str) -> None:
+def test_malformed_url_is_refused_by_all_url_rules(url: str) -> None:
     for rules in (REMOTE, LOCAL, ON_A_SERVER):
         assert not allowed(rules, url)
 
 
-def test_url_length_is_limited() -> None:
+def test_url_longer_than_2048_characters_raises_fetch_failed() -> None:
     begin = "https://as.example/"
     assert allowed(REMOTE, begin.ljust(2048, "x"))
     with pytest.raises(FetchFailed, match="refusing to fetch a URL of 2049 characters"):
         REMOTE.check(begin.ljust(2049, "x"))
 
 
-def test_error_for_a_url_hides_its_password() -> None:
+def test_url_rule_error_hides_the_password_in_the_url() -> None:
     with pytest.raises(FetchFailed, match="neither a user nor a fragment") as refused:
         REMOTE.check("https://user:geheim@as.example/")
     assert "geheim" not in str(refused.value)
@@ -172,12 +174,12 @@ def test_addresses_not_reachable_from_the_internet_are_not_public(address: str) 
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_all_other_addresses_are_public(address: str) -> None:
+def test_globally_reachable_addresses_are_public(address: str) -> None:
     assert is_public(ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]", "[64:ff9b::7f00:1]"])
-def test_private_address_in_a_url_is_refused_on_a_server_without_a_request(address: str) -> None:
+def test_private_address_in_a_url_is_refused_with_public_addresses_only(address: str) -> None:
     with pytest.raises(FetchFailed, match="the rules of this client forbid the address"):
         ON_A_SERVER.check(f"https://{address}/")
     assert allowed(REMOTE, f"https://{address}/")
@@ -213,13 +215,13 @@ NOT_PUBLIC = [
 
 
 @pytest.mark.parametrize("host", NOT_PUBLIC)
-def test_non_public_host_is_refused_in_any_form_before_resolution(host: str) -> None:
+def test_private_host_in_any_spelling_is_refused_before_resolution(host: str) -> None:
     assert not allowed(ON_A_SERVER, f"https://{host}/")
     assert not allowed(ON_A_SERVER, f"http://{host}/")
 
 
 @pytest.mark.parametrize("url", ["https://8.8.8.8/", "https://as.example/", "https://localhost.example/"])
-def test_public_address_and_any_name_can_be_requested_on_a_server(url: str) -> None:
+def test_public_address_or_unresolved_name_is_allowed_with_public_addresses_only(url: str) -> None:
     assert allowed(ON_A_SERVER, url), "what a name points to is seen when it is connected to"
 
 
@@ -248,5 +250,5 @@ def rule_of(rules: UrlRules, url: str, address: str) -> bool:
         (TESTED_ON_A_SERVER, "http://localhost/", "8.8.8.8", False),
     ],
 )
-def test_resolved_addresses_of_a_name_are_checked(rules: UrlRules, url: str, address: str, may: bool) -> None:
+def test_resolved_addresses_of_a_host_name_are_checked(rules: UrlRules, url: str, address: str, may: bool) -> None:
     assert rule_of(rules, url, address) is may

@@ -32,7 +32,7 @@ async def test_bearer_token_is_sent_with_each_request() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "two words", "a\r\nHost: b", "ü", "=a"])
-def test_invalid_bearer_token_is_refused_without_quoting_it(token: str) -> None:
+def test_invalid_bearer_token_raises_value_error_without_quoting_it(token: str) -> None:
     with pytest.raises(ValueError, match="a bearer token may only have") as caught:
         Bearer(token)
     assert not token or token not in str(caught.value)
@@ -42,13 +42,13 @@ def test_bearer_repr_hides_the_token() -> None:
     assert "secret" not in repr(Bearer("secret"))
 
 
-async def test_refused_bearer_token_is_an_error() -> None:
+async def test_bearer_token_refused_by_the_server_raises_authorization_error() -> None:
     async with Bearer("old")._opened(URL, nobody_is_asked) as credentials:
         with pytest.raises(AuthorizationError, match="refused the token with HTTP status 401"):
             await credentials.refused(refusal(await credentials.headers("POST")))
 
 
-async def test_bearer_function_is_called_for_each_request() -> None:
+async def test_bearer_token_function_is_called_for_each_request() -> None:
     tokens = iter("abc")
 
     async def source() -> str:
@@ -58,7 +58,7 @@ async def test_bearer_function_is_called_for_each_request() -> None:
         assert [await sent_by(credentials) for _ in "abc"] == ["Bearer a", "Bearer b", "Bearer c"]
 
 
-async def test_bearer_function_with_a_new_token_is_retried() -> None:
+async def test_request_is_retried_if_the_bearer_function_returns_a_new_token() -> None:
     tokens = iter(["old", "new"])
 
     async def source() -> str:
@@ -68,7 +68,7 @@ async def test_bearer_function_with_a_new_token_is_retried() -> None:
         await credentials.refused(refusal(await credentials.headers("POST")))
 
 
-async def test_bearer_function_with_the_same_token_is_not_retried() -> None:
+async def test_request_is_not_retried_if_the_bearer_function_returns_the_same_token() -> None:
     async def source() -> str:
         return "old"
 
@@ -77,7 +77,7 @@ async def test_bearer_function_with_the_same_token_is_not_retried() -> None:
             await credentials.refused(refusal(await credentials.headers("POST")))
 
 
-async def test_bearer_request_is_sent_at_most_twice() -> None:
+async def test_request_with_a_bearer_function_is_sent_at_most_twice() -> None:
     tokens = iter("abc")
 
     async def source() -> str:
@@ -88,7 +88,7 @@ async def test_bearer_request_is_sent_at_most_twice() -> None:
             await credentials.refused(refusal(await credentials.headers("POST"), attempt=2))
 
 
-async def test_missing_scope_with_a_bearer_token_is_an_error_at_once() -> None:
+async def test_missing_scope_with_a_fixed_bearer_token_raises_at_once() -> None:
     async def source() -> str:
         pytest.fail("another token would have no other scope")
 
@@ -97,7 +97,7 @@ async def test_missing_scope_with_a_bearer_token_is_an_error_at_once() -> None:
             await credentials.refused(refusal((), status=403))
 
 
-async def test_failed_bearer_function_fails_the_call_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_a_bearer_function_fails_the_call_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def source() -> str:
         raise KeyError("my own")
 

@@ -35,7 +35,7 @@ async def unused(url: str) -> None:
     pytest.fail(f"opened: {url}")
 
 
-async def test_host_can_return_the_callback_url() -> None:
+async def test_on_visit_can_return_the_callback_url() -> None:
     async def on_visit(url: str) -> str:
         assert url == URL
         return "my-app://callback?code=x"
@@ -43,7 +43,7 @@ async def test_host_can_return_the_callback_url() -> None:
     assert await browser(on_visit).make(visit()) == "my-app://callback?code=x"
 
 
-async def test_callback_listener_runs_while_the_host_shows_the_url() -> None:
+async def test_loopback_listener_waits_for_the_callback_while_on_visit_runs() -> None:
     async def on_visit(url: str) -> None:
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             request = f"GET /callback?state=st4te HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
@@ -56,7 +56,7 @@ async def test_callback_listener_runs_while_the_host_shows_the_url() -> None:
     assert url == f"{listener.redirect_uri}?state=st4te"
 
 
-async def test_host_must_return_the_callback_url_without_a_listener() -> None:
+async def test_on_visit_must_return_the_callback_url_without_a_loopback_listener() -> None:
     async def on_visit(url: str) -> None:
         pass
 
@@ -77,13 +77,13 @@ async def test_host_must_return_the_callback_url_without_a_listener() -> None:
         "https://as.example/" + "x" * 20_000,
     ],
 )
-async def test_only_the_authorization_url_is_opened(url: str) -> None:
+async def test_browser_opens_only_the_authorization_url(url: str) -> None:
     with pytest.raises(AuthorizationError, match="authorization endpoint"):
         await browser(unused).make(visit(url))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/authorize", "http://localhost:1/authorize"])
-async def test_local_authorization_server_needs_no_tls(url: str) -> None:
+async def test_authorization_url_of_a_local_server_can_use_plain_http(url: str) -> None:
     async def on_visit(url: str) -> str:
         return url
 
@@ -99,7 +99,7 @@ async def test_sign_in_times_out_if_the_user_never_decides(autojump_clock: MockC
     assert trio.current_time() == pytest.approx(300, abs=1)
 
 
-async def test_call_limits_are_paused_only_during_the_browser_visit() -> None:
+async def test_call_timeouts_are_paused_only_during_the_browser_visit() -> None:
     seen = list[str]()
 
     @contextmanager
@@ -116,7 +116,7 @@ async def test_call_limits_are_paused_only_during_the_browser_visit() -> None:
     assert seen == ["begun", "visited", "over"]
 
 
-async def test_failed_open_browser_function_is_logged_and_fails_the_sign_in(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_on_visit_is_logged_and_fails_the_sign_in(caplog: pytest.LogCaptureFixture) -> None:
     async def on_visit(url: str) -> None:
         raise KeyError("my own")
 
@@ -138,7 +138,7 @@ async def test_system_browser_is_opened_in_a_thread(monkeypatch: pytest.MonkeyPa
     assert opened == [URL]
 
 
-async def test_machine_without_a_browser_raises_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sign_in_without_a_browser_raises_with_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda url: False)
     with pytest.raises(AuthorizationError, match="on_visit="):
         await open_in_browser(URL)

@@ -67,7 +67,9 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("supported", "iss", "used"), TABLE)
-def test_code_is_used_if_the_callback_is_from_the_issuer(supported: bool | None, iss: str | None, used: bool) -> None:
+def test_authorization_code_is_used_if_the_callback_comes_from_the_issuer(
+    supported: bool | None, iss: str | None, used: bool
+) -> None:
     web = web_with(answering(iss=iss), **{ISS: supported})
     if used:
         web.run(sign_in(settings(), context()))
@@ -79,7 +81,7 @@ def test_code_is_used_if_the_callback_is_from_the_issuer(supported: bool | None,
 
 
 @pytest.mark.parametrize(("iss", "used"), [(ISSUER, False), (f"{ISSUER}/", True), (f"{ISSUER}//", False)])
-def test_iss_of_a_callback_is_compared_with_the_issuer_in_its_metadata(iss: str, used: bool) -> None:
+def test_callback_iss_parameter_must_equal_the_issuer_in_the_metadata(iss: str, used: bool) -> None:
     web = web_with(answering(iss=iss), **{ISS: True})
     web.answers[f"{ISSUER}/.well-known/oauth-authorization-server"] = answer(
         server_metadata(issuer=f"{ISSUER}/", token_endpoint=TOKEN, registration_endpoint=f"{ISSUER}/register")
@@ -90,7 +92,7 @@ def test_iss_of_a_callback_is_compared_with_the_issuer_in_its_metadata(iss: str,
 
 
 @pytest.mark.parametrize("state", [None, "", "x", "é"])
-def test_callback_with_another_state_is_rejected(state: str | None) -> None:
+def test_callback_with_another_state_raises_authorization_error(state: str | None) -> None:
     web = web_with(answering(state=state))
     with pytest.raises(AuthorizationError, match="response to another authorization request"):
         web.run(sign_in(settings(), context()))
@@ -108,7 +110,7 @@ def test_callback_with_another_state_is_rejected(state: str | None) -> None:
         ({"error": "access_denied"}, "has no parameter iss"),
     ],
 )
-def test_error_callback_of_another_issuer_is_ignored(parameters: dict[str, str], words: str) -> None:
+def test_error_code_in_a_callback_of_another_issuer_is_ignored(parameters: dict[str, str], words: str) -> None:
     web = web_with(answering(**parameters), **{ISS: True})
     with pytest.raises(AuthorizationError, match=words) as caught:
         web.run(sign_in(settings(), context()))
@@ -116,7 +118,7 @@ def test_error_callback_of_another_issuer_is_ignored(parameters: dict[str, str],
 
 
 @pytest.mark.parametrize("code", ["access_denied", "invalid_scope", "temporarily_unavailable", "login_required"])
-def test_error_callback_of_the_issuer_sets_the_error_code(code: str) -> None:
+def test_error_code_in_a_callback_of_the_issuer_is_in_the_exception(code: str) -> None:
     web = web_with(answering(error=code, error_description="words", iss=ISSUER))
     with pytest.raises(AuthorizationError, match=code) as caught:
         web.run(sign_in(settings(), context()))
@@ -130,7 +132,7 @@ def test_unregistered_error_code_of_a_callback_is_shown() -> None:
     assert caught.value.code is None
 
 
-def test_callback_error_that_is_not_a_code_is_not_quoted() -> None:
+def test_malformed_error_in_a_callback_is_not_quoted() -> None:
     web = web_with(answering(error="visit https://evil.example"))
     with pytest.raises(AuthorizationError, match="an unknown error") as caught:
         web.run(sign_in(settings(), context()))
@@ -138,7 +140,7 @@ def test_callback_error_that_is_not_a_code_is_not_quoted() -> None:
 
 
 @pytest.mark.parametrize("code", [None, "", "c" * 8193])
-def test_callback_without_a_valid_code_is_an_error(code: str | None) -> None:
+def test_callback_without_a_valid_code_raises_authorization_error(code: str | None) -> None:
     web = web_with(answering(code=code))
     with pytest.raises(AuthorizationError, match="has no code"):
         web.run(sign_in(settings(), context()))
@@ -164,7 +166,7 @@ def visit_of(machine: Any, web: ScriptedWeb) -> Visit:
         (f"{REDIRECT}?state=%ff%fe", "another authorization request"),
     ],
 )
-def test_callback_that_is_not_a_response_is_an_error(callback: str, words: str) -> None:
+def test_callback_that_is_not_a_response_raises_authorization_error(callback: str, words: str) -> None:
     machine = sign_in(settings(), context())
     visit_of(machine, usual_web())
     with pytest.raises(AuthorizationError, match=words):
@@ -172,7 +174,7 @@ def test_callback_that_is_not_a_response_is_an_error(callback: str, words: str) 
 
 
 @pytest.mark.parametrize("name", ["code", "state", "iss", "other"])
-def test_callback_with_a_duplicate_parameter_is_an_error(name: str) -> None:
+def test_callback_with_a_duplicate_parameter_raises_authorization_error(name: str) -> None:
     machine = sign_in(settings(), context())
     visit = visit_of(machine, usual_web())
     state = visit.url.partition("state=")[2].partition("&")[0]
@@ -197,7 +199,7 @@ def test_callback_with_a_duplicate_parameter_is_an_error(name: str) -> None:
         "http://127.0.0.1.evil.example/authorize",
     ],
 )
-def test_unsafe_authorization_endpoint_is_an_error(endpoint: str | None) -> None:
+def test_unsafe_authorization_endpoint_url_raises_before_the_browser_opens(endpoint: str | None) -> None:
     web = usual_web(authorization_endpoint=endpoint)
     with pytest.raises(AuthorizationError, match="authorization endpoint"):
         web.run(sign_in(settings(), context()))
@@ -214,7 +216,7 @@ def test_unsafe_authorization_endpoint_is_an_error(endpoint: str | None) -> None
         ("https://as.example", "https://as.example/?response_type=code"),
     ],
 )
-def test_authorization_request_keeps_the_query_of_the_endpoint(endpoint: str, begins: str) -> None:
+def test_authorization_request_keeps_the_query_of_the_authorization_endpoint(endpoint: str, begins: str) -> None:
     web = usual_web(authorization_endpoint=endpoint)
     web.run(sign_in(settings(), context()))
     (visit,) = [step for step in web.steps if isinstance(step, Visit)]
@@ -279,20 +281,20 @@ def near_web(server_url: str, issuer: str, endpoint: str) -> ScriptedWeb:
         ("https://192.168.7.7/mcp", NETWORK[0]),
     ],
 )
-def test_configured_local_server_can_have_a_local_authorization_server(server_url: str, endpoint: str) -> None:
+def test_local_mcp_server_can_have_a_local_authorization_server(server_url: str, endpoint: str) -> None:
     web = near_web(server_url, ISSUER, endpoint)
     web.run(sign_in(settings(), context(server_url=server_url)))
     (visit,) = [step for step in web.steps if isinstance(step, Visit)]
     assert visit.url.startswith(f"{endpoint}?response_type=code")
 
 
-def test_private_network_server_cannot_send_the_browser_to_localhost() -> None:
+def test_mcp_server_in_a_private_network_cannot_send_the_browser_to_localhost() -> None:
     web = near_web("https://10.1.1.1/mcp", ISSUER, MACHINE[0])
     with pytest.raises(AuthorizationError, match="refusing to open the authorization endpoint"):
         web.run(sign_in(settings(), context(server_url="https://10.1.1.1/mcp")))
 
 
-def test_explicitly_named_authorization_server_can_be_local() -> None:
+def test_authorization_server_named_in_the_options_can_have_a_private_address() -> None:
     issuer = "https://10.0.0.1"
     web = usual_web(issuer)
     web.run(sign_in(settings(client=PreregisteredClient(client_id="me", issuer=issuer)), context()))
@@ -311,7 +313,7 @@ def test_explicitly_named_authorization_server_can_be_local() -> None:
         "client+id=1&state",
     ],
 )
-def test_endpoint_query_parameter_is_not_duplicated(query: str) -> None:
+def test_authorization_request_does_not_duplicate_parameters_of_the_endpoint_url(query: str) -> None:
     web = usual_web(authorization_endpoint=f"https://as.example/authorize?{query}")
     web.run(sign_in(settings(), context()))
     (visit,) = [step for step in web.steps if isinstance(step, Visit)]
@@ -326,7 +328,7 @@ def test_endpoint_query_parameter_is_not_duplicated(query: str) -> None:
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"], ["s256"]])
-def test_authorization_server_without_s256_is_refused_first(methods: list[str] | None) -> None:
+def test_authorization_server_without_pkce_s256_raises_before_registration(methods: list[str] | None) -> None:
     web = usual_web(code_challenge_methods_supported=methods)
     with pytest.raises(AuthorizationError, match="does not support PKCE with S256") as raised:
         web.run(sign_in(settings(), context()))
@@ -335,7 +337,7 @@ def test_authorization_server_without_s256_is_refused_first(methods: list[str] |
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
-def test_pkce_can_be_assumed_if_the_server_lists_no_methods(methods: list[str] | None) -> None:
+def test_assume_pkce_accepts_a_server_that_lists_no_pkce_methods(methods: list[str] | None) -> None:
     web = usual_web(code_challenge_methods_supported=methods)
     assuming = sign_in(settings(assume_pkce=True), context())
     if methods is None:
@@ -346,7 +348,7 @@ def test_pkce_can_be_assumed_if_the_server_lists_no_methods(methods: list[str] |
             web.run(assuming)
 
 
-def test_each_sign_in_has_its_own_state_and_verifier() -> None:
+def test_each_sign_in_has_its_own_state_and_code_verifier() -> None:
     webs = [usual_web() for _ in range(2)]
     for web in webs:
         web.run(sign_in(settings(), context()))

@@ -122,7 +122,7 @@ async def test_concurrent_servers_bind_a_client_secret_to_only_one() -> None:
         assert saw_nothing(first) != saw_nothing(second)
 
 
-async def test_named_issuer_is_the_only_one_that_gets_the_secret() -> None:
+async def test_client_secret_is_sent_only_to_the_configured_issuer() -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         auth = robot(issuer=second.origin)
         with pytest.raises(AuthorizationError, match="the credentials of this client belong to"):
@@ -131,7 +131,7 @@ async def test_named_issuer_is_the_only_one_that_gets_the_secret() -> None:
         await called(second, auth)
 
 
-async def test_different_secret_can_be_bound_to_another_issuer() -> None:
+async def test_different_client_secret_can_be_bound_to_another_issuer() -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED) as first, protected(SERVED) as second:
         await called(first, robot(storage=storage))
@@ -150,7 +150,7 @@ class Failing(MemoryTokenStorage):
         raise OSError
 
 
-async def test_no_secret_is_sent_if_its_binding_cannot_be_stored() -> None:
+async def test_client_secret_is_not_sent_if_its_binding_cannot_be_stored() -> None:
     async with protected(SERVED) as world:
         with pytest.raises(AuthorizationError, match="the storage of tokens failed"):
             await called(world, robot(storage=Failing()))
@@ -168,7 +168,7 @@ async def remembered(storage: TokenStorage, world: World) -> None:
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-async def test_refresh_and_revocation_send_no_secret_to_another_issuer(is_named: bool) -> None:
+async def test_refresh_and_revocation_send_no_client_secret_to_another_issuer(is_named: bool) -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED, revoked=[]) as first, protected(SERVED, revoked=[]) as second:
         auth = user(storage=storage, on_visit=first.visit, issuer=first.origin if is_named else None)
@@ -187,7 +187,7 @@ async def test_refresh_and_revocation_send_no_secret_to_another_issuer(is_named:
             assert second.revoked == []
 
 
-async def test_identity_provider_is_not_asked_for_a_grant_to_another_issuer() -> None:
+async def test_identity_provider_gets_no_request_if_credentials_belong_to_another_issuer() -> None:
     async with protected(SERVED) as first, protected(SERVED) as second, protected(SERVED) as provider:
         storage = MemoryTokenStorage()
         await called(first, robot(storage=storage))

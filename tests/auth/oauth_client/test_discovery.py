@@ -100,7 +100,7 @@ def test_authorization_server_metadata_locations_are_tried_in_order_until_found(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410])
-def test_refused_metadata_location_leads_to_the_next(status: int) -> None:
+def test_unauthorized_metadata_location_leads_to_the_next(status: int) -> None:
     web = with_resource(AT_ROOT)
     web.answers[AT_PATH] = answer({"resource": SERVER}, status)
     web.run(discover(context()))
@@ -127,7 +127,7 @@ def test_html_page_is_not_used_as_metadata() -> None:
     ],
     ids=["no JSON", "no resource", "wrong type", "redirect", "error", "too often", "no answer"],
 )
-def test_unavailable_metadata_does_not_mean_an_old_server(broken: object) -> None:
+def test_metadata_server_error_does_not_fall_back_to_legacy_discovery(broken: object) -> None:
     web = ScriptedWeb({AT_PATH: broken, "https://mcp.example/.well-known/oauth-authorization-server": answer({})})  # type: ignore[dict-item]
     with pytest.raises(AuthorizationError, match="no authorization server was found at"):
         web.run(discover(context()))
@@ -144,17 +144,17 @@ def test_unavailable_metadata_does_not_mean_an_old_server(broken: object) -> Non
         {"dpop_bound_access_tokens_required": "no", "resource_name": ["Notes"]},
     ],
 )
-def test_resource_metadata_with_a_member_of_wrong_type_is_still_used(odd: dict[str, Any]) -> None:
+def test_invalid_optional_field_in_resource_metadata_is_ignored(odd: dict[str, Any]) -> None:
     assert with_resource(AT_PATH, **odd).run(discover(context())).issuer == ISSUER
 
 
-def test_error_names_the_first_location_that_has_failed() -> None:
+def test_discovery_error_names_the_first_location_that_failed() -> None:
     web = ScriptedWeb({AT_PATH: answer(b"", 503), AT_ROOT: FetchFailed("nobody listens there")})
     with pytest.raises(AuthorizationError, match=r"oauth-protected-resource/mcp': status 503\Z"):
         web.run(discover(context()))
 
 
-def test_missing_metadata_at_the_servers_url_is_an_error() -> None:
+def test_missing_metadata_at_the_url_of_the_challenge_raises_authorization_error() -> None:
     web = ScriptedWeb({})
     with pytest.raises(AuthorizationError, match="at the URL that the server named"):
         web.run(discover(context(challenge=named())))
@@ -174,7 +174,7 @@ def test_missing_metadata_at_the_servers_url_is_an_error() -> None:
         ("https://mcp.example/mcp?tenant=1", "https://mcp.example/mcp"),
     ],
 )
-def test_resource_is_the_server_or_a_prefix_of_its_path(server_url: str, resource: str) -> None:
+def test_resource_in_the_metadata_can_be_the_server_url_or_a_prefix(server_url: str, resource: str) -> None:
     web = with_resource(AT_PATH, AT_ROOT, resource=resource)
     web.run(discover(context(server_url=server_url, challenge=named(AT_ROOT))))
     assert web.asked == [AT_ROOT, AS_METADATA]
@@ -199,7 +199,7 @@ def test_resource_is_the_server_or_a_prefix_of_its_path(server_url: str, resourc
         "",
     ],
 )
-def test_metadata_of_another_resource_stops_discovery(resource: str) -> None:
+def test_metadata_of_another_resource_raises_authorization_error(resource: str) -> None:
     web = with_resource(AT_PATH, resource=resource)
     with pytest.raises(AuthorizationError, match="belong to another server"):
         web.run(discover(context()))
@@ -207,7 +207,7 @@ def test_metadata_of_another_resource_stops_discovery(resource: str) -> None:
 
 
 @pytest.mark.parametrize("resource", [f"https://{ODD * 1300}/mcp", f"//{ODD * 1300}/mcp", f"https://{UMLAUTS}/"])
-def test_overlong_names_in_metadata_are_truncated(resource: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_names_from_metadata_are_truncated_in_errors(resource: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = given_to_codecs(monkeypatch)
     web = with_resource(AT_PATH, resource=resource)
     with pytest.raises(AuthorizationError, match="belong to another server"):
@@ -216,7 +216,7 @@ def test_overlong_names_in_metadata_are_truncated(resource: str, monkeypatch: py
 
 
 @pytest.mark.parametrize("servers", [None, []])
-def test_resource_metadata_without_an_authorization_server_is_an_error(servers: object) -> None:
+def test_resource_metadata_without_an_authorization_server_raises(servers: object) -> None:
     web = with_resource(AT_PATH, authorization_servers=servers)
     with pytest.raises(AuthorizationError, match="name no authorization server"):
         web.run(discover(context()))
@@ -237,7 +237,7 @@ def test_resource_metadata_without_an_authorization_server_is_an_error(servers: 
         "",
     ],
 )
-def test_metadata_of_another_issuer_is_not_used(issuer: str) -> None:
+def test_authorization_server_metadata_of_another_issuer_raises(issuer: str) -> None:
     web = with_resource(AT_PATH)
     web.answers[AS_METADATA] = answer(server_metadata(issuer))
     with pytest.raises(AuthorizationError, match="the metadata names another issuer"):
@@ -251,7 +251,7 @@ SLASHED = [(ISSUER, f"{ISSUER}/"), (f"{ISSUER}/", ISSUER), (TENANT, f"{TENANT}/"
 
 @pytest.mark.parametrize(("named", "issuer"), SLASHED)
 @pytest.mark.parametrize("only", [None, 0, 1])
-def test_issuer_that_differs_only_by_a_final_slash_is_equal(named: str, issuer: str, only: int | None) -> None:
+def test_issuers_that_differ_only_by_a_trailing_slash_are_equal(named: str, issuer: str, only: int | None) -> None:
     web = with_resource(AT_PATH, authorization_servers=["https://else.example", named] if only == 1 else [named])
     web.answers[LOCATIONS[named][0]] = answer(server_metadata(issuer))
     configured = None if only is None else (named, issuer)[only]
@@ -270,14 +270,14 @@ def test_metadata_with_a_byte_order_mark_is_accepted() -> None:
     "issuer",
     ["as.example", "https://", "https://as.example/?x=1", "https://as.example#x", "https://a@as.example", "file:///x"],
 )
-def test_authorization_server_with_an_unsuitable_url_is_not_requested(issuer: str) -> None:
+def test_authorization_server_with_an_invalid_url_is_never_requested(issuer: str) -> None:
     web = with_resource(AT_PATH, authorization_servers=[issuer])
     with pytest.raises(AuthorizationError, match="URL of an authorization server"):
         web.run(discover(context()))
     assert web.asked == [AT_PATH]
 
 
-def test_authorization_server_without_metadata_is_an_error() -> None:
+def test_authorization_server_without_metadata_raises_authorization_error() -> None:
     web = with_resource(AT_PATH)
     web.answers.pop(AS_METADATA)
     with pytest.raises(AuthorizationError, match="has no metadata"):
@@ -295,7 +295,7 @@ def both() -> ScriptedWeb:
     return web
 
 
-def test_first_authorization_server_is_used_by_default() -> None:
+def test_first_listed_authorization_server_is_used_by_default() -> None:
     assert both().run(discover(context())).issuer == ISSUER
 
 
@@ -311,16 +311,16 @@ def test_last_used_authorization_server_is_preferred() -> None:
 
 
 @pytest.mark.parametrize("used", [OTHER, f"{OTHER}/"])
-def test_authorization_server_is_recognized_with_and_without_final_slash(used: str) -> None:
+def test_authorization_server_is_matched_with_and_without_trailing_slash(used: str) -> None:
     stored = StoredAuthorization(issuers={used: IssuerRecord(client=RegisteredClient(client_id="c"))}, current=used)
     assert both().run(discover(context(stored))).issuer == OTHER
 
 
-def test_credentials_select_their_authorization_server() -> None:
+def test_configured_issuer_of_the_credentials_selects_the_authorization_server() -> None:
     assert both().run(discover(context(), OTHER)).issuer == OTHER
 
 
-def test_authorization_server_no_longer_listed_is_not_used() -> None:
+def test_stored_authorization_server_that_is_no_longer_listed_is_not_used() -> None:
     stored = StoredAuthorization(
         issuers={"https://old.example": IssuerRecord(client=RegisteredClient(client_id="c"))}, current="x"
     )
@@ -339,14 +339,14 @@ OLD_ASKED = [
 
 
 @pytest.mark.parametrize("issuer", [OLD, f"{OLD}/"])
-def test_old_server_has_its_authorization_server_at_its_origin(issuer: str) -> None:
+def test_server_without_resource_metadata_uses_authorization_metadata_at_its_origin(issuer: str) -> None:
     web = ScriptedWeb({OLD_ASKED[2]: answer(server_metadata(issuer, token_endpoint=f"{OLD}/oauth/token"))})
     found = web.run(discover(context()))
     assert (found.issuer, found.metadata.token_endpoint) == (issuer, f"{OLD}/oauth/token")
     assert web.asked == OLD_ASKED[:3]
 
 
-def test_old_server_without_metadata_has_its_endpoints_at_fixed_paths() -> None:
+def test_server_without_any_metadata_uses_default_endpoint_paths() -> None:
     web = ScriptedWeb({})
     found = web.run(discover(context()))
     assert web.asked == OLD_ASKED
@@ -356,18 +356,18 @@ def test_old_server_without_metadata_has_its_endpoints_at_fixed_paths() -> None:
     assert found.metadata.registration_endpoint == f"{OLD}/register"
 
 
-def test_old_server_with_metadata_of_another_issuer_does_not_fall_back_to_fixed_paths() -> None:
+def test_server_with_metadata_of_another_issuer_does_not_use_default_endpoint_paths() -> None:
     web = ScriptedWeb({OLD_ASKED[2]: answer(server_metadata("https://evil.example"))})
     with pytest.raises(AuthorizationError, match="the metadata names another issuer"):
         web.run(discover(context()))
 
 
-def test_old_server_gets_no_credentials_of_another_issuer() -> None:
+def test_server_without_metadata_gets_no_credentials_of_another_issuer() -> None:
     with pytest.raises(AuthorizationError, match="credentials of this client belong to"):
         ScriptedWeb({}).run(discover(context(), ISSUER))
 
 
-def test_no_request_of_discovery_carries_a_secret() -> None:
+def test_discovery_requests_contain_no_secrets() -> None:
     web = usual_web()
     web.run(discover(context()))
     assert [step.secrets_of for step in web.steps if hasattr(step, "secrets_of")] == [None, None]

@@ -21,7 +21,9 @@ async def as_json(got: Got, answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("refusal", [None, "invalid_grant", "cut"])
-async def test_token_keeper_is_freed_with_its_client(refusal: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closed_client_frees_its_token_manager_without_the_garbage_collector(
+    refusal: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = list[weakref.ref[Any]]()
     init = TokenKeeper.__init__
 

@@ -40,7 +40,7 @@ async def test_loopback_listener_returns_the_callback_url() -> None:
     assert page.startswith("HTTP/1.1 200 ")
 
 
-async def test_loopback_page_has_no_script_and_quotes_no_input() -> None:
+async def test_loopback_callback_page_has_no_script_and_quotes_no_input() -> None:
     answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
@@ -67,7 +67,7 @@ async def test_loopback_page_has_no_script_and_quotes_no_input() -> None:
         ("/callback?code=x&state=st4te", "GET", "localhost:1"),
     ],
 )
-async def test_loopback_listener_ignores_other_requests(target: str, method: str, host: str | None) -> None:
+async def test_loopback_listener_answers_other_paths_with_404(target: str, method: str, host: str | None) -> None:
     answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
@@ -77,7 +77,7 @@ async def test_loopback_listener_ignores_other_requests(target: str, method: str
 
 
 @pytest.mark.parametrize("data", ["nonsense\r\n\r\n", "GET /callback HTTP/1.1\r\n\r\n", "x" * 70_000, "\x16\x03\x01"])
-async def test_malformed_loopback_request_gets_no_success_page(data: str) -> None:
+async def test_malformed_loopback_callback_gets_no_success_page(data: str) -> None:
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, AwaitedCallback())
         stream = await trio.open_tcp_stream("127.0.0.1", port_of(listener))
@@ -94,7 +94,7 @@ async def test_loopback_callback_before_the_browser_opens_is_ignored() -> None:
         assert (await asked(listener, "/callback?code=x")).startswith("HTTP/1.1 404 ")
 
 
-async def test_first_loopback_callback_is_used() -> None:
+async def test_second_loopback_callback_is_ignored() -> None:
     answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
@@ -103,7 +103,7 @@ async def test_first_loopback_callback_is_used() -> None:
         assert "code=one" in await answer.wait()
 
 
-async def test_silent_loopback_connection_is_closed(jump_clock: MockClock) -> None:
+async def test_idle_loopback_connection_is_closed(jump_clock: MockClock) -> None:
     async with open_loopback(None) as listener, await trio.open_tcp_stream("127.0.0.1", port_of(listener)) as stream:
         await trio.testing.wait_all_tasks_blocked(0.05)
         jump_clock.jump(11)
@@ -111,7 +111,7 @@ async def test_silent_loopback_connection_is_closed(jump_clock: MockClock) -> No
             assert await stream.receive_some() == b""
 
 
-async def test_many_silent_loopback_connections_do_not_block_the_browser(jump_clock: MockClock) -> None:
+async def test_many_idle_loopback_connections_do_not_block_the_browser(jump_clock: MockClock) -> None:
     answer = AwaitedCallback()
     async with open_loopback(None) as listener, trio.open_nursery() as nursery:
         listener.expect(AUTHORIZE, answer)
@@ -126,7 +126,7 @@ async def test_many_silent_loopback_connections_do_not_block_the_browser(jump_cl
         nursery.cancel_scope.cancel()
 
 
-async def test_loopback_listener_closes_with_its_block() -> None:
+async def test_loopback_listener_closes_at_the_end_of_its_block() -> None:
     async with open_loopback(None) as listener:
         port = port_of(listener)
     with pytest.raises(OSError, match="connect"):
@@ -143,7 +143,7 @@ async def test_loopback_port_can_be_set() -> None:
         assert await answer.wait() == f"http://localhost:{port}/oauth/done?state=st4te"
 
 
-async def test_occupied_loopback_port_is_an_error() -> None:
+async def test_occupied_loopback_port_raises_an_error() -> None:
     async with open_loopback(None) as listener:
         with pytest.raises(AuthorizationError, match="cannot listen at the redirect URI"):
             async with open_loopback(listener.redirect_uri):
@@ -172,5 +172,5 @@ async def test_previous_redirect_uri_is_reused_if_its_port_is_free() -> None:
         ("my-app://callback", False),
     ],
 )
-def test_redirect_uri_is_recognized_as_local_or_remote(uri: str, is_one: bool) -> None:
+def test_is_loopback_uri_is_true_only_for_loopback_redirect_uris(uri: str, is_one: bool) -> None:
     assert is_loopback_uri(uri) is is_one

@@ -70,7 +70,7 @@ KEYS = {
 
 @pytest.mark.parametrize("form", ["PEM", "JWK"])
 @pytest.mark.parametrize(("algorithm", "key"), KEYS.items(), ids=KEYS)
-def test_private_key_jwt_assertion_is_only_for_the_issuer(algorithm: str, key: Key, form: str) -> None:
+def test_private_key_jwt_assertion_has_the_issuer_as_audience(algorithm: str, key: Key, form: str) -> None:
     private = key.as_pem(private=True).decode() if form == "PEM" else key.as_dict(private=True)  # type: ignore[union-attr]
     web = usual_web(token_endpoint_auth_methods_supported=["private_key_jwt"])
     web.run(client_credentials(credentials(private_key=private), context()))
@@ -99,7 +99,7 @@ def test_private_key_jwt_assertion_is_only_for_the_issuer(algorithm: str, key: K
     ],
     ids=["text", "symmetric", "broken", "public", "symmetric algorithm", "other algorithm", "none"],
 )
-def test_unusable_signing_key_is_an_error_that_hides_the_key(client: dict[str, Any]) -> None:
+def test_invalid_signing_key_raises_without_quoting_the_key(client: dict[str, Any]) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="private_key must be the PEM or JWK") as caught:
         web.run(client_credentials(credentials(**client), context()))
@@ -108,14 +108,14 @@ def test_unusable_signing_key_is_an_error_that_hides_the_key(client: dict[str, A
     assert TOKEN not in web.asked
 
 
-def test_credentials_of_another_issuer_are_not_sent() -> None:
+def test_client_credentials_of_another_issuer_are_not_sent() -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match=r"belong to 'https://honest\.example'"):
         web.run(client_credentials(credentials(client_secret="s", issuer="https://honest.example"), context()))
     assert web.asked == ["https://mcp.example/.well-known/oauth-protected-resource/mcp"]
 
 
-def test_credentials_without_an_issuer_are_bound_to_the_first_one() -> None:
+def test_client_credentials_without_an_issuer_are_bound_to_the_first_one() -> None:
     first = usual_web("https://first.example")
     grant = first.run(client_credentials(credentials(client_secret="s"), context()))
     stored = StoredAuthorization()._with_record(grant.issuer, grant.record)
@@ -151,7 +151,7 @@ def test_workload_without_a_client_id_sends_no_client_id() -> None:
 
 
 @pytest.mark.parametrize("audience", [(ISSUER,), (f"{ISSUER}/",), (TOKEN,), ("https://other.example", ISSUER)])
-def test_assertion_is_for_the_issuer_or_its_token_endpoint(audience: tuple[str, ...]) -> None:
+def test_workload_assertion_for_the_issuer_or_token_endpoint_is_sent(audience: tuple[str, ...]) -> None:
     web = usual_web()
     web.run(workload_identity(WorkloadIdentity(assertion=assertion_for(*audience)), context()))
     assert TOKEN in web.asked
@@ -161,21 +161,21 @@ def test_assertion_is_for_the_issuer_or_its_token_endpoint(audience: tuple[str, 
     "assertion",
     [assertion_for("https://honest.example"), "opaque", "a.!!.c", "a.e30.c", "a.W10.c", "", "a." + "W" * 9999],
 )
-def test_assertion_with_another_audience_is_not_sent(assertion: str) -> None:
+def test_workload_assertion_with_another_audience_is_not_sent(assertion: str) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="the assertion is not for this server's authorization server"):
         web.run(workload_identity(WorkloadIdentity(assertion=assertion), context()))
     assert TOKEN not in web.asked
 
 
-def test_configured_issuer_gets_assertions_of_any_form() -> None:
+def test_workload_assertion_of_any_format_is_sent_to_a_configured_issuer() -> None:
     web = usual_web()
     web.run(workload_identity(WorkloadIdentity(assertion="opaque", issuer=ISSUER), context()))
     assert form_of(web.sent_to(TOKEN))["assertion"] == "opaque"
 
 
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_scope", "unauthorized_client"])
-def test_refused_assertion_is_not_retried(code: str) -> None:
+def test_refused_workload_assertion_is_not_retried(code: str) -> None:
     web = usual_web()
     web.answers[TOKEN] = answer({"error": code, "error_description": assertion_for(ISSUER)}, 400)
     with pytest.raises(AuthorizationError) as caught:
@@ -207,7 +207,7 @@ def enterprise_web() -> ScriptedWeb:
     return web
 
 
-def test_enterprise_exchanges_the_id_token_for_a_grant_and_then_for_tokens() -> None:
+def test_enterprise_client_exchanges_an_id_token_for_a_grant_and_the_grant_for_tokens() -> None:
     web = enterprise_web()
     challenge = Challenge("bearer", {"scope": "read"})
     grant = web.run(enterprise_managed(enterprise(), context(challenge=challenge)))
@@ -233,14 +233,14 @@ def test_enterprise_exchanges_the_id_token_for_a_grant_and_then_for_tokens() -> 
     assert grant.issuer == ISSUER
 
 
-def test_token_endpoint_of_the_identity_provider_can_be_given() -> None:
+def test_identity_provider_token_endpoint_can_be_configured() -> None:
     web = enterprise_web()
     web.run(enterprise_managed(enterprise(idp_token_endpoint=f"{IDP}/token"), context()))
     assert [url for url in web.asked if url.startswith(IDP)] == [f"{IDP}/token"]
 
 
 @pytest.mark.parametrize("kind", [None, "urn:ietf:params:oauth:token-type:access_token"])
-def test_identity_provider_token_that_is_not_a_grant_is_not_sent_to_the_server(kind: str | None) -> None:
+def test_identity_provider_response_that_is_not_a_grant_is_not_sent_on(kind: str | None) -> None:
     web = enterprise_web()
     web.answers[f"{IDP}/token"] = answer(
         {"access_token": "idp-access", "issued_token_type": kind, "token_type": "Bearer"}
@@ -250,7 +250,7 @@ def test_identity_provider_token_that_is_not_a_grant_is_not_sent_to_the_server(k
     assert TOKEN not in web.asked
 
 
-def test_refusal_by_the_identity_provider_ends_the_flow() -> None:
+def test_identity_provider_error_raises_authorization_error() -> None:
     web = enterprise_web()
     web.answers[f"{IDP}/token"] = answer({"error": "access_denied"}, 403)
     with pytest.raises(AuthorizationError, match=r"'https://idp\.example' refused: access_denied") as caught:

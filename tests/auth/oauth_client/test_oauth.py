@@ -32,14 +32,14 @@ async def signed_in(*, dpop: bool = False, **behaviour: Any) -> AsyncGenerator[t
         yield world, await stack.enter_async_context(open_http(world.url, auth=auth))
 
 
-async def test_user_signs_in_when_the_server_requires_it() -> None:
+async def test_user_signs_in_if_the_server_requires_a_token() -> None:
     async with signed_in() as (world, client):
         assert (await client.call_tool("any")).text == "done"
     assert world.calls == ["server/discover", "tools/call"]
     assert (len(world.authorizations), world.registrations) == (1, 1)
 
 
-async def test_same_oauth_object_does_not_ask_the_user_again() -> None:
+async def test_reused_oauth_object_needs_no_second_sign_in() -> None:
     async with protected(SERVED) as world:
         auth = OAuth(on_visit=world.visit)
         for _ in range(2):
@@ -48,7 +48,7 @@ async def test_same_oauth_object_does_not_ask_the_user_again() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_tokens_are_stored_for_the_next_client() -> None:
+async def test_stored_tokens_are_used_by_the_next_client() -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED) as world:
         for _ in range(2):
@@ -57,7 +57,7 @@ async def test_tokens_are_stored_for_the_next_client() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_fifty_concurrent_calls_with_an_expired_token_refresh_once() -> None:
+async def test_fifty_concurrent_calls_with_an_expired_token_refresh_it_once() -> None:
     async with signed_in() as (world, client):
         world.expire()
         async with trio.open_nursery() as nursery:
@@ -67,7 +67,7 @@ async def test_fifty_concurrent_calls_with_an_expired_token_refresh_once() -> No
     assert (len(world.refreshes), len(world.authorizations)) == (1, 1)
 
 
-async def test_fifty_concurrent_calls_without_a_token_ask_the_user_once() -> None:
+async def test_fifty_concurrent_calls_without_a_token_sign_the_user_in_once() -> None:
     async with protected(SERVED) as world:
         auth = OAuth(on_visit=world.visit, refresh=False)
         async with open_http(world.url, auth=auth) as client:
@@ -78,14 +78,14 @@ async def test_fifty_concurrent_calls_without_a_token_ask_the_user_once() -> Non
     assert len(world.authorizations) == 2
 
 
-async def test_a_token_is_refreshed_before_it_expires() -> None:
+async def test_access_token_is_refreshed_before_it_expires() -> None:
     async with signed_in(expires_in=0) as (world, client):
         await client.call_tool("any")
     assert len(world.refreshes) >= 1
     assert len(world.authorizations) == 1
 
 
-async def test_failed_refresh_keeps_a_valid_access_token() -> None:
+async def test_unanswered_early_refresh_keeps_the_valid_access_token() -> None:
     async with signed_in(expires_in=0, refuse_refresh="cut") as (world, client):
         for _ in range(5):
             await client.call_tool("any")
@@ -93,7 +93,7 @@ async def test_failed_refresh_keeps_a_valid_access_token() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_refused_refresh_keeps_a_valid_access_token() -> None:
+async def test_rejected_early_refresh_keeps_the_valid_access_token() -> None:
     async with signed_in(expires_in=0, refuse_refresh="invalid_grant") as (world, client):
         for _ in range(5):
             await client.call_tool("any")
@@ -101,7 +101,7 @@ async def test_refused_refresh_keeps_a_valid_access_token() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_user_signs_in_again_after_a_refused_refresh() -> None:
+async def test_user_signs_in_again_after_a_rejected_refresh() -> None:
     async with signed_in() as (world, client):
         world.expire()
         world.refresh_tokens.clear()
@@ -118,7 +118,7 @@ async def test_client_unknown_to_the_authorization_server_registers_again(error:
     assert (world.registrations, len(world.authorizations)) == (registrations, 2)
 
 
-async def test_unanswered_refresh_fails_the_calls_and_keeps_the_refresh_token() -> None:
+async def test_unanswered_refresh_fails_the_waiting_calls_and_keeps_the_refresh_token() -> None:
     async with signed_in() as (world, client):
         world.expire()
         world.refuse_refresh = "cut"
@@ -129,14 +129,14 @@ async def test_unanswered_refresh_fails_the_calls_and_keeps_the_refresh_token() 
     assert len(world.authorizations) == 1
 
 
-async def test_call_that_needs_more_scopes_requests_the_union() -> None:
+async def test_step_up_requests_the_union_of_old_and_new_scopes() -> None:
     async with signed_in(needed={"a": "read", "b": "write"}) as (world, client):
         assert (await client.call_tool("a")).text == "done"
         assert (await client.call_tool("b")).text == "done"
     assert [asked.get("scope") for asked in world.authorizations] == [None, "read", "read write"]
 
 
-async def test_scopes_that_are_never_enough_are_requested_once() -> None:
+async def test_scopes_that_are_never_sufficient_are_requested_once() -> None:
     async with protected(SERVED, needed={"a": "admin"}) as world:
 
         async def grant_little(form: dict[str, str]) -> None:
@@ -151,7 +151,7 @@ async def test_scopes_that_are_never_enough_are_requested_once() -> None:
     assert len(world.authorizations) == 2
 
 
-async def test_refused_new_token_is_an_error() -> None:
+async def test_rejected_new_token_raises_authorization_error() -> None:
     async with protected(SERVED) as world:
 
         async def then(got: Got, answer: Answer) -> None:
@@ -164,7 +164,7 @@ async def test_refused_new_token_is_an_error() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_refused_refreshed_token_makes_the_user_sign_in() -> None:
+async def test_rejected_refreshed_token_makes_the_user_sign_in_again() -> None:
     async with signed_in() as (world, client):
         world.expire()
 
@@ -181,7 +181,7 @@ async def test_refused_refreshed_token_makes_the_user_sign_in() -> None:
     assert (len(world.refreshes), len(world.authorizations)) == (1, 2)
 
 
-async def test_user_refusal_fails_the_call() -> None:
+async def test_sign_in_denied_by_the_user_fails_the_call() -> None:
     async def no(url: str) -> str:
         asked = dict(pair.split("=") for pair in url.partition("?")[2].split("&"))
         return f"http://127.0.0.1/?error=access_denied&state={asked['state']}"
@@ -248,7 +248,7 @@ async def test_logs_and_errors_contain_no_secrets(dpop: bool, caplog: pytest.Log
     assert [secret for secret in [*world.secrets, "my-s3cret"] if secret in everything] == []
 
 
-async def test_non_interactive_client_only_refreshes_stored_tokens() -> None:
+async def test_oauth_with_asks_user_false_only_refreshes_stored_tokens() -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED) as world:
         quiet = OAuth(on_visit=world.visit, storage=storage, asks_user=False)
@@ -265,7 +265,7 @@ async def test_non_interactive_client_only_refreshes_stored_tokens() -> None:
 
 
 @pytest.mark.parametrize("proxy", [True, None, "http://proxy.example:3128"])
-async def test_authorization_servers_are_requested_through_the_given_proxy(
+async def test_authorization_requests_use_the_configured_proxy(
     monkeypatch: pytest.MonkeyPatch, proxy: Literal[True] | str | None
 ) -> None:
     asked = list[HttpFetcher]()

@@ -54,7 +54,7 @@ async def nobody_listens(redirect_uri: str) -> None:
             await trio.sleep(0.001)
 
 
-async def test_browser_returns_to_the_loopback_listener() -> None:
+async def test_browser_redirect_reaches_the_loopback_listener() -> None:
     async with protected(SERVED) as world, open_http(world.url, auth=OAuth(on_visit=browsing(world))) as client:
         assert (await client.call_tool("any")).text == "done"
     (asked,) = world.authorizations
@@ -74,7 +74,7 @@ async def test_client_registers_once_even_if_the_user_signs_in_again() -> None:
 
 
 @pytest.mark.parametrize("era", [modern, legacy])
-async def test_leaving_a_call_during_sign_in_closes_the_listener(era: Callable[..., object]) -> None:
+async def test_cancelled_call_during_sign_in_closes_the_loopback_listener(era: Callable[..., object]) -> None:
     shown = list[str]()
     waiting = trio.Event()
 
@@ -97,7 +97,7 @@ async def test_leaving_a_call_during_sign_in_closes_the_listener(era: Callable[.
             await nobody_listens(redirect_of(shown[0]))
 
 
-async def test_leaving_a_client_that_opens_during_sign_in_closes_the_listener() -> None:
+async def test_cancelled_connect_during_sign_in_closes_the_loopback_listener() -> None:
     shown = list[str]()
     waiting = trio.Event()
 
@@ -117,7 +117,7 @@ async def test_leaving_a_client_that_opens_during_sign_in_closes_the_listener() 
         await nobody_listens(redirect_of(shown[0]))
 
 
-async def test_sign_in_time_does_not_count_for_call_limits(jump_clock: MockClock) -> None:
+async def test_sign_in_time_does_not_count_towards_call_timeouts(jump_clock: MockClock) -> None:
     async def thinks(url: str) -> None:
         jump_clock.jump(1.5 * LONG)
         await wait_all_tasks_blocked()
@@ -133,7 +133,7 @@ async def test_sign_in_time_does_not_count_for_call_limits(jump_clock: MockClock
     assert len(world.authorizations) == 3
 
 
-async def test_sign_in_times_out_if_the_user_never_returns(jump_clock: MockClock) -> None:
+async def test_sign_in_times_out_if_the_browser_never_returns(jump_clock: MockClock) -> None:
     async def gone(url: str) -> None:
         await wait_all_tasks_blocked()
         jump_clock.jump(LONG + 1)
@@ -144,7 +144,7 @@ async def test_sign_in_times_out_if_the_user_never_returns(jump_clock: MockClock
                 pytest.fail("opened without a token")
 
 
-async def test_listener_uses_a_fixed_redirect_uri() -> None:
+async def test_loopback_listener_uses_the_configured_redirect_uri() -> None:
     (free,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = free.socket.getsockname()[1]
     await free.aclose()
@@ -157,7 +157,7 @@ async def test_listener_uses_a_fixed_redirect_uri() -> None:
     assert world.authorizations[0]["client_id"] == "me"
 
 
-async def test_redirect_uri_of_the_host_needs_no_listener() -> None:
+async def test_custom_scheme_redirect_uri_needs_no_loopback_listener() -> None:
     async with protected(SERVED) as world:
         auth = OAuth(on_visit=world.visit, redirect_uri="my-app://callback")
         async with open_http(world.url, auth=auth) as client:
@@ -165,18 +165,18 @@ async def test_redirect_uri_of_the_host_needs_no_listener() -> None:
     assert world.authorizations[0]["redirect_uri"] == "my-app://callback"
 
 
-def test_redirect_uri_without_a_listener_is_refused() -> None:
+def test_remote_redirect_uri_without_on_visit_raises_value_error() -> None:
     with pytest.raises(ValueError, match="trio-mcp can't receive the browser's redirect at"):
         OAuth(redirect_uri="https://app.example/callback")
 
 
-async def test_token_is_not_sent_over_the_network_in_plain_text() -> None:
+async def test_oauth_over_plain_http_to_a_remote_server_raises_value_error() -> None:
     with pytest.raises(ValueError, match="needs https"):
         async with open_http("http://mcp.example/mcp", auth=OAuth()):
             pytest.fail("opened in plain text")
 
 
-async def test_two_clients_with_one_authorization_ask_the_user_once(jump_clock: MockClock) -> None:
+async def test_two_clients_sharing_one_oauth_object_sign_in_once(jump_clock: MockClock) -> None:
     async def thinks(url: str) -> None:
         await trio.testing.wait_all_tasks_blocked(0.05)
         jump_clock.jump(1.5 * LONG)

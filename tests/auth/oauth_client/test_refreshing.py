@@ -47,7 +47,7 @@ def web(answered: Any = NEW, **metadata: Any) -> ScriptedWeb:
     return ScriptedWeb({METADATA: answer(server_metadata(**metadata)), TOKEN: token})
 
 
-def test_refresh_requests_metadata_and_tokens_from_the_current_issuer() -> None:
+def test_refresh_fetches_metadata_and_requests_tokens_from_the_current_issuer() -> None:
     asked = web({**NEW, "refresh_token": "refresh-1"})
     grant = asked.run(refresh(settings(), context(stored())))
     assert asked.asked == [METADATA, TOKEN]
@@ -69,7 +69,7 @@ def test_refresh_token_that_is_not_rotated_is_kept(rotated: dict[str, object]) -
     assert grant.record.tokens.refresh_token == "refresh-0"
 
 
-def test_refresh_requests_the_resource_of_the_grant() -> None:
+def test_refresh_request_contains_the_resource_of_the_grant() -> None:
     asked = web()
     asked.run(refresh(settings(), context(stored(attrs.evolve(RECORD, resource="https://mcp.example/")))))
     assert form_of(asked.sent_to(TOKEN))["resource"] == "https://mcp.example/"
@@ -92,7 +92,7 @@ def test_refresh_token_is_not_sent_to_another_issuer() -> None:
         stored(attrs.evolve(RECORD, tokens=attrs.evolve(OLD, refresh_token=None))),
     ],
 )
-def test_refresh_without_a_refresh_token_fails_without_a_request(kept: StoredAuthorization) -> None:
+def test_refresh_without_a_refresh_token_raises_without_a_request(kept: StoredAuthorization) -> None:
     asked = web()
     with pytest.raises(AuthorizationError, match="no refresh token") as caught:
         asked.run(refresh(settings(), context(kept)))
@@ -111,7 +111,9 @@ def test_refresh_without_a_refresh_token_fails_without_a_request(kept: StoredAut
     ],
     ids=["none", "secret over", "not preregistered any more", "another one", "no document any more"],
 )
-def test_refresh_token_of_another_client_is_not_used(client: RegisteredClient | None, changes: dict[str, Any]) -> None:
+def test_refresh_token_issued_to_another_client_is_not_sent(
+    client: RegisteredClient | None, changes: dict[str, Any]
+) -> None:
     asked = web()
     with pytest.raises(AuthorizationError, match="belongs to another client") as caught:
         asked.run(refresh(settings(**changes), context(stored(attrs.evolve(RECORD, client=client)))))
@@ -136,7 +138,7 @@ def test_client_with_a_metadata_document_refreshes_by_its_url() -> None:
     assert form_of(asked.sent_to(TOKEN))["client_id"] == url
 
 
-def test_refused_refresh_has_an_error_code() -> None:
+def test_rejected_refresh_raises_with_the_error_code() -> None:
     with pytest.raises(AuthorizationError) as caught:
         web(answer({"error": "invalid_grant"}, 400)).run(refresh(settings(), context(stored())))
     assert caught.value.code == "invalid_grant"
@@ -144,19 +146,19 @@ def test_refused_refresh_has_an_error_code() -> None:
 
 
 @pytest.mark.parametrize("answered", [answer(b"", 503), answer({"error": "temporarily_unavailable"}, 503)])
-def test_temporary_refresh_failure_is_not_a_refusal(answered: Any) -> None:
+def test_temporary_refresh_failure_does_not_count_as_a_rejection(answered: Any) -> None:
     with pytest.raises(AuthorizationError) as caught:
         web(answered).run(refresh(settings(), context(stored())))
     assert caught.value.code != "invalid_grant"
 
 
-def test_old_server_refreshes_at_its_fixed_path() -> None:
+def test_server_without_metadata_is_refreshed_at_the_default_token_path() -> None:
     asked = ScriptedWeb({"https://mcp.example/token": answer(NEW)})
     asked.run(refresh(settings(), context(stored(issuer="https://mcp.example"))))
     assert asked.asked[-1] == "https://mcp.example/token"
 
 
-def test_issuer_elsewhere_without_metadata_has_no_fixed_path() -> None:
+def test_remote_issuer_without_metadata_cannot_be_refreshed() -> None:
     asked = ScriptedWeb({TOKEN: answer(NEW)})
     with pytest.raises(AuthorizationError, match="has no metadata"):
         asked.run(refresh(settings(redirect_uri=REDIRECT), context(stored())))

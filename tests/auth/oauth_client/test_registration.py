@@ -38,7 +38,7 @@ def kept(**client: Any) -> StoredAuthorization:
     return StoredAuthorization()._with_record(ISSUER, IssuerRecord(client=registered))
 
 
-def test_registration_request_has_all_required_members() -> None:
+def test_client_registration_request_has_all_required_fields() -> None:
     web = usual_web()
     web.run(sign_in(settings(client_name="Editor"), context()))
     sent = web.sent_to(REGISTER)
@@ -63,7 +63,7 @@ def test_registration_request_has_all_required_members() -> None:
         ("https://app.example/cb", "web"),
     ],
 )
-def test_application_type_is_that_of_the_redirect_uri(redirect_uri: str, kind: str) -> None:
+def test_registered_application_type_depends_on_the_redirect_uri(redirect_uri: str, kind: str) -> None:
     web = usual_web()
     web.run(sign_in(settings(redirect_uri=redirect_uri), context()))
     assert json.loads(web.sent_to(REGISTER).body)["application_type"] == kind
@@ -80,7 +80,7 @@ def test_application_type_is_that_of_the_redirect_uri(redirect_uri: str, kind: s
     ],
     ids=["nothing is listed", "all", "no others of the resource", "not what is asked for", "an empty list"],
 )
-def test_client_registers_for_its_scopes_where_the_server_lists_them(
+def test_client_registers_the_challenged_scopes_if_the_server_lists_scopes(
     listed: list[str] | None, named: str | None
 ) -> None:
     web = usual_web(scopes_supported=listed)
@@ -95,7 +95,9 @@ def test_client_registers_for_its_scopes_where_the_server_lists_them(
     [(None, False), (("read", "write"), False), (("read",), True)],
     ids=["for any scopes", "for these scopes", "for fewer scopes"],
 )
-def test_step_up_beyond_registered_scopes_registers_again(scopes: tuple[str, ...] | None, registers: bool) -> None:
+def test_step_up_beyond_the_registered_scopes_registers_the_client_again(
+    scopes: tuple[str, ...] | None, registers: bool
+) -> None:
     web = usual_web()
     challenge = Challenge("bearer", {"scope": "read write", "error": "insufficient_scope"})
     web.run(sign_in(settings(), context(kept(scopes=scopes), challenge=challenge)))
@@ -123,7 +125,7 @@ def test_registration_is_stored_with_the_scopes_of_the_response(
     assert grant.record.client.scopes == expected
 
 
-def test_registration_for_scopes_that_the_server_drops_is_not_repeated() -> None:
+def test_registration_is_not_repeated_for_scopes_that_the_server_dropped() -> None:
     challenge = Challenge("bearer", {"scope": "read write"})
     web = usual_web()
     web.answers[REGISTER] = answer({"client_id": "c", "scope": "read"}, 201)
@@ -137,7 +139,7 @@ def test_registration_for_scopes_that_the_server_drops_is_not_repeated() -> None
     assert REGISTER not in again.asked
 
 
-def test_client_that_wants_no_refresh_tokens_registers_without() -> None:
+def test_client_without_refresh_registers_only_the_authorization_code_grant() -> None:
     web = usual_web()
     web.run(sign_in(settings(refresh=False), context()))
     assert json.loads(web.sent_to(REGISTER).body)["grant_types"] == ["authorization_code"]
@@ -155,7 +157,7 @@ def test_client_that_wants_no_refresh_tokens_registers_without() -> None:
         (None, "client_secret_basic"),
     ],
 )
-def test_client_registers_with_the_best_method_that_the_server_supports(
+def test_client_registers_the_best_supported_token_endpoint_auth_method(
     supported: list[str] | None, wanted: str
 ) -> None:
     web = usual_web(token_endpoint_auth_methods_supported=supported)
@@ -182,7 +184,7 @@ SECRET = "s3cret: +/%"
         ("client_secret_basic", {}, "none"),
     ],
 )
-def test_client_authenticates_as_registered(supported: str, answered: dict[str, str], used: str) -> None:
+def test_client_authenticates_with_the_registered_method(supported: str, answered: dict[str, str], used: str) -> None:
     web = usual_web(token_endpoint_auth_methods_supported=supported.split())
     web.answers[REGISTER] = answer({"client_id": "id:é", **answered}, 201)
     web.run(sign_in(settings(), context()))
@@ -230,14 +232,14 @@ def test_client_secret_with_expiry_zero_never_expires() -> None:
     ],
     ids=["good", "secret good", "secret over", "other redirect", "not registered by itself"],
 )
-def test_stored_registration_is_used_while_it_is_valid(changes: dict[str, Any], registers: bool) -> None:
+def test_stored_client_registration_is_reused_while_valid(changes: dict[str, Any], registers: bool) -> None:
     web = usual_web()
     web.run(sign_in(settings(), context(kept(**changes))))
     assert (REGISTER in web.asked) is registers
     assert web.visited["client_id"] == ("client-1" if registers else "kept")
 
 
-def test_preregistered_client_takes_precedence() -> None:
+def test_preregistered_client_takes_precedence_over_stored_registration() -> None:
     web = usual_web(client_id_metadata_document_supported=True)
     client = PreregisteredClient(client_id="known", issuer=ISSUER)
     grant = web.run(sign_in(settings(client=client, client_metadata_url=DOCUMENT), context(kept())))
@@ -263,20 +265,20 @@ def test_client_registers_if_the_server_supports_no_metadata_documents(supported
 
 
 @pytest.mark.parametrize("url", ["http://app.example/client.json", "https://app.example", "https://app.example/"])
-def test_url_of_a_metadata_document_is_https_and_has_a_path(url: str) -> None:
+def test_invalid_client_metadata_url_raises_authorization_error(url: str) -> None:
     web = usual_web(client_id_metadata_document_supported=True)
     with pytest.raises(AuthorizationError, match="client_metadata_url must be an https URL with a path"):
         web.run(sign_in(settings(client_metadata_url=url), context()))
 
 
 @pytest.mark.parametrize("endpoint", [None, ""])
-def test_server_without_registration_raises_with_advice(endpoint: str | None) -> None:
+def test_server_without_dynamic_registration_raises_with_instructions(endpoint: str | None) -> None:
     web = usual_web(registration_endpoint=endpoint)
     with pytest.raises(AuthorizationError, match="get a client id from its administrators"):
         web.run(sign_in(settings(), context()))
 
 
-def test_preregistered_credentials_of_another_issuer_are_an_error() -> None:
+def test_preregistered_credentials_of_another_issuer_raise_authorization_error() -> None:
     web = usual_web()
     client = PreregisteredClient(client_id="known", client_secret=SECRET, issuer="https://honest.example")
     with pytest.raises(AuthorizationError, match="credentials of this client belong to"):
@@ -303,7 +305,7 @@ def test_registration_does_not_affect_preregistered_credentials() -> None:
         (["client_secret_basic"], {}, "none"),
     ],
 )
-def test_preregistered_client_uses_the_best_method_that_it_can_and_the_server_supports(
+def test_preregistered_client_uses_the_best_supported_auth_method(
     supported: list[str] | None, client: dict[str, Any], used: str
 ) -> None:
     web = usual_web(token_endpoint_auth_methods_supported=supported)
@@ -314,7 +316,7 @@ def test_preregistered_client_uses_the_best_method_that_it_can_and_the_server_su
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "private_key_jwt"])
-def test_method_without_its_credentials_is_an_error(method: Any) -> None:
+def test_auth_method_without_its_credentials_raises_authorization_error(method: Any) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match=f"{method} needs the"):
         web.run(sign_in(settings(client=PreregisteredClient(client_id="c", auth_method=method)), context()))
@@ -334,7 +336,7 @@ def test_method_without_its_credentials_is_an_error(method: Any) -> None:
         (failed, "could not be registered", None),
     ],
 )
-def test_failed_registration_is_an_error_without_server_text(answered: Any, words: str, code: str | None) -> None:
+def test_rejected_registration_raises_without_quoting_the_server(answered: Any, words: str, code: str | None) -> None:
     web = usual_web()
     web.answers[REGISTER] = answered
     with pytest.raises(AuthorizationError, match=words) as caught:
@@ -353,7 +355,7 @@ def forgetting(client_id: str) -> Any:
     return token
 
 
-def test_registration_unknown_to_the_server_is_replaced_once() -> None:
+def test_stored_registration_rejected_by_the_server_is_replaced_once() -> None:
     web = usual_web()
     web.answers[TOKEN] = forgetting("kept")
     grant = web.run(sign_in(settings(), context(kept())))
@@ -367,7 +369,9 @@ def test_registration_unknown_to_the_server_is_replaced_once() -> None:
 @pytest.mark.parametrize(
     ("stored", "said"), [(StoredAuthorization(), {}), (kept(), {"client": PreregisteredClient(client_id="client-1")})]
 )
-def test_new_or_preregistered_client_is_not_replaced(stored: StoredAuthorization, said: dict[str, Any]) -> None:
+def test_rejected_new_or_preregistered_client_is_not_registered_again(
+    stored: StoredAuthorization, said: dict[str, Any]
+) -> None:
     web = usual_web()
     web.answers[TOKEN] = forgetting("client-1")
     with pytest.raises(AuthorizationError, match="invalid_client") as caught:

@@ -43,7 +43,7 @@ def revoked_by(scripted: ScriptedWeb, stored: StoredAuthorization, **changes: An
     return [form_of(step) for step in scripted.steps if step.url == ENDPOINT]
 
 
-def test_refresh_token_is_revoked_first_and_then_the_access_token() -> None:
+def test_refresh_token_is_revoked_before_the_access_token() -> None:
     scripted = web()
     assert revoked_by(scripted, signed_in()) == [
         {"token": "refresh-1", "token_type_hint": "refresh_token", "client_id": "client-1"},
@@ -61,7 +61,7 @@ def test_revocation_authenticates_the_client_as_at_the_token_endpoint() -> None:
     assert basic_of(scripted.sent_to(ENDPOINT)) == ("known", "s3cret")
 
 
-def test_revocation_with_other_settings_uses_only_the_client_id() -> None:
+def test_revocation_with_a_metadata_document_client_sends_only_the_client_id() -> None:
     (form, _) = revoked_by(web(), signed_in(RegisteredClient(client_id="https://app.example/client.json")))
     assert form["client_id"] == "https://app.example/client.json"
 
@@ -71,7 +71,7 @@ def test_revocation_sends_only_tokens_that_exist(tokens: Tokens | None) -> None:
     assert len(revoked_by(web(), signed_in(tokens=tokens))) == (0 if tokens is None else 1)
 
 
-def test_revocation_without_tokens_sends_nothing() -> None:
+def test_revocation_without_stored_tokens_sends_nothing() -> None:
     scripted = web()
     scripted.run(revoke(settings(), context(signed_in()), "https://other.example"))
     assert scripted.steps == []
@@ -89,7 +89,7 @@ def test_revocation_without_tokens_sends_nothing() -> None:
         (ScriptedWeb({**web().answers, ENDPOINT: answer({"error": "refresh-1"}, 400)}), "an unknown error"),
     ],
 )
-def test_revocation_that_may_have_failed_is_an_error_without_the_tokens(scripted: ScriptedWeb, reason: str) -> None:
+def test_possibly_failed_revocation_raises_without_quoting_the_tokens(scripted: ScriptedWeb, reason: str) -> None:
     with pytest.raises(AuthorizationError, match=reason) as raised:
         scripted.run(revoke(settings(), context(signed_in()), ISSUER))
     assert "refresh-1" not in str(raised.value)

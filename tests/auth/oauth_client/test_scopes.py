@@ -35,7 +35,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("challenge", "supported", "configured", "requested", "wanted"), TABLE)
-def test_requested_scopes_follow_the_specifications_strategy(
+def test_requested_scopes_follow_the_scope_selection_of_the_specification(
     challenge: dict[str, str] | None,
     supported: tuple[str, ...] | None,
     configured: tuple[str, ...] | None,
@@ -48,7 +48,7 @@ def test_requested_scopes_follow_the_specifications_strategy(
     assert scopes_at(found, configured, context(stored, challenge=sent)) == wanted
 
 
-def test_scopes_of_another_authorization_server_are_not_requested() -> None:
+def test_stored_scopes_of_another_authorization_server_are_not_requested() -> None:
     found = AuthorizationServer(metadata=ServerMetadata(issuer=ISSUER), resource=SERVER)
     stored = StoredAuthorization(issuers={"https://old.example": IssuerRecord(requested_scopes=("old",))})
     assert scopes_at(found, None, context(stored)) == ()
@@ -64,11 +64,11 @@ def test_scopes_of_another_authorization_server_are_not_requested() -> None:
         ('files:read https://x.example/y "quoted" back\\slash é', ("files:read", "https://x.example/y")),
     ],
 )
-def test_invalid_scope_names_are_omitted(text: str, scopes: tuple[str, ...]) -> None:
+def test_invalid_scope_names_are_dropped(text: str, scopes: tuple[str, ...]) -> None:
     assert scopes_in(text) == scopes
 
 
-def test_too_many_scopes_are_an_error() -> None:
+def test_overlong_scope_list_raises_authorization_error() -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="scopes of more than"):
         web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "s" * 4097}))))
@@ -85,7 +85,7 @@ def test_too_many_scopes_are_an_error() -> None:
         (["offline_access"], True, {"scope": "offline_access read"}, "offline_access read"),
     ],
 )
-def test_offline_access_is_requested_if_listed_and_wanted(
+def test_offline_access_is_requested_if_listed_and_refresh_is_enabled(
     listed: list[str] | None, refreshable: bool, challenge: dict[str, str], scope: str | None
 ) -> None:
     web = usual_web(scopes_supported=listed)

@@ -152,7 +152,7 @@ def mutated(chance: random.Random, body: bytes) -> bytes:
     return bytes(changed)
 
 
-def test_mutated_documents_end_in_a_grant_or_an_error() -> None:
+def test_mutated_oauth_documents_end_in_a_grant_or_authorization_error() -> None:
     chance = random.Random(13)
     ends: Counter[bool] = Counter()
     for _ in range(4000):

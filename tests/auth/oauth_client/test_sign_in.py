@@ -40,7 +40,7 @@ def test_first_sign_in_discovers_registers_authorizes_and_exchanges_the_code() -
     )
 
 
-def test_authorization_request_has_resource_and_pkce_challenge() -> None:
+def test_authorization_request_contains_resource_and_pkce_challenge() -> None:
     web = usual_web()
     web.run(sign_in(settings(), context()))
     visited, form = web.visited, form_of(web.sent_to(f"{ISSUER}/token"))
@@ -76,7 +76,7 @@ def test_token_request_uses_the_resource_exactly_as_in_the_metadata() -> None:
     assert (form["grant_type"], form["resource"]) == ("refresh_token", origin)
 
 
-def test_second_sign_in_uses_the_registration_of_the_first() -> None:
+def test_second_sign_in_reuses_the_registration_of_the_first() -> None:
     web = usual_web()
     grant = web.run(sign_in(settings(), context()))
     again = usual_web()
@@ -85,7 +85,7 @@ def test_second_sign_in_uses_the_registration_of_the_first() -> None:
     assert again.visited["client_id"] == "client-1"
 
 
-def test_another_authorization_server_gets_a_separate_registration() -> None:
+def test_second_authorization_server_gets_a_separate_registration() -> None:
     first = usual_web("https://first.example")
     grant = first.run(sign_in(settings(), context()))
     second = usual_web("https://second.example")

@@ -48,7 +48,7 @@ def signed_in(*issuers: str) -> StoredAuthorization:
     return stored
 
 
-async def test_sign_out_deletes_the_record_before_revocation() -> None:
+async def test_sign_out_deletes_the_stored_record_before_revocation() -> None:
     storage = MemoryTokenStorage()
     await storage.save(SERVER, signed_in(ISSUER))
     web = Web(storage=storage)
@@ -57,7 +57,7 @@ async def test_sign_out_deletes_the_record_before_revocation() -> None:
     assert set(web.kept) == {None}
 
 
-async def test_sign_out_revokes_at_each_server_regardless_of_the_others() -> None:
+async def test_sign_out_revokes_tokens_although_another_issuer_is_unreachable() -> None:
     storage, web = MemoryTokenStorage(), Web()
     await storage.save(SERVER, signed_in(GONE, ISSUER))
     (reason,) = await sign_out(SERVER, storage, settings(), web) or ()
@@ -74,7 +74,7 @@ async def test_sign_out_waits_at_most_ten_seconds(autojump_clock: MockClock) -> 
     assert trio.current_time() == pytest.approx(10)
 
 
-async def test_sign_out_without_a_record_sends_nothing() -> None:
+async def test_sign_out_without_stored_tokens_sends_no_request() -> None:
     web = Web()
     assert await sign_out(SERVER, MemoryTokenStorage(), settings(), web) is None
     assert web.asked == []

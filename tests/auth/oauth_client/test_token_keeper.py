@@ -43,17 +43,17 @@ async def test_no_token_is_requested_before_the_server_requires_one() -> None:
         assert await keeper.headers("POST") == ()
 
 
-async def test_stored_tokens_are_sent_at_once() -> None:
+async def test_stored_access_token_is_sent_with_the_first_request() -> None:
     async with opened(FakeSource(), await storage_with()) as keeper:
         assert await token_of(keeper) == "stored"
 
 
-async def test_expired_token_is_still_sent() -> None:
+async def test_stored_expired_token_is_still_sent() -> None:
     async with opened(FakeSource(), await storage_with(expires_at=1.0)) as keeper:
         assert await token_of(keeper) == "stored"
 
 
-async def test_unreadable_record_fails_the_call_and_is_read_again() -> None:
+async def test_unreadable_token_storage_fails_the_call_and_is_read_again_later() -> None:
     class Broken(MemoryTokenStorage):
         broken = True
 
@@ -70,7 +70,7 @@ async def test_unreadable_record_fails_the_call_and_is_read_again() -> None:
         assert await keeper.headers("POST") == ()
 
 
-async def test_storage_that_raises_any_error_fails_the_call(caplog: pytest.LogCaptureFixture) -> None:
+async def test_any_exception_of_the_token_storage_raises_authorization_error(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(MemoryTokenStorage):
         async def load(self, server_url: str) -> StoredAuthorization | None:
             raise KeyError("mine")
@@ -83,7 +83,7 @@ async def test_storage_that_raises_any_error_fails_the_call(caplog: pytest.LogCa
 # Before expiry
 
 
-async def test_tokens_are_refreshed_some_seconds_before_they_expire(autojump_clock: MockClock) -> None:
+async def test_access_token_is_refreshed_twenty_seconds_before_it_expires(autojump_clock: MockClock) -> None:
     source = FakeSource(lifetime=3600)
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -93,7 +93,7 @@ async def test_tokens_are_refreshed_some_seconds_before_they_expire(autojump_clo
         assert await token_of(keeper) == "access-2"
 
 
-async def test_short_lived_token_is_refreshed_in_the_last_quarter_of_its_life(autojump_clock: MockClock) -> None:
+async def test_short_lived_access_token_is_refreshed_in_its_last_quarter(autojump_clock: MockClock) -> None:
     source = FakeSource(lifetime=8)
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -103,7 +103,7 @@ async def test_short_lived_token_is_refreshed_in_the_last_quarter_of_its_life(au
         assert await token_of(keeper) == "access-2"
 
 
-async def test_all_calls_wait_for_an_early_refresh(autojump_clock: MockClock) -> None:
+async def test_concurrent_calls_wait_for_an_early_refresh(autojump_clock: MockClock) -> None:
     source = FakeSource(lifetime=100)
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -138,7 +138,7 @@ async def test_failed_early_refresh_is_not_retried_at_once(failure: Exception, a
 # Refused tokens
 
 
-async def test_fifty_refused_requests_refresh_once(autojump_clock: MockClock) -> None:
+async def test_fifty_rejected_requests_cause_one_refresh(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as keeper:
         await signed_in(keeper)
@@ -151,7 +151,7 @@ async def test_fifty_refused_requests_refresh_once(autojump_clock: MockClock) ->
     assert await kept(storage) == ("access-2", "refresh-2")
 
 
-async def test_request_refused_with_an_older_token_is_resent_at_once(autojump_clock: MockClock) -> None:
+async def test_request_rejected_with_an_outdated_token_is_resent_without_a_refresh(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -161,7 +161,7 @@ async def test_request_refused_with_an_older_token_is_resent_at_once(autojump_cl
     assert source.asked == ["visit", "code", "refresh-1"]
 
 
-async def test_refused_refresh_token_is_removed_but_the_access_token_kept(
+async def test_rejected_refresh_token_is_removed_but_the_access_token_is_kept(
     autojump_clock: MockClock,
 ) -> None:
     source, storage = FakeSource(lifetime=100), MemoryTokenStorage()
@@ -173,7 +173,7 @@ async def test_refused_refresh_token_is_removed_but_the_access_token_kept(
         assert await kept(storage) == ("access-1", None)
 
 
-async def test_failed_flow_is_not_repeated_for_calls_that_began_before(autojump_clock: MockClock) -> None:
+async def test_failed_sign_in_is_not_repeated_for_requests_sent_before(autojump_clock: MockClock) -> None:
     source = FakeSource(failure=AuthorizationError("no", code="unauthorized_client"))
     async with opened(source) as keeper:
         earlier = await refusal(keeper)
@@ -189,7 +189,7 @@ async def test_failed_flow_is_not_repeated_for_calls_that_began_before(autojump_
         assert source.asked.count("code") == 2
 
 
-async def test_status_unrelated_to_tokens_is_an_error() -> None:
+async def test_refusal_unrelated_to_tokens_raises_authorization_error() -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         with pytest.raises(AuthorizationError, match="HTTP status 403, but not because of the token"):
@@ -197,7 +197,7 @@ async def test_status_unrelated_to_tokens_is_an_error() -> None:
     assert source.asked == []
 
 
-async def test_error_text_of_the_server_is_not_quoted() -> None:
+async def test_error_text_in_a_challenge_is_not_quoted() -> None:
     async with opened(FakeSource()) as keeper:
         request = attrs.evolve(await refusal(keeper, 400), challenges='Bearer error="your s3cret"')
         with pytest.raises(AuthorizationError) as caught:
@@ -206,13 +206,13 @@ async def test_error_text_of_the_server_is_not_quoted() -> None:
     assert caught.value.code is None
 
 
-async def test_request_is_resent_only_a_limited_number_of_times() -> None:
+async def test_rejected_request_is_resent_at_most_six_times() -> None:
     async with opened(FakeSource()) as keeper:
         with pytest.raises(AuthorizationError, match="6 times"):
             await keeper.refused(await refusal(keeper, attempt=6))
 
 
-async def test_step_up_is_done_at_most_twice_for_one_request(autojump_clock: MockClock) -> None:
+async def test_scope_step_up_happens_at_most_twice_for_one_request(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -227,7 +227,7 @@ async def test_step_up_is_done_at_most_twice_for_one_request(autojump_clock: Moc
     assert source.asked.count("visit") == 4
 
 
-async def test_other_calls_continue_while_the_user_is_asked_for_more_scopes(autojump_clock: MockClock) -> None:
+async def test_other_calls_continue_during_a_scope_step_up(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -243,7 +243,7 @@ async def test_other_calls_continue_while_the_user_is_asked_for_more_scopes(auto
 # Who waits, and who leaves
 
 
-async def test_cancelled_waiter_does_not_end_the_sign_in_for_others() -> None:
+async def test_cancelled_call_does_not_end_the_sign_in_of_other_calls() -> None:
     source = FakeSource(visit_gate=trio.Event())
     async with opened(source) as keeper:
         request = await refusal(keeper)
@@ -266,7 +266,7 @@ async def test_cancelled_waiter_does_not_end_the_sign_in_for_others() -> None:
     assert source.asked == ["visit", "code"]
 
 
-async def test_sign_in_ends_when_its_last_waiter_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_sign_in_ends_when_the_last_waiting_call_is_cancelled(autojump_clock: MockClock) -> None:
     source = FakeSource(visit_gate=trio.Event())
     async with opened(source) as keeper:
         with trio.move_on_after(5):
@@ -278,7 +278,7 @@ async def test_sign_in_ends_when_its_last_waiter_is_cancelled(autojump_clock: Mo
     assert source.asked == ["visit", "visit", "code"]
 
 
-async def test_token_request_in_flight_finishes_without_a_waiter(
+async def test_token_request_finishes_although_its_call_was_cancelled(
     autojump_clock: MockClock,
 ) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
@@ -294,7 +294,7 @@ async def test_token_request_in_flight_finishes_without_a_waiter(
         assert await token_of(keeper) == "access-2"
 
 
-async def test_token_request_in_flight_finishes_after_the_client_closes(autojump_clock: MockClock) -> None:
+async def test_token_request_finishes_while_the_client_closes(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with trio.open_nursery() as nursery, opened(source, storage) as keeper:
         await signed_in(keeper)
@@ -311,7 +311,7 @@ async def test_token_request_in_flight_finishes_after_the_client_closes(autojump
     assert await kept(storage) == ("access-2", "refresh-2")
 
 
-async def test_endless_token_request_does_not_keep_the_client_open(autojump_clock: MockClock) -> None:
+async def test_unanswered_token_request_delays_closing_the_client_for_five_seconds(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -322,7 +322,7 @@ async def test_endless_token_request_does_not_keep_the_client_open(autojump_cloc
     assert trio.current_time() - closing == pytest.approx(5)
 
 
-async def test_endless_token_request_fails_its_calls(autojump_clock: MockClock) -> None:
+async def test_unanswered_token_request_fails_the_waiting_calls(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -357,7 +357,7 @@ async def test_token_that_cannot_be_stored_is_still_used(
     assert "could not be stored, but are used: no room" in caplog.text
 
 
-async def test_background_request_never_asks_the_user(autojump_clock: MockClock) -> None:
+async def test_background_request_never_starts_a_sign_in(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper, trio.open_nursery() as nursery:
         waiting = attrs.evolve(await refusal(keeper), is_background=True)
@@ -391,7 +391,7 @@ async def test_background_request_can_refresh_its_token(autojump_clock: MockCloc
 # Several keepers, one storage
 
 
-async def test_tokens_that_another_process_has_refreshed_are_used(autojump_clock: MockClock) -> None:
+async def test_tokens_refreshed_by_another_process_are_reused(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as one, opened(source, storage) as other:
         await signed_in(one)
@@ -402,7 +402,7 @@ async def test_tokens_that_another_process_has_refreshed_are_used(autojump_clock
     assert source.asked == ["visit", "code", "refresh-1"]
 
 
-async def test_two_token_keepers_refresh_one_after_the_other(autojump_clock: MockClock) -> None:
+async def test_two_clients_sharing_a_token_storage_refresh_once(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as one, opened(source, storage) as other:
         await signed_in(one)
@@ -414,7 +414,7 @@ async def test_two_token_keepers_refresh_one_after_the_other(autojump_clock: Moc
     assert source.asked == ["visit", "code", "refresh-1"]
 
 
-async def test_user_signed_in_by_another_process_is_not_asked_again(autojump_clock: MockClock) -> None:
+async def test_sign_in_by_another_process_is_reused(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as one, opened(source, storage) as other:
         assert await token_of(other) is None
@@ -424,7 +424,7 @@ async def test_user_signed_in_by_another_process_is_not_asked_again(autojump_clo
     assert source.asked == ["visit", "code"]
 
 
-async def test_user_signed_out_by_another_process_is_asked_again(autojump_clock: MockClock) -> None:
+async def test_sign_out_by_another_process_requires_a_new_sign_in(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as keeper:
         await signed_in(keeper)
@@ -434,7 +434,7 @@ async def test_user_signed_out_by_another_process_is_asked_again(autojump_clock:
     assert source.asked == ["visit", "code", "visit", "code"]
 
 
-async def test_storage_lock_is_not_held_while_the_user_is_asked() -> None:
+async def test_token_storage_lock_is_not_held_during_the_sign_in() -> None:
     source, storage = FakeSource(visit_gate=trio.Event()), MemoryTokenStorage()
     async with opened(source, storage) as keeper, trio.open_nursery() as nursery:
         nursery.start_soon(keeper.refused, await refusal(keeper))
@@ -449,7 +449,9 @@ async def test_storage_lock_is_not_held_while_the_user_is_asked() -> None:
 
 
 @pytest.mark.parametrize("way", ["sign in", "refresh"])
-async def test_cancel_at_any_await_leaves_the_storage_consistent(way: str, autojump_clock: MockClock) -> None:
+async def test_cancel_at_any_checkpoint_leaves_the_token_storage_consistent(
+    way: str, autojump_clock: MockClock
+) -> None:
     outcomes = set[str]()
     for steps in range(60):
         source, storage = FakeSource(), MemoryTokenStorage()

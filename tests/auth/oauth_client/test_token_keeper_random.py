@@ -50,7 +50,9 @@ class SlowSource(FakeSource):
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_each_refresh_token_is_used_at_most_once_and_not_lost(seed: int, autojump_clock: MockClock) -> None:
+async def test_each_refresh_token_is_used_at_most_once_under_random_failures(
+    seed: int, autojump_clock: MockClock
+) -> None:
     random = Random(seed)
     source, storage = SlowSource(random), MemoryTokenStorage()
     over, served = set[str | None]((None,)), 0

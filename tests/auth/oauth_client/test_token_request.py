@@ -66,7 +66,7 @@ def test_token_lifetime_is_limited(seconds: object, expiry: float | None) -> Non
     assert tokens_for({"expires_in": seconds}).expires_at == expiry
 
 
-def test_token_lifetime_counts_from_its_response() -> None:
+def test_token_lifetime_counts_from_the_token_response() -> None:
     times = iter([NOW, NOW + 100, NOW + 200, NOW + 300, NOW + 400])
     web = web_with(answer({**TOKENS, "expires_in": 60}))
     last = [NOW]
@@ -91,7 +91,7 @@ def test_token_lifetime_counts_from_its_response() -> None:
         (["a", "b"], ("a", "b")),
     ],
 )
-def test_granted_scopes_are_those_of_the_response_or_the_requested_ones(
+def test_missing_scope_in_the_token_response_means_the_requested_scopes(
     scope: str | list[str] | None, scopes: tuple[str, ...]
 ) -> None:
     assert tokens_for({"scope": scope}).scopes == scopes
@@ -100,18 +100,18 @@ def test_granted_scopes_are_those_of_the_response_or_the_requested_ones(
 @pytest.mark.parametrize(
     "kind", ["Bearer", "bearer", "BEARER", "Bearer ", None, "", "user", "bot", "access_token", 7, ["bearer"]]
 )
-def test_token_without_a_registered_type_is_a_bearer_token(kind: object) -> None:
+def test_unregistered_token_type_counts_as_bearer(kind: object) -> None:
     assert tokens_for({"token_type": kind}).token_type == "Bearer"
 
 
 @pytest.mark.parametrize("kind", ["N_A", "mac", "PoP", "DPoP", " dpop"])
-def test_token_of_another_type_is_not_used(kind: str) -> None:
+def test_token_of_an_unrequested_type_raises_authorization_error(kind: str) -> None:
     with pytest.raises(AuthorizationError, match="of a type that was not requested"):
         tokens_for({"token_type": kind})
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nCookie: x", "é", "\x00", "t" * 16385])
-def test_token_invalid_in_a_header_is_an_error_that_hides_it(token: str) -> None:
+def test_access_token_invalid_in_a_header_raises_without_quoting_it(token: str) -> None:
     with pytest.raises(AuthorizationError, match="with characters that a header can't contain") as caught:
         tokens_for({"access_token": token})
     assert token not in str(caught.value) or not token
@@ -122,7 +122,7 @@ def test_invalid_refresh_token_counts_as_absent(token: object) -> None:
     assert tokens_for({"refresh_token": token}).refresh_token is None
 
 
-def test_token_refusal_has_only_code_and_issuer() -> None:
+def test_token_error_has_only_the_error_code_and_issuer() -> None:
     def refusing(fetch: Fetch) -> Fetched:
         form = form_of(fetch)
         return answer({"error": "invalid_grant", "error_description": form["code_verifier"] + form["code"]}, 400)
@@ -158,14 +158,14 @@ def test_unregistered_error_code_is_only_in_the_error_text(code: str, status: in
 @pytest.mark.parametrize(
     "code", ["visit https://evil.example", "a" * 65, "x" * 201, "\x1b[31m", "a\nb", "é", "pa$$word", "s3cret"]
 )
-def test_token_error_that_is_not_a_code_is_not_quoted(code: str) -> None:
+def test_malformed_token_error_is_not_quoted(code: str) -> None:
     with pytest.raises(AuthorizationError, match=r": (an unknown error|status 400)\Z"):
         web_with(answer({"error": code}, 400)).run(sign_in(settings(), context()))
 
 
 @pytest.mark.parametrize("name", ["code", "code_verifier", "client_secret"])
 @pytest.mark.parametrize("text", ["{}", "bad_{}"])
-def test_secret_returned_as_an_error_is_not_quoted(name: str, text: str) -> None:
+def test_secret_echoed_by_the_token_endpoint_is_not_quoted(name: str, text: str) -> None:
     client = PreregisteredClient(client_id="c", client_secret="hunter", auth_method="client_secret_post")
     web = web_with(lambda fetch: answer({"error": text.format(form_of(fetch)[name])}, 400))
     web.callback = lambda query: {"code": "magic", "state": query["state"]}
@@ -206,7 +206,7 @@ def test_secret_returned_as_an_error_is_not_quoted(name: str, text: str) -> None
         (failed, "endpoint failed: nobody listens there", None),
     ],
 )
-def test_token_response_without_tokens_is_an_error_without_server_text(
+def test_token_response_without_tokens_raises_without_quoting_the_server(
     answered: Any, words: str, code: str | None
 ) -> None:
     web = web_with(answered)
@@ -224,18 +224,18 @@ def test_token_response_without_tokens_is_an_error_without_server_text(
         json.dumps({"code": 0, "data": {**TOKENS, "expires_in": "3600"}}).encode(),
     ],
 )
-def test_tokens_in_a_form_or_nested_object_are_accepted(written: bytes) -> None:
+def test_form_encoded_or_nested_token_response_is_accepted(written: bytes) -> None:
     web = web_with(answer(written, 200, FORM))
     grant = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read write"}))))
     assert grant.record.tokens == tokens_for({"expires_in": 3600})
 
 
-def test_server_without_a_token_endpoint_is_an_error() -> None:
+def test_server_without_a_token_endpoint_raises_authorization_error() -> None:
     with pytest.raises(AuthorizationError, match="has no token endpoint"):
         usual_web(token_endpoint=None).run(sign_in(settings(), context()))
 
 
-def test_requests_with_secrets_name_the_issuer_and_hide_the_secrets() -> None:
+def test_token_request_is_marked_with_its_issuer_and_its_repr_hides_secrets() -> None:
     web = usual_web()
     web.run(sign_in(settings(), context()))
     sent = web.sent_to(TOKEN)
@@ -267,7 +267,7 @@ def in_turn(*answers: Fetched) -> Any:
     return lambda _: next(left)
 
 
-def test_token_request_with_a_proof_gets_a_key_bound_token() -> None:
+def test_token_request_with_a_dpop_proof_gets_a_bound_token() -> None:
     web, proofs = web_with(BOUND), Proofs()
     grant = web.run(sign_in(settings(), context(proof_key=proofs)))
     assert proofs.asked == [("POST", TOKEN, None)]
@@ -277,7 +277,7 @@ def test_token_request_with_a_proof_gets_a_key_bound_token() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401])
-def test_token_request_is_repeated_once_with_a_required_nonce(status: int) -> None:
+def test_token_request_is_repeated_once_with_the_required_dpop_nonce(status: int) -> None:
     web, proofs = web_with(in_turn(nonce(status), BOUND)), Proofs()
     web.run(sign_in(settings(), context(proof_key=proofs)))
     assert proofs.asked == [("POST", TOKEN, None), ("POST", TOKEN, "n-1")]
@@ -285,7 +285,7 @@ def test_token_request_is_repeated_once_with_a_required_nonce(status: int) -> No
     assert form_of(first) == form_of(second)
 
 
-def test_second_nonce_requirement_is_an_error() -> None:
+def test_second_dpop_nonce_requirement_raises_authorization_error() -> None:
     web = web_with(in_turn(nonce(), nonce(value="n-2")))
     with pytest.raises(AuthorizationError, match="use_dpop_nonce") as caught:
         web.run(sign_in(settings(), context(proof_key=Proofs())))
@@ -293,21 +293,21 @@ def test_second_nonce_requirement_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("answered", [nonce(value=""), nonce(value='a"b'), nonce(500), nonce(error="invalid_grant")])
-def test_other_response_with_a_nonce_is_not_a_nonce_requirement(answered: Fetched) -> None:
+def test_error_response_with_a_dpop_nonce_is_not_retried_without_use_dpop_nonce(answered: Fetched) -> None:
     web = web_with(answered)
     with pytest.raises(AuthorizationError):
         web.run(sign_in(settings(), context(proof_key=Proofs())))
     assert web.asked.count(TOKEN) == 1
 
 
-def test_token_request_without_a_proof_is_not_repeated_for_a_nonce() -> None:
+def test_token_request_without_a_dpop_proof_is_not_repeated_for_a_nonce() -> None:
     web = web_with(nonce())
     with pytest.raises(AuthorizationError, match="use_dpop_nonce"):
         web.run(sign_in(settings(), context()))
     assert web.asked.count(TOKEN) == 1
 
 
-def test_token_endpoint_unsuitable_for_a_proof_is_an_error() -> None:
+def test_token_endpoint_invalid_in_a_dpop_proof_raises_authorization_error() -> None:
     web = usual_web(token_endpoint="x:y")
     proofs = ProofKey.generate()
 

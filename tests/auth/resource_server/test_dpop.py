@@ -45,12 +45,12 @@ def errors(refusal: Refusal) -> dict[str, str | None]:
     return {challenge.scheme: challenge.params.get("error") for challenge in challenges(refusal)}
 
 
-async def test_bound_token_with_a_proof_of_its_key_is_accepted() -> None:
+async def test_dpop_bound_token_with_a_proof_of_its_key_is_accepted() -> None:
     auth = await let_in(gate_of(), proven(proof()))
     assert auth.principal.key_thumbprint == KEY.thumbprint
 
 
-async def test_each_request_needs_its_own_proof() -> None:
+async def test_reused_dpop_proof_is_401() -> None:
     gate, head = gate_of(), proven(proof())
     await let_in(gate, head)
     refusal = await refused(gate, head)
@@ -58,7 +58,7 @@ async def test_each_request_needs_its_own_proof() -> None:
     assert await let_in(gate, proven(proof()))
 
 
-async def test_proof_is_used_once_with_on_authenticated() -> None:
+async def test_on_authenticated_result_is_used_with_a_dpop_proof() -> None:
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
         return {"looked": "up"}
 
@@ -67,22 +67,22 @@ async def test_proof_is_used_once_with_on_authenticated() -> None:
 
 
 @pytest.mark.parametrize("dpop", ["off", "accepted"])
-async def test_a_bound_token_is_refused_without_a_proof(dpop: str) -> None:
+async def test_dpop_bound_token_without_a_proof_is_401(dpop: str) -> None:
     refusal = await refused(gate_of(dpop), bearing("bound"))
     assert refusal.status == HTTPStatus.UNAUTHORIZED
     assert errors(refusal)["bearer"] == "invalid_token"
 
 
-async def test_bearer_token_needs_no_proof_if_both_schemes_are_accepted() -> None:
+async def test_bearer_token_needs_no_dpop_proof_if_both_schemes_are_accepted() -> None:
     assert await let_in(gate_of(), bearing("free"))
 
 
-async def test_bearer_token_is_refused_if_proofs_are_required() -> None:
+async def test_bearer_token_is_refused_if_dpop_is_required() -> None:
     refusal = await refused(gate_of("required"), bearing("free"))
     assert (refusal.status, list(errors(refusal))) == (HTTPStatus.UNAUTHORIZED, ["dpop"])
 
 
-async def test_bearer_token_with_a_proof_is_refused() -> None:
+async def test_bearer_token_with_a_dpop_proof_is_refused() -> None:
     refusal = await refused(gate_of("required"), proven(proof(token="free"), "free"))
     assert errors(refusal) == {"dpop": "invalid_dpop_proof"}
 
@@ -96,18 +96,18 @@ async def test_challenge_offers_both_schemes_if_both_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(("scheme", "used"), [("Bearer", "bearer"), ("DPoP", "dpop")])
-async def test_error_is_in_the_challenge_of_the_scheme_that_was_used(scheme: str, used: str) -> None:
+async def test_error_is_in_the_challenge_of_the_scheme_used_by_the_request(scheme: str, used: str) -> None:
     refusal = await refused(gate_of(), Head({"authorization": f"{scheme} bad", "dpop": proof(token="bad")}))
     assert errors(refusal) == {"bearer": None, "dpop": None, used: "invalid_token"}
 
 
-async def test_missing_scope_is_in_the_challenge_of_the_scheme_that_was_used() -> None:
+async def test_insufficient_scope_is_in_the_challenge_of_the_scheme_used_by_the_request() -> None:
     gate = gate_of(scopes=["a"])
     assert errors(await refused(gate, proven(proof()))) == {"bearer": None, "dpop": "insufficient_scope"}
     assert errors(await refused(gate, bearing("free"))) == {"bearer": "insufficient_scope", "dpop": None}
 
 
-async def test_several_proofs_in_one_request_are_refused() -> None:
+async def test_several_dpop_proofs_in_one_request_are_refused() -> None:
     gate = gate_of()
     for head in (
         Head({"authorization": "DPoP bound"}),
@@ -129,15 +129,15 @@ async def test_several_proofs_in_one_request_are_refused() -> None:
         "HTTPS://MCP.Example.COM:443/mcp",
     ],
 )
-async def test_proof_can_name_the_resource_in_equivalent_spellings(url: str) -> None:
+async def test_dpop_proof_can_spell_the_resource_url_in_equivalent_ways(url: str) -> None:
     assert await let_in(gate_of(), proven(made(claims={"htu": url})))
 
 
-async def test_proof_url_has_no_query() -> None:
+async def test_query_of_the_resource_url_is_ignored_in_a_dpop_proof() -> None:
     assert await let_in(gate_of(resource=f"{RESOURCE}?a=1"), proven(proof()))
 
 
-async def test_proof_for_another_method_is_refused() -> None:
+async def test_dpop_proof_for_the_method_of_the_request_is_accepted() -> None:
     assert await let_in(gate_of(), proven(proof(method="GET"), method="GET"))
 
 
@@ -156,7 +156,7 @@ def made(
     )
 
 
-async def test_handwritten_valid_proof_is_accepted() -> None:
+async def test_handwritten_valid_dpop_proof_is_accepted() -> None:
     assert await let_in(gate_of(), proven(made()))
 
 
@@ -199,7 +199,7 @@ BAD: dict[str, str] = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-async def test_invalid_proof_is_refused_and_not_remembered(bad: str) -> None:
+async def test_invalid_dpop_proof_is_refused_and_not_stored(bad: str) -> None:
     gate = gate_of()
     refusal = await refused(gate, proven(bad))
     assert (refusal.status, errors(refusal)["dpop"]) == (HTTPStatus.UNAUTHORIZED, "invalid_dpop_proof")
@@ -209,13 +209,13 @@ async def test_invalid_proof_is_refused_and_not_remembered(bad: str) -> None:
 @pytest.mark.parametrize(
     ("key", "algorithm"), [(rsa_key(), "RS256"), (rsa_key(), "PS256"), (okp_key(), "Ed25519"), (ec_key(), "ES256")]
 )
-async def test_proof_keys_of_several_types_are_accepted(key: Any, algorithm: str) -> None:
+async def test_dpop_proof_keys_of_several_types_are_accepted(key: Any, algorithm: str) -> None:
     verifier = Verifier(bound=anna(key_thumbprint=key.thumbprint()))
     gate = protected(verifier, dpop="required")._gate(now=lambda: NOW)
     assert await let_in(gate, proven(made(key, {"alg": algorithm})))
 
 
-async def test_hmac_secret_is_not_accepted_as_a_proof_key() -> None:
+async def test_hmac_secret_is_not_accepted_as_a_dpop_key() -> None:
     from joserfc.jwk import OctKey
 
     key = OctKey.import_key({"kty": "oct", "k": jwk(rsa_key())["n"]})
@@ -224,7 +224,7 @@ async def test_hmac_secret_is_not_accepted_as_a_proof_key() -> None:
     assert errors(await refused(gate, head)) == {"dpop": "invalid_dpop_proof"}
 
 
-async def test_proof_with_another_key_is_refused_despite_a_known_key() -> None:
+async def test_dpop_proof_with_another_key_is_refused_although_the_bound_key_is_cached() -> None:
     gate = gate_of()
     await let_in(gate, proven(proof()))
     for bad in (proof(OTHER), BAD["with the key of somebody else"], BAD["with a private key"]):
@@ -232,7 +232,7 @@ async def test_proof_with_another_key_is_refused_despite_a_known_key() -> None:
     assert await let_in(gate, proven(proof()))
 
 
-async def test_many_clients_can_have_their_own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_beyond_the_key_cache_limit_are_still_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_KEYS", 2)
     keys = {name: ProofKey.generate() for name in "abc"}
     verifier = Verifier(**{name: anna(key_thumbprint=key.thumbprint) for name, key in keys.items()})
@@ -245,7 +245,7 @@ async def test_many_clients_can_have_their_own_keys(monkeypatch: pytest.MonkeyPa
 # Replays
 
 
-async def test_proof_cannot_be_reused_while_it_is_valid() -> None:
+async def test_dpop_proof_cannot_be_reused_while_it_is_valid() -> None:
     clock = Clock()
     gate, head = gate_of(now=clock), proven(proof(now=NOW + 60))
     await let_in(gate, head)
@@ -258,7 +258,7 @@ def digest(number: int) -> bytes:
     return number.to_bytes(32)
 
 
-def test_expired_proofs_are_forgotten() -> None:
+def test_expired_dpop_proofs_are_removed_from_the_replay_guard() -> None:
     seen = ProofReplayGuard(1000)
     for number in range(400):
         assert seen.add("a", digest(number), ends_at=number + 60, now=number)
@@ -266,7 +266,7 @@ def test_expired_proofs_are_forgotten() -> None:
     assert not seen.add("a", digest(399), ends_at=460, now=400)
 
 
-def test_principal_can_use_at_most_as_many_proof_slots_as_it_leaves_free() -> None:
+def test_principal_can_use_at_most_half_of_the_replay_guard() -> None:
     seen = ProofReplayGuard(100)
     with pytest.raises(TooManyProofs):
         for number in range(100):
@@ -277,7 +277,7 @@ def test_principal_can_use_at_most_as_many_proof_slots_as_it_leaves_free() -> No
     assert not seen.add("greedy", digest(0), ends_at=60, now=0), "nothing was forgotten for that"
 
 
-async def test_principal_has_one_proof_share_for_all_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replay_guard_share_of_a_principal_covers_all_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_PROOFS", 4)
     tokens = {"bound": anna(key_thumbprint=KEY.thumbprint), "other": anna(key_thumbprint=OTHER.thumbprint)}
     tokens["bob"] = Principal(issuer="https://a.example", subject="bob", key_thumbprint=KEY.thumbprint)
@@ -288,7 +288,7 @@ async def test_principal_has_one_proof_share_for_all_its_keys(monkeypatch: pytes
     await let_in(gate, proven(proof(token="bob"), "bob"))
 
 
-def test_principals_proof_slots_are_free_again_after_expiry() -> None:
+def test_replay_guard_space_of_a_principal_is_free_after_expiry() -> None:
     seen = ProofReplayGuard(10)
     for number in range(5):
         seen.add("a", digest(number), ends_at=60, now=0)
@@ -298,7 +298,7 @@ def test_principals_proof_slots_are_free_again_after_expiry() -> None:
     assert len(seen) == 1
 
 
-def test_valid_proofs_count_towards_the_limit() -> None:
+def test_unexpired_dpop_proofs_count_towards_the_replay_guard_limit() -> None:
     seen = ProofReplayGuard(10)
     for number in range(5):
         seen.add("a", digest(number), ends_at=60 if number < 3 else 100, now=0)
@@ -308,7 +308,7 @@ def test_valid_proofs_count_towards_the_limit() -> None:
     assert len(seen) == 5
 
 
-async def test_client_with_too_many_proofs_gets_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_with_too_many_dpop_proofs_gets_503_with_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_PROOFS", 2)
     gate = gate_of()
     await let_in(gate, proven(proof()))
@@ -319,7 +319,7 @@ async def test_client_with_too_many_proofs_gets_retry_after(monkeypatch: pytest.
 # Nonces
 
 
-async def test_proof_without_a_nonce_is_refused_with_a_nonce() -> None:
+async def test_dpop_proof_without_a_required_nonce_is_refused_with_a_nonce() -> None:
     gate = gate_of(dpop_nonces=True)
     refusal = await refused(gate, proven(proof()))
     assert (refusal.status, errors(refusal)["dpop"]) == (HTTPStatus.UNAUTHORIZED, "use_dpop_nonce")
@@ -328,7 +328,7 @@ async def test_proof_without_a_nonce_is_refused_with_a_nonce() -> None:
     assert await let_in(gate, proven(proof(nonce=nonce))), "a nonce is good for several proofs"
 
 
-async def test_client_clock_is_ignored_if_the_proof_has_a_nonce() -> None:
+async def test_client_clock_is_ignored_if_the_dpop_proof_has_a_nonce() -> None:
     gate = gate_of(dpop_nonces=True)
     nonce = dict((await refused(gate, proven(proof()))).headers)["DPoP-Nonce"]
     head = proven(proof(nonce=nonce, now=12))
@@ -336,7 +336,7 @@ async def test_client_clock_is_ignored_if_the_proof_has_a_nonce() -> None:
     assert (await refused(gate, head)).reason == "the proof was used before"
 
 
-async def test_nonce_is_valid_for_five_minutes_and_its_proofs_remembered_as_long() -> None:
+async def test_dpop_nonce_is_valid_for_five_minutes_and_its_proofs_stay_stored() -> None:
     clock = Clock()
     gate = gate_of(now=clock, dpop_nonces=True)
     nonce = dict((await refused(gate, proven(proof()))).headers)["DPoP-Nonce"]
@@ -352,12 +352,12 @@ async def test_nonce_is_valid_for_five_minutes_and_its_proofs_remembered_as_long
 
 
 @pytest.mark.parametrize("nonce", ["", "abc", "A" * 32, "ä" * 32, "A" * 31 + "!", 7])
-async def test_nonce_of_another_server_is_invalid(nonce: Any) -> None:
+async def test_dpop_nonce_not_issued_by_the_server_is_refused(nonce: Any) -> None:
     gate = gate_of(dpop_nonces=True)
     assert errors(await refused(gate, proven(made(claims={"nonce": nonce}))))["dpop"] == "use_dpop_nonce"
 
 
-def test_nonce_with_a_changed_time_is_invalid() -> None:
+def test_dpop_nonce_with_a_changed_time_is_refused() -> None:
     nonces = ProofNonces(None)
     nonce = nonces.make(NOW)
     assert nonces.ends_at(nonce) == NOW + 300
@@ -365,24 +365,24 @@ def test_nonce_with_a_changed_time_is_invalid() -> None:
     assert [nonces.ends_at(other) for other in others] == [None] * len(nonce)
 
 
-def test_processes_with_a_shared_secret_accept_each_others_nonces() -> None:
+def test_dpop_nonces_are_valid_in_all_processes_with_the_same_secret() -> None:
     nonce = ProofNonces(b"a" * 32).make(NOW)
     assert ProofNonces(b"a" * 32).ends_at(nonce) is not None
     assert ProofNonces(b"b" * 32).ends_at(nonce) is None
 
 
-async def test_nonce_secret_can_be_configured() -> None:
+async def test_dpop_nonce_secret_can_be_configured() -> None:
     one, other = (gate_of(dpop_nonces=b"a" * 32) for _ in range(2))
     nonce = dict((await refused(one, proven(proof()))).headers)["DPoP-Nonce"]
     assert isinstance(await asked(other, proven(proof(nonce=nonce))), Auth)
 
 
-def test_short_nonce_secret_is_refused() -> None:
+def test_short_dpop_nonce_secret_raises_value_error() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         gate_of(dpop_nonces=b"short")
 
 
-def test_repr_hides_the_nonce_secret() -> None:
+def test_repr_hides_the_dpop_nonce_secret() -> None:
     assert "aaaa" not in repr(protected(dpop_nonces=b"a" * 32))
 
 
@@ -406,7 +406,7 @@ async def replicas(count: int = 2, **more: Any) -> list[Gate]:
     return gates
 
 
-async def test_proof_can_be_used_once_on_all_replicas_together() -> None:
+async def test_dpop_proof_can_be_used_only_once_across_replicas() -> None:
     one, two = await replicas()
     head = proven(proof())
     await let_in(one, head)
@@ -416,7 +416,7 @@ async def test_proof_can_be_used_once_on_all_replicas_together() -> None:
     await let_in(two, proven(proof()))
 
 
-async def test_replicas_call_on_authenticated_only_for_proven_callers() -> None:
+async def test_replicas_call_on_authenticated_only_after_a_valid_dpop_proof() -> None:
     looked = list[str]()
 
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
@@ -430,7 +430,7 @@ async def test_replicas_call_on_authenticated_only_for_proven_callers() -> None:
     assert looked == ["up"]
 
 
-async def test_replicas_remember_a_proof_until_no_clock_accepts_it(autojump_clock: MockClock) -> None:
+async def test_replicas_store_a_dpop_proof_until_no_replica_clock_accepts_it(autojump_clock: MockClock) -> None:
     clock = Clock()
     late = gate_of(now=lambda: clock.now - 59)  # its clock is slow
     one = gate_of(now=clock)
@@ -444,7 +444,7 @@ async def test_replicas_remember_a_proof_until_no_clock_accepts_it(autojump_cloc
     assert (await refused(late, head)).reason == "the proof was used before"
 
 
-async def test_proofs_are_refused_while_the_shared_store_is_unavailable(
+async def test_dpop_proofs_are_503_while_the_shared_storage_is_unavailable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "trio_mcp")
@@ -457,19 +457,19 @@ async def test_proofs_are_refused_while_the_shared_store_is_unavailable(
     assert await let_in(gate, bearing("free"))
 
 
-async def test_bound_token_without_a_proof_does_not_query_the_shared_store() -> None:
+async def test_bound_token_without_a_dpop_proof_does_not_use_the_shared_storage() -> None:
     (gate,) = await replicas(1)
     gate.share(Away(), bytes(32))
     for head in (bearing("bound"), proven("nonsense")):
         assert (await refused(gate, head)).status == HTTPStatus.UNAUTHORIZED
 
 
-async def test_replicas_check_the_scopes_of_proven_callers() -> None:
+async def test_dpop_proof_without_the_required_scope_is_insufficient_scope_on_replicas() -> None:
     (gate,) = await replicas(1, scopes=["a"])
     assert errors(await refused(gate, proven(proof()))) == {"bearer": None, "dpop": "insufficient_scope"}
 
 
-async def test_replicas_accept_each_others_nonces() -> None:
+async def test_dpop_nonces_are_valid_at_all_replicas() -> None:
     one, two = await replicas(dpop_nonces=True)
     nonce = dict((await refused(one, proven(proof()))).headers)["DPoP-Nonce"]
     await let_in(two, proven(proof(nonce=nonce)))
@@ -477,7 +477,7 @@ async def test_replicas_accept_each_others_nonces() -> None:
     assert (await refused(alone, proven(proof(nonce=nonce)))).status == HTTPStatus.UNAUTHORIZED
 
 
-async def test_configured_nonce_secret_is_used_with_replicas() -> None:
+async def test_configured_dpop_nonce_secret_is_used_with_replicas() -> None:
     (one,) = await replicas(1, dpop_nonces=bytes(32))
     other = gate_of(dpop_nonces=bytes(32))
     nonce = dict((await refused(one, proven(proof()))).headers)["DPoP-Nonce"]

@@ -57,7 +57,7 @@ async def test_challenge_names_no_scope_if_none_is_required() -> None:
 
 
 @pytest.mark.parametrize("value", ["Basic YTpi", "Digest a=b", "Bearers good", "DPoP good", ""])
-async def test_credentials_of_other_schemes_count_as_absent(value: str) -> None:
+async def test_authorization_header_of_another_scheme_is_401_without_an_error_code(value: str) -> None:
     refusal = await refused(protected(Verifier(good=anna()))._gate(), Head({"authorization": value}))
     assert (refusal.status, challenges(refusal)) == (HTTPStatus.UNAUTHORIZED, [Challenge("bearer", WHERE)])
 
@@ -81,20 +81,20 @@ async def test_authorization_scheme_is_case_insensitive(scheme: str) -> None:
         "Bea(rer a",
     ],
 )
-async def test_malformed_credentials_are_a_bad_request(value: str) -> None:
+async def test_malformed_bearer_credentials_are_400(value: str) -> None:
     refusal = await refused(protected()._gate(), Head({"authorization": value}))
     assert refusal.status == HTTPStatus.BAD_REQUEST
     assert challenges(refusal)[0].params["error"] == "invalid_request"
 
 
-async def test_several_authorization_headers_are_a_bad_request() -> None:
+async def test_several_authorization_headers_are_400() -> None:
     head = Head({"authorization": "Bearer good"}, frozenset({"authorization"}))
     refusal = await refused(protected(Verifier(good=anna()))._gate(), head)
     assert refusal.status == HTTPStatus.BAD_REQUEST
     assert challenges(refusal)[0].params["error"] == "invalid_request"
 
 
-async def test_invalid_token_is_refused_without_a_reason() -> None:
+async def test_invalid_token_is_401_without_a_reason() -> None:
     refusal = await refused(protected(scopes=["a"])._gate(), bearing("bad"))
     assert refusal.status == HTTPStatus.UNAUTHORIZED
     (challenge,) = challenges(refusal)
@@ -106,7 +106,7 @@ async def test_invalid_token_is_refused_without_a_reason() -> None:
     }
 
 
-async def test_token_without_the_servers_scopes_is_refused_with_all_of_them() -> None:
+async def test_token_without_the_required_scopes_is_refused_with_all_of_them() -> None:
     refusal = await refused(protected(Verifier(good=anna("a")), scopes=["b", "a"])._gate(), bearing("good"))
     assert refusal.status == HTTPStatus.FORBIDDEN
     (challenge,) = challenges(refusal)
@@ -118,7 +118,7 @@ async def test_token_without_the_servers_scopes_is_refused_with_all_of_them() ->
     }
 
 
-async def test_scope_challenge_includes_operation_and_server_scopes() -> None:
+async def test_insufficient_scope_challenge_lists_scopes_of_the_operation_and_the_server() -> None:
     gate = protected(Verifier(good=anna("all")), scopes=["all"])._gate()
     auth = await let_in(gate, bearing("good"))
     refusal = gate.missing(auth, ["write", "read"])
@@ -128,7 +128,7 @@ async def test_scope_challenge_includes_operation_and_server_scopes() -> None:
     assert gate.missing(auth, []) is None
 
 
-async def test_satisfies_function_lets_a_broader_scope_satisfy_a_narrower_one() -> None:
+async def test_satisfies_function_accepts_a_broader_scope() -> None:
     def satisfies(granted: frozenset[str], needed: str) -> bool:
         return f"{needed.partition(':')[0]}:*" in granted
 
@@ -139,7 +139,7 @@ async def test_satisfies_function_lets_a_broader_scope_satisfy_a_narrower_one() 
 
 
 @pytest.mark.parametrize(("value", "status"), [(None, 401), ("Bearer", 400), ("Bearer a b", 400), ("Bearer bad", 401)])
-async def test_gate_refuses_any_request_headers_without_a_token(value: str | None, status: int) -> None:
+async def test_malformed_authorization_headers_are_refused(value: str | None, status: int) -> None:
     found = await protected()._gate().ask(Head({} if value is None else {"authorization": value}))
     assert isinstance(found, Refusal)
     assert found.status == status
@@ -154,7 +154,7 @@ def test_repr_contains_no_token() -> None:
 # Caching
 
 
-async def test_cached_token_is_accepted_without_waiting() -> None:
+async def test_verified_token_is_accepted_from_the_cache() -> None:
     verifier = Verifier(good=anna())
     gate = protected(verifier)._gate()
     assert gate.known(bearing("good")) is None
@@ -168,7 +168,7 @@ async def test_cached_token_is_accepted_without_waiting() -> None:
     ("cache_for", "expires_in", "good_for"),
     [(None, None, 60), (None, 300, 300), (20, 300, 20), (20, None, 20), (400, 300, 300)],
 )
-async def test_token_is_accepted_until_it_expires_or_the_cache_entry_is_old(
+async def test_verified_token_is_cached_until_it_or_the_cache_entry_expires(
     cache_for: float | None, expires_in: float | None, good_for: float
 ) -> None:
     clock = Clock()
@@ -181,12 +181,12 @@ async def test_token_is_accepted_until_it_expires_or_the_cache_entry_is_old(
     assert gate.known(bearing("good")) is None
 
 
-async def test_expired_principal_is_refused() -> None:
+async def test_token_with_an_expired_principal_is_refused() -> None:
     refusal = await refused(protected(Verifier(old=anna(expires_at=NOW)))._gate(now=Clock()), bearing("old"))
     assert challenges(refusal)[0].params["error"] == "invalid_token"
 
 
-async def test_invalid_token_is_verified_again_only_after_a_while() -> None:
+async def test_invalid_token_is_cached_for_a_few_seconds() -> None:
     clock, verifier = Clock(), Verifier()
     gate = protected(verifier)._gate(now=clock)
     for _ in range(3):
@@ -196,7 +196,7 @@ async def test_invalid_token_is_verified_again_only_after_a_while() -> None:
     assert verifier.asked == ["bad", "bad"]
 
 
-async def test_oldest_cached_tokens_are_evicted_and_invalid_ones_evict_no_valid_ones() -> None:
+async def test_oldest_cached_tokens_are_evicted_and_invalid_tokens_evict_no_valid_ones() -> None:
     verifier = Verifier(a=anna(), b=anna(), c=anna())
     gate = protected(verifier, max_cached=2)._gate()
     for token in ("a", "b", "c", "x", "y", "z"):
@@ -256,7 +256,7 @@ async def test_cancelled_request_does_not_cancel_the_shared_verification() -> No
     assert all(isinstance(auth, Auth) for auth in found)
 
 
-async def test_too_many_concurrent_verifications_give_retry_after() -> None:
+async def test_too_many_concurrent_verifications_are_503_with_retry_after() -> None:
     verifier = Slow(a=anna(), b=anna())
     gate = protected(verifier, max_verifications=1)._gate()
     async with trio.open_nursery() as nursery:
@@ -272,7 +272,7 @@ async def test_too_many_concurrent_verifications_give_retry_after() -> None:
 # Functions of the author that fail
 
 
-async def test_unavailable_verifier_does_not_invalidate_tokens(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unavailable_verifier_does_not_invalidate_cached_tokens(caplog: pytest.LogCaptureFixture) -> None:
     async def verify(token: str) -> Principal | None:
         raise VerifierUnavailable(f"no answer about {token}")
 
@@ -299,7 +299,7 @@ async def test_failed_verifier_is_logged_without_the_token(caplog: pytest.LogCap
     assert "secret-token" not in caplog.text + refusal.reason
 
 
-async def test_verifier_that_returns_an_invalid_value_fails(caplog: pytest.LogCaptureFixture) -> None:
+async def test_verifier_that_returns_an_invalid_value_is_500(caplog: pytest.LogCaptureFixture) -> None:
     async def verify(token: str) -> Any:
         return True
 
@@ -307,7 +307,7 @@ async def test_verifier_that_returns_an_invalid_value_fails(caplog: pytest.LogCa
     assert caplog.records[0].exc_info
 
 
-async def test_failed_satisfies_function_refuses_with_500(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_the_satisfies_function_is_500(caplog: pytest.LogCaptureFixture) -> None:
     def satisfies(granted: frozenset[str], needed: str) -> bool:
         raise RuntimeError("oh")
 
@@ -341,7 +341,7 @@ async def test_on_authenticated_is_not_called_for_refused_requests() -> None:
     assert isinstance(gate.known(bearing("bad")), Refusal)
 
 
-async def test_failed_on_authenticated_refuses_the_request(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_on_authenticated_refuses_the_request(caplog: pytest.LogCaptureFixture) -> None:
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
         raise RuntimeError(headers["authorization"])
 

@@ -40,7 +40,7 @@ async def test_claims_of_a_jwt_can_be_read() -> None:
     assert dict(principal.claims) == {**CLAIMS, "tenant": {"id": 7}}
 
 
-async def test_issuers_are_taken_from_protected_if_not_given() -> None:
+async def test_jwt_verifier_uses_the_authorization_servers_of_protected_by_default() -> None:
     gate = protected(JWTVerifier(keys=KEYS))._gate(now=lambda: NOW)
     assert (await let_in(gate, bearing(minted()))).principal.id == (ISSUER, "anna", False)
 
@@ -55,7 +55,7 @@ async def test_issuers_are_taken_from_protected_if_not_given() -> None:
         ({"scope": None}, set()),
     ],
 )
-async def test_jwt_scopes_are_read_in_several_forms(claims: dict[str, Any], scopes: set[str]) -> None:
+async def test_jwt_scopes_are_read_from_strings_and_lists(claims: dict[str, Any], scopes: set[str]) -> None:
     principal = await verified(minted(**claims))
     assert principal is not None
     assert principal.scopes == scopes
@@ -75,7 +75,7 @@ async def test_jwt_scopes_are_read_in_several_forms(claims: dict[str, Any], scop
         ({"client_id": None}, (ISSUER, "anna", False), None),
     ],
 )
-async def test_jwt_principal_is_the_subject_or_else_the_client(
+async def test_jwt_principal_is_the_subject_or_the_client_if_there_is_no_subject(
     claims: dict[str, Any], identity: Any, client: Any
 ) -> None:
     principal = await verified(minted(**claims))
@@ -84,7 +84,7 @@ async def test_jwt_principal_is_the_subject_or_else_the_client(
 
 
 @pytest.mark.parametrize("aud", [RESOURCE, [RESOURCE], ["other", RESOURCE], "HTTPS://MCP.example.com:443/mcp"])
-async def test_jwt_for_this_resource_is_accepted(aud: Any) -> None:
+async def test_jwt_with_the_resource_as_audience_is_accepted(aud: Any) -> None:
     assert await verified(minted(aud=aud))
 
 
@@ -118,12 +118,12 @@ BAD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("claims", BAD.values(), ids=BAD)
-async def test_jwt_with_wrong_claims_is_refused(claims: dict[str, Any]) -> None:
+async def test_jwt_with_invalid_claims_is_refused(claims: dict[str, Any]) -> None:
     assert await verified(minted(**claims)) is None
 
 
 @pytest.mark.parametrize("aud", [f" {RESOURCE}", f"{RESOURCE} ", f"\t{RESOURCE}", "https://mcp.\nexample.com/mcp"])
-async def test_jwt_audience_with_a_space_does_not_match(aud: str) -> None:
+async def test_jwt_with_an_unequal_audience_is_refused(aud: str) -> None:
     assert await verified(minted(aud=aud)) is None
 
 
@@ -162,7 +162,7 @@ async def test_non_ascii_resource_matches_in_its_given_or_ascii_form(aud: str) -
 
 
 @pytest.mark.parametrize("aud", ["https://[0:0:0:0:0:0:0:1]/mcp", "HTTPS://[::0001]:443/mcp", "https://[::1]/mcp"])
-async def test_jwt_audience_with_an_ipv6_address_matches_in_every_form(aud: str) -> None:
+async def test_jwt_audience_with_an_ipv6_address_matches_in_every_spelling(aud: str) -> None:
     given = verifier("https://[::1]/mcp")
     assert await given.verify(minted(aud=["https://[::2]/mcp", aud])) is not None
     assert await given.verify(minted(aud=aud.replace("mcp", "mcp2"))) is None
@@ -174,7 +174,7 @@ async def test_jwt_without_a_required_claim_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("claims", [{"exp": NOW - 59}, {"nbf": NOW + 59}, {"iat": NOW + 59}])
-async def test_jwt_times_have_a_leeway(claims: dict[str, Any]) -> None:
+async def test_jwt_times_are_checked_with_a_leeway(claims: dict[str, Any]) -> None:
     assert await verified(minted(**claims))
     assert await verified(minted(**claims), leeway=0) is None
 
@@ -203,7 +203,7 @@ async def test_jwt_without_access_token_type_is_accepted_if_configured(typ: str 
 
 
 @pytest.mark.parametrize("typ", ["dpop+jwt", "oauth-id-jag+jwt", "logout+jwt", "", 7, ["at+jwt"]])
-async def test_jwt_of_another_type_is_always_refused(typ: Any) -> None:
+async def test_jwt_with_a_foreign_type_header_is_always_refused(typ: Any) -> None:
     assert await verified(with_header(typ=typ), require_typ=False) is None
 
 
@@ -230,7 +230,7 @@ async def test_jwt_with_an_unsupported_header_is_refused(header: dict[str, Any])
     assert await verified(with_header(**header)) is None
 
 
-async def test_key_embedded_in_a_jwt_is_ignored() -> None:
+async def test_key_embedded_in_a_jwt_header_is_ignored() -> None:
     other = ec_key(2)
     mine = {"jwk": jwk(other), "jku": "https://evil.example/keys", "x5u": "https://evil.example/key", "x5c": ["a"]}
     network = Network()
@@ -239,7 +239,7 @@ async def test_key_embedded_in_a_jwt_is_ignored() -> None:
     assert not any("evil" in url for url in network.asked)
 
 
-async def test_jwt_signed_by_another_key_is_refused() -> None:
+async def test_jwt_signed_by_an_unknown_key_is_refused() -> None:
     assert await verified(minted(ec_key(2))) is None
 
 
@@ -316,7 +316,7 @@ async def test_refused_jwt_is_logged_without_the_token(caplog: pytest.LogCapture
 # Several issuers
 
 
-async def test_each_issuer_has_its_own_keys() -> None:
+async def test_keys_of_one_issuer_do_not_verify_tokens_of_another() -> None:
     other = "https://other.example"
     network = Network()
     network.publish(jwk(ec_key(1), kid="1"))
@@ -328,7 +328,7 @@ async def test_each_issuer_has_its_own_keys() -> None:
     assert await both.verify(minted(ec_key(1), iss=other)) is None
 
 
-async def test_jwt_issuers_can_be_a_subset_of_the_resources_issuers() -> None:
+async def test_jwt_verifier_accepts_only_its_configured_issuers() -> None:
     assert await verified(minted(), servers=("https://other.example",), issuer=ISSUER)
     assert await verified(minted(), issuer="https://other.example") is None
 
@@ -351,7 +351,9 @@ async def test_jwt_issuers_can_be_a_subset_of_the_resources_issuers() -> None:
         ({"aud": "https://other.example/mcp"}, False),
     ],
 )
-async def test_client_ids_replace_the_audience_of_tokens_without_one(claims: dict[str, Any], is_good: bool) -> None:
+async def test_client_ids_option_replaces_the_audience_check_for_tokens_without_audience(
+    claims: dict[str, Any], is_good: bool
+) -> None:
     token = minted(**claims)
     assert (await verified(token, client_ids=["app", "cli"]) is not None) is is_good
     assert (await verified(token) is not None) is (claims["aud"] == RESOURCE)

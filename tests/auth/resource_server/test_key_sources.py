@@ -35,20 +35,20 @@ def unknown(number: int) -> str:
     return minted(ec_key(9), header={"kid": f"unknown-{number}"})
 
 
-async def test_keys_are_fetched_once_from_the_issuers_jwks_uri(network: Network) -> None:
+async def test_jwks_is_fetched_once_via_the_metadata_of_the_issuer(network: Network) -> None:
     jwt = verifier(network)
     assert [await jwt.verify(minted(jti=str(number))) is not None for number in range(3)] == [True] * 3
     assert network.asked == [METADATA, KEYS]
 
 
-async def test_token_of_an_unknown_issuer_fetches_no_keys(network: Network) -> None:
+async def test_token_of_an_unknown_issuer_fetches_no_jwks(network: Network) -> None:
     jwt = verifier(network)
     for token in (minted(iss="https://evil.example"), "text"):
         assert await jwt.verify(token) is None
     assert network.asked == []
 
 
-async def test_token_contents_cause_no_additional_key_requests(network: Network) -> None:
+async def test_invalid_tokens_cause_no_additional_jwks_requests(network: Network) -> None:
     jwt = verifier(network)
     for token in (minted(exp=NOW - 100), minted(aud="other"), minted(ec_key(2), aud="other"), minted(ec_key(2))):
         assert await jwt.verify(token) is None
@@ -61,7 +61,7 @@ async def test_given_jwks_uri_is_fetched_without_discovery(network: Network) -> 
     assert network.asked == [KEYS]
 
 
-async def test_metadata_of_an_issuer_with_a_path_is_tried_at_three_locations() -> None:
+async def test_metadata_of_an_issuer_with_a_path_is_requested_at_three_locations() -> None:
     issuer, network = f"{ISSUER}/realms/one", Network()
     with pytest.raises(VerifierUnavailable):
         await verifier(network, issuer).verify(minted(iss=issuer))
@@ -90,13 +90,13 @@ async def test_jwks_uri_is_read_from_openid_configuration(network: Network) -> N
     ],
     ids=str,
 )
-async def test_metadata_of_another_issuer_is_not_used_for_keys(network: Network, document: Any) -> None:
+async def test_metadata_of_another_issuer_is_not_used_for_jwks(network: Network, document: Any) -> None:
     network.answers[METADATA] = document
     with pytest.raises(VerifierUnavailable):
         await verifier(network).verify(minted())
 
 
-async def test_jwks_uri_with_http_in_metadata_is_logged_with_advice(
+async def test_plain_http_jwks_uri_in_metadata_is_logged_with_instructions(
     network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
     network.answers[METADATA] = {"issuer": ISSUER, "jwks_uri": "http://keycloak:8080/certs"}
@@ -106,7 +106,7 @@ async def test_jwks_uri_with_http_in_metadata_is_logged_with_advice(
     assert "'http://keycloak:8080/certs'. Or pass the key set itself: JWTVerifier(keys=...)" in caplog.text
 
 
-async def test_unknown_key_id_triggers_a_key_fetch(network: Network, autojump_clock: MockClock) -> None:
+async def test_unknown_key_id_triggers_a_jwks_fetch(network: Network, autojump_clock: MockClock) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted())
     network.publish(jwk(ec_key(1), kid="1"), jwk(ec_key(2), kid="2"))
@@ -127,7 +127,9 @@ async def test_keys_without_key_ids_are_accepted(network: Network, kid: str | No
     assert await jwt.verify(minted(header={"kid": kid})) is None
 
 
-async def test_unknown_key_ids_trigger_one_fetch_per_half_minute(network: Network, autojump_clock: MockClock) -> None:
+async def test_unknown_key_ids_trigger_at_most_one_jwks_fetch_per_half_minute(
+    network: Network, autojump_clock: MockClock
+) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted())
     for number in range(100):
@@ -136,7 +138,7 @@ async def test_unknown_key_ids_trigger_one_fetch_per_half_minute(network: Networ
     assert len(network.asked) == 1 + 3
 
 
-async def test_invalid_signature_with_a_known_key_id_fetches_no_keys(
+async def test_invalid_signature_with_a_known_key_id_fetches_no_jwks(
     network: Network, autojump_clock: MockClock
 ) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
@@ -146,7 +148,7 @@ async def test_invalid_signature_with_a_known_key_id_fetches_no_keys(
     assert len(network.asked) == 1
 
 
-async def test_old_keys_are_refreshed(network: Network, autojump_clock: MockClock) -> None:
+async def test_cached_jwks_is_refreshed_after_ten_minutes(network: Network, autojump_clock: MockClock) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted())
     network.publish(jwk(ec_key(2), kid="2"))
@@ -157,7 +159,7 @@ async def test_old_keys_are_refreshed(network: Network, autojump_clock: MockCloc
     assert len(network.asked) == 2
 
 
-async def test_old_keys_are_used_while_new_ones_are_fetched(
+async def test_cached_jwks_is_used_while_a_new_one_is_fetched(
     network: Network, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
@@ -172,7 +174,7 @@ async def test_old_keys_are_used_while_new_ones_are_fetched(
     assert len(network.asked) == 2
 
 
-async def test_old_keys_stay_valid_while_the_issuer_is_unavailable(
+async def test_cached_jwks_stays_valid_while_the_issuer_is_unavailable(
     network: Network, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
@@ -184,7 +186,7 @@ async def test_old_keys_stay_valid_while_the_issuer_is_unavailable(
     assert f"the keys of {ISSUER} cannot be fetched: refused" in caplog.messages
 
 
-async def test_unknown_key_id_while_the_issuer_is_unavailable_is_verifier_unavailable(
+async def test_unknown_key_id_raises_verifier_unavailable_while_the_issuer_is_down(
     network: Network, autojump_clock: MockClock
 ) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
@@ -198,7 +200,7 @@ async def test_unknown_key_id_while_the_issuer_is_unavailable_is_verifier_unavai
     assert len(network.asked) == 2
 
 
-async def test_issuer_without_keys_is_retried_every_five_seconds(network: Network, autojump_clock: MockClock) -> None:
+async def test_unavailable_jwks_is_retried_every_five_seconds(network: Network, autojump_clock: MockClock) -> None:
     answers = dict(network.answers)
     jwt = verifier(network, jwks_uri=KEYS)
     network.is_down()
@@ -212,7 +214,7 @@ async def test_issuer_without_keys_is_retried_every_five_seconds(network: Networ
     assert await jwt.verify(minted())
 
 
-async def test_concurrent_requests_wait_for_one_key_fetch(network: Network) -> None:
+async def test_concurrent_requests_share_one_jwks_fetch(network: Network) -> None:
     go, found = trio.Event(), list[bool]()
     network.before_answer = go.wait
     jwt = verifier(network, jwks_uri=KEYS)
@@ -228,7 +230,7 @@ async def test_concurrent_requests_wait_for_one_key_fetch(network: Network) -> N
     assert (found, network.asked) == ([True] * 5, [KEYS])
 
 
-async def test_cancelled_request_does_not_cancel_the_shared_key_fetch(network: Network) -> None:
+async def test_cancelled_request_does_not_cancel_the_shared_jwks_fetch(network: Network) -> None:
     go, found = trio.Event(), list[bool]()
     network.before_answer = go.wait
     jwt = verifier(network, jwks_uri=KEYS)
@@ -252,7 +254,7 @@ async def test_cancelled_request_does_not_cancel_the_shared_key_fetch(network: N
     assert (found, network.asked) == ([True], [KEYS])
 
 
-async def test_key_fetch_times_out_after_ten_seconds(
+async def test_jwks_fetch_times_out_after_ten_seconds(
     network: Network, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     network.before_answer = trio.sleep_forever
@@ -263,13 +265,13 @@ async def test_key_fetch_times_out_after_ten_seconds(
 
 
 @pytest.mark.parametrize("keys", [b"", b"{}", {"keys": []}, FetchFailed("no route")])
-async def test_invalid_key_set_counts_as_unavailable(network: Network, keys: Any) -> None:
+async def test_invalid_jwks_raises_verifier_unavailable(network: Network, keys: Any) -> None:
     network.answers[KEYS] = keys
     with pytest.raises(VerifierUnavailable):
         await verifier(network).verify(minted())
 
 
-async def test_keys_are_fetched_over_http_in_a_real_exchange(nursery: trio.Nursery) -> None:
+async def test_jwks_is_fetched_over_http(nursery: trio.Nursery) -> None:
     async def serve(stream: trio.SocketStream) -> None:
         target = (await stream.receive_some(4096)).split()[1].decode()
         body = json.dumps(network.answers[f"{ISSUER}{target}"]).replace(ISSUER, issuer).encode()

@@ -94,7 +94,7 @@ def test_signature_of_any_length_is_verified_or_refused(algorithm: str) -> None:
                 assert not key.has_signed(Signed({}, {}, algorithm, None, b"a.b", byte * length))
 
 
-def test_key_set_yields_its_usable_keys() -> None:
+def test_key_set_skips_keys_that_cannot_verify_signatures() -> None:
     keys = read_key_set({"keys": [{"kty": "oct", "k": "abc"}, {**EC, "kid": "1"}, "text", None, {**RSA, "use": "enc"}]})
     assert [key.kid for key in keys] == ["1"]
 

@@ -39,7 +39,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_default_token_folder_is_the_platforms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_default_token_folder_depends_on_the_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
@@ -52,7 +52,7 @@ def test_default_token_folder_is_the_platforms(monkeypatch: pytest.MonkeyPatch, 
     assert FileTokenStorage().folder == tmp_path / "Library/Application Support/trio-mcp/tokens"
 
 
-def test_user_without_a_home_gets_an_error_with_advice(monkeypatch: pytest.MonkeyPatch):
+def test_missing_home_folder_raises_token_storage_failed(monkeypatch: pytest.MonkeyPatch):
     def home() -> Path:
         raise RuntimeError
 
@@ -62,7 +62,7 @@ def test_user_without_a_home_gets_an_error_with_advice(monkeypatch: pytest.Monke
         FileTokenStorage()
 
 
-async def test_folder_is_not_created_before_the_first_record(folder: Path):
+async def test_token_folder_is_not_created_before_the_first_save(folder: Path):
     storage = FileTokenStorage(folder)
     assert await storage.load(URL) is None
     assert await storage.server_urls() == []
@@ -70,7 +70,7 @@ async def test_folder_is_not_created_before_the_first_record(folder: Path):
     assert not folder.parent.exists()
 
 
-async def test_folder_and_files_are_private_regardless_of_the_umask(folder: Path):
+async def test_token_folder_and_files_are_private_regardless_of_the_umask(folder: Path):
     before = os.umask(0)
     try:
         storage = FileTokenStorage(folder)
@@ -84,7 +84,7 @@ async def test_folder_and_files_are_private_regardless_of_the_umask(folder: Path
     assert {mode(folder / name) for name in os.listdir(folder)} == {0o600}
 
 
-async def test_file_readable_by_others_is_made_private_and_logged(
+async def test_token_file_readable_by_others_is_made_private_and_logged(
     storage: FileTokenStorage, caplog: pytest.LogCaptureFixture
 ):
     (storage.folder / FILE).chmod(0o644)
@@ -95,7 +95,7 @@ async def test_file_readable_by_others_is_made_private_and_logged(
 
 
 @pytest.mark.parametrize("rights", [0o770, 0o702])
-async def test_folder_writable_by_others_is_refused(storage: FileTokenStorage, rights: int):
+async def test_token_folder_writable_by_others_is_refused(storage: FileTokenStorage, rights: int):
     storage.folder.chmod(rights)
     with pytest.raises(TokenStorageFailed, match=r"others may write to .*chmod 700"):
         await storage.load(URL)
@@ -106,13 +106,13 @@ async def test_folder_writable_by_others_is_refused(storage: FileTokenStorage, r
             pass
 
 
-async def test_folder_of_another_user_is_refused(storage: FileTokenStorage, monkeypatch: pytest.MonkeyPatch):
+async def test_token_folder_of_another_user_is_refused(storage: FileTokenStorage, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(TokenStorageFailed, match="belongs to another user"):
         await storage.load(URL)
 
 
-async def test_symbolic_links_are_not_followed(storage: FileTokenStorage, tmp_path: Path):
+async def test_symbolic_links_in_the_token_folder_are_not_followed(storage: FileTokenStorage, tmp_path: Path):
     file, elsewhere = storage.folder / FILE, tmp_path / "elsewhere"
     file.rename(elsewhere)
     file.symlink_to(elsewhere)
@@ -131,7 +131,7 @@ async def test_symbolic_links_are_not_followed(storage: FileTokenStorage, tmp_pa
         await FileTokenStorage(tmp_path / "link").load(URL)
 
 
-async def test_file_that_is_not_regular_is_refused_without_blocking(storage: FileTokenStorage):
+async def test_token_file_that_is_not_regular_is_refused_without_blocking(storage: FileTokenStorage):
     file = storage.folder / FILE
     file.unlink()
     os.mkfifo(file, 0o600)
@@ -158,7 +158,7 @@ async def test_file_that_is_not_regular_is_refused_without_blocking(storage: Fil
         f'{{"server_url": "{URL}", "record": {{"version": 1, "stored": {DEEP}}}}}'.encode(),
     ],
 )
-async def test_foreign_file_is_reported_by_name_and_kept(storage: FileTokenStorage, content: bytes):
+async def test_unknown_file_in_the_token_folder_is_reported_and_kept(storage: FileTokenStorage, content: bytes):
     file = storage.folder / FILE
     file.write_bytes(content)
     with pytest.raises(TokenStorageFailed) as raised:
@@ -171,7 +171,7 @@ async def test_foreign_file_is_reported_by_name_and_kept(storage: FileTokenStora
 
 
 @given(st.binary(max_size=100), st.integers(0, 400), st.integers(0, 400))
-def test_corrupt_record_raises_only_unreadable_record(noise: bytes, begin: int, end: int):
+def test_corrupt_token_file_raises_only_unreadable_record(noise: bytes, begin: int, end: int):
     whole = record("the token").to_json()
     told = ""
     try:
@@ -181,14 +181,14 @@ def test_corrupt_record_raises_only_unreadable_record(noise: bytes, begin: int, 
     assert "the token" not in told
 
 
-async def test_file_of_another_server_is_not_used(storage: FileTokenStorage):
+async def test_token_file_for_another_server_url_raises_token_storage_failed(storage: FileTokenStorage):
     file = storage.folder / FILE
     file.write_text(file.read_text().replace(URL, "https://other.example.com"))
     with pytest.raises(TokenStorageFailed, match="the record of another server"):
         await storage.load(URL)
 
 
-async def test_records_longer_than_a_mebibyte_are_neither_stored_nor_read(storage: FileTokenStorage):
+async def test_token_record_over_one_mebibyte_is_neither_saved_nor_loaded(storage: FileTokenStorage):
     with pytest.raises(TokenStorageFailed, match="at most 1048576 bytes"):
         await storage.save(URL, record("x" * (1 << 20)))
     assert await storage.load(URL) == record("old")
@@ -198,7 +198,7 @@ async def test_records_longer_than_a_mebibyte_are_neither_stored_nor_read(storag
         await storage.load(URL)
 
 
-async def test_full_disk_keeps_the_old_record_and_leaves_no_temporary_file(
+async def test_full_disk_keeps_the_old_token_file_and_leaves_no_temporary_file(
     storage: FileTokenStorage, monkeypatch: pytest.MonkeyPatch
 ):
     def no_space(_: object) -> None:
@@ -212,7 +212,7 @@ async def test_full_disk_keeps_the_old_record_and_leaves_no_temporary_file(
 
 
 @pytest.mark.commands
-async def test_process_killed_before_the_rename_keeps_the_old_record(storage: FileTokenStorage):
+async def test_process_killed_before_the_rename_keeps_the_old_token_file(storage: FileTokenStorage):
     code = (
         "import os, sys, trio\n"
         "from trio_mcp.auth import FileTokenStorage, StoredAuthorization\n"
@@ -227,7 +227,7 @@ async def test_process_killed_before_the_rename_keeps_the_old_record(storage: Fi
     assert mode(left) == 0o600
 
 
-async def test_temporary_files_of_dead_processes_are_removed_after_an_hour(storage: FileTokenStorage):
+async def test_temporary_token_files_of_dead_processes_are_removed_after_an_hour(storage: FileTokenStorage):
     def leave(age: float) -> Path:
         left = storage.folder / f".{FILE}.{age}"
         left.touch()
@@ -242,7 +242,7 @@ async def test_temporary_files_of_dead_processes_are_removed_after_an_hour(stora
     assert list(storage.folder.iterdir()) == []
 
 
-async def test_servers_are_listed_and_foreign_files_reported(
+async def test_stored_servers_are_listed_and_unknown_files_reported(
     storage: FileTokenStorage, caplog: pytest.LogCaptureFixture
 ):
     await storage.save("https://a.example.com", record("a"))

@@ -91,7 +91,7 @@ async def test_error_text_of_a_failing_keyring_is_not_quoted(tmp_path: Path):
     assert raised.value.__suppress_context__
 
 
-async def test_keyring_entry_of_another_program_is_an_error_and_kept(tmp_path: Path):
+async def test_keyring_entry_of_another_program_raises_and_is_kept(tmp_path: Path):
     backend = FakeKeyring()
     backend.set_password("trio-mcp", URL, "the secret of another")
     with (

@@ -19,18 +19,18 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TokenSto
         yield STORAGES[request.param](tmp_path)
 
 
-async def test_new_storage_is_empty(storage: TokenStorage):
+async def test_new_token_storage_is_empty(storage: TokenStorage):
     assert await storage.load(URL) is None
     assert not await storage.remove(URL)
 
 
-async def test_latest_saved_record_is_loaded_completely(storage: TokenStorage):
+async def test_latest_saved_token_record_is_loaded_completely(storage: TokenStorage):
     await storage.save(URL, record("old"))
     await storage.save(URL, record("new"))
     assert await storage.load(URL) == record("new")
 
 
-async def test_each_server_has_its_own_record(storage: TokenStorage):
+async def test_token_storage_keeps_one_record_per_server(storage: TokenStorage):
     await storage.save(URL, record("one"))
     await storage.save(OTHER, record("other"))
     assert await storage.remove(URL)
@@ -38,7 +38,7 @@ async def test_each_server_has_its_own_record(storage: TokenStorage):
     assert await storage.load(OTHER) == record("other")
 
 
-async def test_urls_can_have_any_length_and_characters(storage: TokenStorage):
+async def test_token_storage_accepts_urls_of_any_length_and_characters(storage: TokenStorage):
     for url in (
         "https://example.com/" + "x" * 5000,
         "https://example.com/../../etc/passwd",
@@ -48,7 +48,7 @@ async def test_urls_can_have_any_length_and_characters(storage: TokenStorage):
         assert await storage.load(url) == record(url)
 
 
-async def test_storage_lock_is_exclusive_per_server(storage: TokenStorage):
+async def test_token_storage_lock_is_exclusive_per_server(storage: TokenStorage):
     events: list[str] = []
 
     async def hold(url: str, name: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -70,7 +70,7 @@ async def test_storage_lock_is_exclusive_per_server(storage: TokenStorage):
     assert [event for event in events if "other" not in event] == ["first in", "first out", "second in", "second out"]
 
 
-async def test_storage_lock_is_released_if_its_block_fails_or_is_cancelled(storage: TokenStorage):
+async def test_token_storage_lock_is_released_if_its_block_fails_or_is_cancelled(storage: TokenStorage):
     with pytest.raises(KeyError):
         async with storage.lock(URL):
             raise KeyError
@@ -83,7 +83,7 @@ async def test_storage_lock_is_released_if_its_block_fails_or_is_cancelled(stora
 
 
 @pytest.mark.parametrize("call", ["save", "remove"])
-async def test_cancel_at_any_checkpoint_leaves_a_complete_record_and_no_lock(storage: TokenStorage, call: str):
+async def test_cancel_at_any_checkpoint_leaves_a_complete_token_record_and_no_lock(storage: TokenStorage, call: str):
     async def change() -> None:
         async with storage.lock(URL):
             await storage.load(URL)
@@ -107,7 +107,7 @@ async def test_cancel_at_any_checkpoint_leaves_a_complete_record_and_no_lock(sto
     assert all(one in (record("old"), after) for one in seen)
 
 
-async def test_every_storage_method_is_a_checkpoint(storage: TokenStorage):
+async def test_every_token_storage_method_is_a_checkpoint(storage: TokenStorage):
     for call in (lambda: storage.load(URL), lambda: storage.save(URL, record("x")), lambda: storage.remove(URL)):
         with assert_checkpoints():
             await call()
@@ -116,7 +116,7 @@ async def test_every_storage_method_is_a_checkpoint(storage: TokenStorage):
             pass
 
 
-async def test_storage_repr_hides_secrets(storage: TokenStorage):
+async def test_token_storage_repr_hides_secrets(storage: TokenStorage):
     await storage.save(URL, record("the token"))
     told = repr(storage) + repr(await storage.load(URL))
     assert not any(secret in told for secret in ("the token", "the secret", "the key"))
