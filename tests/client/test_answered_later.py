@@ -29,7 +29,7 @@ def replies(peer: TaskPeer) -> dict[str, Any]:
     return {message["id"]: message for message in peer.wire if "method" not in message}
 
 
-async def test_question_answered_later_gets_no_reply_for_a_legacy_task_and_a_refusal_otherwise(
+async def test_elicitation_of_a_declared_answers_later_kind_gets_no_reply_only_for_a_task(
     autojump_clock: object,
 ) -> None:
     options: dict[str, Any] = UNANSWERED | {"answers_later": LATER}
@@ -45,7 +45,9 @@ async def test_question_answered_later_gets_no_reply_for_a_legacy_task_and_a_ref
     assert peer.wire[0]["params"]["capabilities"] == {"elicitation": {"form": {}}}
 
 
-async def test_question_of_a_modern_task_stays_open_while_others_are_answered(autojump_clock: object) -> None:
+async def test_input_request_left_for_another_client_stays_open_while_others_are_answered(
+    autojump_clock: object,
+) -> None:
     looks = iter([asks(who=FORM, model=SAMPLE), asks(who=FORM)])
     done = state("completed", result={"resultType": "complete", "content": [{"type": "text", "text": "done"}]})
     options: dict[str, Any] = {"elicitation": None, "answers_later": LATER}
@@ -55,7 +57,9 @@ async def test_question_of_a_modern_task_stays_open_while_others_are_answered(au
         assert [list(update["inputResponses"]) for update in peer.sent("tasks/update")] == [["model"]]
 
 
-async def test_question_to_answer_later_in_a_modern_call_raises_with_advice(autojump_clock: object) -> None:
+async def test_input_request_of_an_answers_later_kind_in_a_plain_call_raises_with_instructions(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.result(await peer.call(), {"resultType": "input_required", "inputRequests": {"q": FORM}})
         await peer.text(await peer.call())
@@ -79,7 +83,7 @@ async def test_question_to_answer_later_in_a_modern_call_raises_with_advice(auto
         (Roots(), (), {"roots": {}}),
     ],
 )
-async def test_answers_later_kinds_are_declared_in_addition_to_handlers(
+async def test_answers_later_kinds_are_declared_in_addition_to_those_with_handlers(
     autojump_clock: object, later: Any, handlers: tuple[str, ...], declared: Any
 ) -> None:
     capabilities = ClientCapabilities(**{type(later).__name__.lower(): later})
@@ -99,7 +103,7 @@ async def test_answers_later_kinds_are_declared_in_addition_to_handlers(
         (Roots(), ROOTS, False),
     ],
 )
-async def test_handler_can_leave_a_question_for_later(
+async def test_answers_later_leaves_the_server_request_of_a_task_unanswered(
     autojump_clock: object, later: Any, question: Any, is_left: bool
 ) -> None:
     capabilities = ClientCapabilities(**{type(later).__name__.lower(): later})
@@ -109,7 +113,7 @@ async def test_handler_can_leave_a_question_for_later(
     assert ("q" not in told) if is_left else ("result" in told["q"])
 
 
-def test_answers_later_accepts_only_kinds_of_questions() -> None:
+def test_answers_later_accepts_only_sampling_elicitation_and_roots() -> None:
     with pytest.raises(ValueError, match="answers_later may contain only sampling, elicitation and roots"):
         ClientSettings(answers_later=ClientCapabilities(extensions={"io.modelcontextprotocol/tasks": {}}))
     with pytest.raises(ValueError, match="forwards or answers_later"):

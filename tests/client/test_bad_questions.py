@@ -32,7 +32,9 @@ async def _refused(result: dict[str, Any], match: str, **options: Any) -> None:
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the answer makes no sense")]
 
 
-async def test_input_required_without_questions_and_state_is_a_violation(autojump_clock: object) -> None:
+async def test_input_required_result_without_requests_and_state_raises_protocol_violation(
+    autojump_clock: object,
+) -> None:
     await _refused({}, "neither inputRequests nor requestState")
 
 
@@ -54,7 +56,7 @@ async def test_input_required_without_questions_and_state_is_a_violation(autojum
     ],
     ids=str,
 )
-async def test_malformed_questions_are_a_violation(autojump_clock: object, bad: Any) -> None:
+async def test_malformed_input_requests_raise_protocol_violation(autojump_clock: object, bad: Any) -> None:
     await _refused({"inputRequests": {"q": FORM}, "requestState": "s"} | bad, "malformed|cannot give")
 
 
@@ -68,7 +70,7 @@ async def test_malformed_questions_are_a_violation(autojump_clock: object, bad: 
         ("sampling_tools", {**SAMPLE, "params": {**SAMPLE["params"], "tools": []}}),
     ],
 )
-async def test_question_of_an_undeclared_kind_is_a_violation(
+async def test_input_request_of_an_undeclared_kind_raises_protocol_violation(
     autojump_clock: object, missing: str, question: Any
 ) -> None:
     lacking: dict[str, Any] = {missing: False if missing == "sampling_tools" else None}
@@ -76,11 +78,11 @@ async def test_question_of_an_undeclared_kind_is_a_violation(
     await _refused({"requestState": "s", "inputRequests": {"a": other, "b": question}}, "cannot give", **lacking)
 
 
-async def test_more_questions_than_the_client_accepts_at_once_end_the_call(autojump_clock: object) -> None:
+async def test_input_requests_beyond_max_input_requests_end_the_call(autojump_clock: object) -> None:
     await _refused({"inputRequests": {str(n): FORM for n in range(4)}}, "4 input requests", max_input_requests=3)
 
 
-async def test_as_many_questions_as_the_client_accepts_are_answered(autojump_clock: object) -> None:
+async def test_input_requests_up_to_max_input_requests_are_answered(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), **{f"q{n}": FORM for n in range(3)})
         await peer.text(await peer.call())
@@ -90,7 +92,7 @@ async def test_as_many_questions_as_the_client_accepts_are_answered(autojump_clo
 
 
 @pytest.mark.parametrize("questions", [{"q": FORM}, {}], ids=["questions", "state-only"])
-async def test_one_round_more_than_max_rounds_ends_the_call(autojump_clock: object, questions: Any) -> None:
+async def test_input_required_results_beyond_max_rounds_end_the_call(autojump_clock: object, questions: Any) -> None:
     async def script(peer: RoundsPeer) -> None:
         for _ in range(3):
             await peer.ask(await peer.call(), **questions)
@@ -115,7 +117,7 @@ async def test_one_round_more_than_max_rounds_ends_the_call(autojump_clock: obje
         ("server/discover", lambda client: client.ping()),
     ],
 )
-async def test_questions_in_reply_to_an_unsuitable_method_are_a_violation(
+async def test_input_required_result_of_an_unsuitable_method_raises_protocol_violation(
     autojump_clock: object, method: str, ask: Any
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -129,7 +131,7 @@ async def test_questions_in_reply_to_an_unsuitable_method_are_a_violation(
     assert cancels_of(peer) == []
 
 
-async def test_unknown_result_type_after_a_question_is_a_violation(autojump_clock: object) -> None:
+async def test_unknown_result_type_after_an_input_request_raises_protocol_violation(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), q=FORM)
         await peer.result(await peer.call(), {"resultType": "hologram"})
@@ -141,6 +143,6 @@ async def test_unknown_result_type_after_a_question_is_a_violation(autojump_cloc
 
 
 @pytest.mark.parametrize("option", ["max_rounds", "max_input_requests", "max_pages"])
-def test_client_question_limits_must_be_positive(option: str) -> None:
+def test_input_request_limits_of_a_client_must_be_positive(option: str) -> None:
     with pytest.raises(ValueError, match=option):
         ClientSettings(**{option: 0})  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ def shown(partition: CachePartition, question: RequestKey = TOOLS, now: float = 
     return None if found is None else found["tools"][0]["name"]
 
 
-def test_cached_answer_is_fresh_until_its_time_to_live_ends() -> None:
+def test_cached_response_is_fresh_until_its_ttl_ends() -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a"), now=5.0)
     assert [shown(partition, now=now) for now in (5.0, 5.999, 6.0)] == ["a", "a", None]
@@ -40,20 +40,20 @@ def test_cached_answer_is_fresh_until_its_time_to_live_ends() -> None:
 
 
 @pytest.mark.parametrize("ttl_ms", [0, -1, None, "1000", True, [1000]])
-def test_answer_without_a_valid_time_to_live_is_not_cached(ttl_ms: Any) -> None:
+def test_response_without_a_valid_ttl_is_not_cached(ttl_ms: Any) -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a", ttl_ms))
     assert len(partition._cache) == 0
 
 
 @pytest.mark.parametrize("ttl_ms", [10**12, 2**70 / 1])
-def test_cached_answer_is_fresh_at_most_for_the_caches_maximum(ttl_ms: float) -> None:
+def test_cached_response_is_fresh_for_at_most_max_ttl(ttl_ms: float) -> None:
     partition = ResponseCache(max_ttl=60).partition()
     keep(partition, TOOLS, told("a", ttl_ms))
     assert [shown(partition, now=now) for now in (59.9, 60.0)] == ["a", None]
 
 
-def test_answer_that_cannot_be_encoded_is_not_cached() -> None:
+def test_response_that_cannot_be_encoded_is_not_cached() -> None:
     partition, deep = ResponseCache().partition(), list[Any]()
     for _ in range(100_000):
         deep = [deep]
@@ -61,13 +61,13 @@ def test_answer_that_cannot_be_encoded_is_not_cached() -> None:
     assert len(partition._cache) == 0
 
 
-def test_answer_that_is_not_an_object_is_not_cached() -> None:
+def test_response_that_is_not_an_object_is_not_cached() -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, [1, 2])
     assert len(partition._cache) == 0
 
 
-def test_changing_a_returned_answer_does_not_change_the_cache() -> None:
+def test_changing_a_returned_response_does_not_change_the_cache() -> None:
     partition, answer = ResponseCache().partition(), told("a")
     keep(partition, TOOLS, answer)
     answer["tools"][0]["name"] = "poison"
@@ -76,7 +76,7 @@ def test_changing_a_returned_answer_does_not_change_the_cache() -> None:
     assert shown(partition) == "a"
 
 
-def test_private_cached_answer_is_returned_only_to_its_principal() -> None:
+def test_private_cached_response_is_returned_only_to_its_principal() -> None:
     cache = ResponseCache()
     keep(cache.partition("s", "ann"), TOOLS, told("a"))
     assert shown(cache.partition("s", "ann")) == "a"
@@ -86,14 +86,14 @@ def test_private_cached_answer_is_returned_only_to_its_principal() -> None:
     assert shown(cache.partition(None, "ann")) is None
 
 
-def test_public_cached_answer_is_returned_to_all_clients_of_its_server() -> None:
+def test_public_cached_response_is_returned_to_all_clients_of_its_server() -> None:
     cache = ResponseCache()
     keep(cache.partition("s", "ann"), TOOLS, told("a", scope="public"))
     assert shown(cache.partition("s", "bob")) == shown(cache.partition("s")) == "a"
     assert shown(cache.partition("t", "ann")) is shown(cache.partition()) is None
 
 
-def test_unnamed_cache_partitions_share_nothing() -> None:
+def test_cache_partitions_without_a_server_name_share_nothing() -> None:
     cache = ResponseCache()
     keep(cache.partition("s"), TOOLS, told("a"))
     keep(cache.partition(), TOOLS, told("b", scope="public"))
@@ -101,13 +101,13 @@ def test_unnamed_cache_partitions_share_nothing() -> None:
     assert [shown(cache.partition("s")), shown(cache.partition()), shown(cache.partition(None, "ann"))] == [None] * 3
 
 
-def test_no_principal_name_equals_the_public_partition() -> None:
+def test_principal_named_public_does_not_share_its_cached_responses() -> None:
     cache = ResponseCache()
     keep(cache.partition("s", "public"), TOOLS, told("a"))
     assert shown(cache.partition("s", "bob")) is None
 
 
-def test_later_uncacheable_answer_removes_the_cached_one() -> None:
+def test_later_uncacheable_response_removes_the_cached_response() -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a", scope="public"))
     keep(partition, TOOLS, told("b"))
@@ -116,7 +116,7 @@ def test_later_uncacheable_answer_removes_the_cached_one() -> None:
     assert len(partition._cache) == 0
 
 
-def test_answer_to_an_earlier_request_does_not_replace_a_later_one_in_the_cache() -> None:
+def test_response_to_an_earlier_request_does_not_replace_a_later_one_in_the_cache() -> None:
     cache = ResponseCache()
     partition = cache.partition()
     with cache._fetching(partition, TOOLS) as earlier:
@@ -125,7 +125,7 @@ def test_answer_to_an_earlier_request_does_not_replace_a_later_one_in_the_cache(
     assert shown(partition) == "later"
 
 
-def test_answer_to_a_later_request_replaces_an_earlier_one_in_the_cache() -> None:
+def test_response_to_a_later_request_replaces_an_earlier_one_in_the_cache() -> None:
     cache = ResponseCache()
     partition = cache.partition()
     with cache._fetching(partition, TOOLS) as earlier, cache._fetching(partition, TOOLS) as later:
@@ -155,7 +155,7 @@ def test_list_change_invalidates_only_cached_pages_of_that_list(kind: Any, metho
     assert {question.method for question in questions if shown(partition, question) is None} == methods
 
 
-def test_resource_change_invalidates_it_and_its_parents_in_the_cache() -> None:
+def test_resource_update_invalidates_the_resource_and_its_parents_in_the_cache() -> None:
     partition = ResponseCache().partition()
     uris = ("x://dir", "x://dir/a", "x://dir/a/deep", "x://dir/b", "x://other")
     for uri in uris:
@@ -164,7 +164,7 @@ def test_resource_change_invalidates_it_and_its_parents_in_the_cache() -> None:
     assert [uri for uri in uris if shown(partition, read(uri)) is None] == ["x://dir", "x://dir/a"]
 
 
-def test_change_invalidates_all_cache_partitions_of_the_same_server_only() -> None:
+def test_list_change_invalidates_all_cache_partitions_of_the_same_server_only() -> None:
     cache = ResponseCache()
     everybody = [cache.partition("s", "ann"), cache.partition("s", "bob"), cache.partition("t", "ann")]
     for partition in everybody:
@@ -173,7 +173,7 @@ def test_change_invalidates_all_cache_partitions_of_the_same_server_only() -> No
     assert [shown(partition) for partition in everybody] == [None, None, "a"]
 
 
-def test_answer_is_not_cached_if_a_change_arrived_since_its_request() -> None:
+def test_response_is_not_cached_if_a_change_arrived_since_its_request() -> None:
     cache = ResponseCache()
     ann, bob = cache.partition("s", "ann"), cache.partition("s", "bob")
     with cache._fetching(ann, TOOLS) as hers, cache._fetching(bob, read("x://a")) as his:
@@ -193,7 +193,7 @@ def refuse(partition: CachePartition, question: RequestKey, code: int) -> None:
         fetch.record_error(code)
 
 
-def test_error_invalidates_the_cached_answer_and_is_not_cached() -> None:
+def test_error_response_invalidates_the_cached_response_and_is_not_cached() -> None:
     cache = ResponseCache()
     ann, bob = cache.partition("s", "ann"), cache.partition("s", "bob")
     keep(bob, read("x://a"), told("his"))
@@ -205,7 +205,7 @@ def test_error_invalidates_the_cached_answer_and_is_not_cached() -> None:
 
 
 @pytest.mark.parametrize(("code", "first"), [(-32602, None), (-31000, "a")])
-def test_refused_cursor_invalidates_all_cached_pages_of_its_list(code: int, first: str | None) -> None:
+def test_rejected_cursor_invalidates_all_cached_pages_of_its_list(code: int, first: str | None) -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a"))
     keep(partition, RequestKey("prompts/list", b"{}"), told("p"))
@@ -226,7 +226,7 @@ def test_least_recently_used_cache_entry_is_evicted_first() -> None:
     assert [shown(partition, read(uri)) for uri in "abc"] == ["a", None, "c"]
 
 
-def test_cache_is_limited_in_bytes_and_oversized_answers_evict_nothing() -> None:
+def test_cache_is_limited_in_bytes_and_an_oversized_response_evicts_nothing() -> None:
     partition = ResponseCache(max_bytes=300).partition()
     for uri in "abcdef":
         keep(partition, read(uri), told(uri))
@@ -243,7 +243,7 @@ def test_invalid_cache_limits_are_refused(bounds: dict[str, Any]) -> None:
         ResponseCache(**bounds)
 
 
-def test_cached_answer_too_deep_for_the_remaining_stack_is_requested_again() -> None:
+def test_cached_response_too_deep_for_the_remaining_stack_is_requested_again() -> None:
     partition, deep = ResponseCache().partition(), list[Any]()
     for _ in range(250):
         deep = [deep]
@@ -267,7 +267,7 @@ def _at_the_bottom(descend: Any) -> Any:
     raise AssertionError("nothing could be called at all")
 
 
-def test_abandoned_fetch_leaves_nothing_in_the_cache() -> None:
+def test_failed_request_leaves_nothing_in_the_cache() -> None:
     cache = ResponseCache()
     partition = cache.partition()
     with pytest.raises(KeyError), cache._fetching(partition, TOOLS) as fetch:

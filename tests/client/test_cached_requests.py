@@ -54,7 +54,7 @@ async def tools(client: Client, **options: Any) -> list[Tool]:
     return [tool async for tool in client.list_tools(**options)]
 
 
-async def test_fresh_cached_answer_is_reused_and_a_stale_one_is_not(autojump_clock: MockClock) -> None:
+async def test_fresh_cached_response_is_reused_and_a_stale_one_is_not(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern") as client:
         assert [await read(client), await read(client), await read(client, "b")] == ["a 1", "a 1", "b 2"]
@@ -62,7 +62,7 @@ async def test_fresh_cached_answer_is_reused_and_a_stale_one_is_not(autojump_clo
         assert await read(client) == "a 3"
 
 
-async def test_cache_time_to_live_starts_at_the_arrival_of_the_answer(autojump_clock: MockClock) -> None:
+async def test_cache_ttl_starts_at_the_arrival_of_the_response(autojump_clock: MockClock) -> None:
     counting = Counting()
     counting.may_answer = trio.Event()
     async with open_memory(counting.server, era="modern") as client, trio.open_nursery() as nursery:
@@ -76,7 +76,7 @@ async def test_cache_time_to_live_starts_at_the_arrival_of_the_answer(autojump_c
         assert await read(client) == "a 2"
 
 
-async def test_callback_time_counts_towards_the_cache_time_to_live(autojump_clock: MockClock) -> None:
+async def test_callback_time_counts_towards_the_cache_ttl(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         for number in range(2):
@@ -93,7 +93,7 @@ async def test_callback_time_counts_towards_the_cache_time_to_live(autojump_cloc
 
 
 @pytest.mark.parametrize("options", [{"era": "legacy"}, {"era": "modern", "cache": None}])
-async def test_nothing_is_cached_in_legacy_revisions_or_without_a_cache(
+async def test_results_are_not_cached_in_legacy_revisions_or_without_a_cache(
     autojump_clock: MockClock, options: dict[str, Any]
 ) -> None:
     counting = Counting()
@@ -112,7 +112,7 @@ async def test_cache_hints_in_a_legacy_result_are_ignored(autojump_clock: MockCl
         assert [(await tools(client))[0].name for _ in range(2)] == ["a", "b"]
 
 
-async def test_refresh_sends_a_request_and_caches_its_answer(autojump_clock: MockClock) -> None:
+async def test_refresh_option_sends_a_request_and_caches_its_response(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern") as client:
         assert [await read(client), await read(client, refresh=True), await read(client)] == ["a 1", "a 2", "a 2"]
@@ -127,7 +127,7 @@ async def test_list_is_fetched_again_after_its_change_notification(autojump_cloc
         assert await tools(client, refresh=True) == []
 
 
-async def test_listening_client_fetches_changed_lists_again(autojump_clock: MockClock) -> None:
+async def test_changed_list_is_fetched_again_after_its_notification_on_a_stream(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern", on_list_changed=lambda _: None) as client:
         assert [await read(client), len(await tools(client))] == ["a 1", 1]
@@ -137,7 +137,7 @@ async def test_listening_client_fetches_changed_lists_again(autojump_clock: Mock
         assert [await read(client), len(await tools(client))] == ["a 1", 0]
 
 
-async def test_changing_an_answer_does_not_affect_other_callers(autojump_clock: MockClock) -> None:
+async def test_changing_a_cached_result_does_not_affect_other_callers(autojump_clock: MockClock) -> None:
     async with open_memory(Counting().server, era="modern") as client:
         for _ in range(3):
             (tool,) = await tools(client)
@@ -162,7 +162,7 @@ async def test_cache_key_includes_capabilities_and_metadata(autojump_clock: Mock
         assert await read(client) == "a 3"
 
 
-async def test_clients_share_public_answers_and_principals_share_private_ones(
+async def test_clients_share_public_cached_results_and_principals_share_private_ones(
     autojump_clock: MockClock,
 ) -> None:
     cache = ResponseCache()
@@ -177,7 +177,7 @@ async def test_clients_share_public_answers_and_principals_share_private_ones(
         assert seen == texts
 
 
-async def test_a_ping_is_never_answered_from_the_cache(autojump_clock: MockClock) -> None:
+async def test_ping_is_never_answered_from_the_cache(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         for _ in range(2):
@@ -190,7 +190,7 @@ async def test_a_ping_is_never_answered_from_the_cache(autojump_clock: MockClock
         await client.ping()
 
 
-async def test_lost_connection_returns_no_cached_answers(autojump_clock: MockClock) -> None:
+async def test_lost_connection_raises_although_the_result_is_cached(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern") as client:
         await read(client)
@@ -198,7 +198,7 @@ async def test_lost_connection_returns_no_cached_answers(autojump_clock: MockClo
         await read(client)
 
 
-async def test_answer_that_took_several_rounds_is_not_cached(autojump_clock: MockClock) -> None:
+async def test_result_that_needed_input_is_not_cached(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern", elicitation=elicit) as client:
         for _ in range(2):
@@ -207,7 +207,7 @@ async def test_answer_that_took_several_rounds_is_not_cached(autojump_clock: Moc
     assert counting.reads == 2
 
 
-async def test_answer_to_a_request_with_input_responses_or_state_is_not_cached(autojump_clock: MockClock) -> None:
+async def test_result_of_a_request_with_input_responses_or_state_is_not_cached(autojump_clock: MockClock) -> None:
     async def script(peer: Any) -> None:
         for number in range(2):
             request = await peer.until("resources/read")
@@ -221,7 +221,7 @@ async def test_answer_to_a_request_with_input_responses_or_state_is_not_cached(a
             assert text_of(result) == str(number)
 
 
-async def test_error_is_not_cached_and_removes_the_cached_answer(autojump_clock: MockClock) -> None:
+async def test_error_response_is_not_cached_and_removes_the_cached_result(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern") as client:
         await read(client)
@@ -232,7 +232,7 @@ async def test_error_is_not_cached_and_removes_the_cached_answer(autojump_clock:
                 await read(client, **options)
 
 
-async def test_change_before_the_answer_prevents_caching(autojump_clock: MockClock) -> None:
+async def test_change_notification_before_the_response_prevents_caching(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         for number in range(3):
@@ -263,7 +263,7 @@ def _page(*names: str, cursor: str | None = None) -> dict[str, Any]:
     return {"tools": [{"name": name, **TOOL} for name in names], "ttlMs": 5000, "cacheScope": "private", **more}
 
 
-async def test_refused_cursor_restarts_the_listing_without_duplicates(
+async def test_rejected_cached_cursor_restarts_the_listing_without_duplicates(
     autojump_clock: MockClock,
 ) -> None:
     async def script(server: ScriptedServer) -> None:
@@ -278,7 +278,7 @@ async def test_refused_cursor_restarts_the_listing_without_duplicates(
         assert [tool.name for tool in await tools(client)] == ["b", "c", "d"], "the new pages are kept"
 
 
-async def test_server_that_refuses_its_cursors_is_listed_again_only_once(autojump_clock: MockClock) -> None:
+async def test_listing_restarts_only_once_if_the_server_rejects_its_own_cursors(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         for _ in range(2):

@@ -51,7 +51,7 @@ def user_who_takes(seconds: float) -> Callable[[ElicitFormParams], Any]:
     return answer
 
 
-async def test_call_without_its_own_limit_has_the_clients_call_timeout(autojump_clock: MockClock) -> None:
+async def test_call_without_its_own_timeout_uses_call_timeout(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("tools/call")
@@ -67,7 +67,7 @@ async def test_call_without_its_own_limit_has_the_clients_call_timeout(autojump_
 
 
 @pytest.mark.parametrize("limit", [fail_after_work(60), fail_after_silence(60, maximum=60)], ids=["work", "silence"])
-async def test_caller_can_allow_more_than_call_timeout(
+async def test_explicit_timeout_around_a_call_can_exceed_call_timeout(
     limit: AbstractContextManager[Any], autojump_clock: MockClock
 ) -> None:
     async with open_memory(slow_server(), call_timeout=5) as client:
@@ -84,7 +84,7 @@ async def test_trio_timeout_applies_in_addition_to_call_timeout(autojump_clock: 
         assert trio.current_time() == pytest.approx(begun + 1)
 
 
-async def test_ended_limit_does_not_replace_call_timeout_in_surviving_tasks(
+async def test_ended_timeout_block_does_not_replace_call_timeout_in_its_child_tasks(
     autojump_clock: MockClock,
 ) -> None:
     async with open_memory(slow_server(), call_timeout=5) as client, trio.open_nursery() as nursery:
@@ -99,14 +99,16 @@ async def test_ended_limit_does_not_replace_call_timeout_in_surviving_tasks(
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
-async def test_invalid_call_timeout_is_a_value_error(seconds: float, autojump_clock: MockClock) -> None:
+async def test_invalid_call_timeout_raises_value_error(seconds: float, autojump_clock: MockClock) -> None:
     with pytest.raises(ValueError, match="call_timeout must be greater than 0"):
         async with open_memory(slow_server(), call_timeout=seconds):
             pytest.fail("no such limit")
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
-async def test_fail_after_work_with_an_invalid_time_is_a_value_error(seconds: float, autojump_clock: MockClock) -> None:
+async def test_fail_after_work_with_an_invalid_time_raises_value_error(
+    seconds: float, autojump_clock: MockClock
+) -> None:
     with pytest.raises(ValueError, match="time limit"), fail_after_work(seconds):
         pytest.fail("no such limit")
 
@@ -114,14 +116,14 @@ async def test_fail_after_work_with_an_invalid_time_is_a_value_error(seconds: fl
 # Standing still
 
 
-async def test_time_of_user_questions_does_not_count_for_call_limits(autojump_clock: MockClock) -> None:
+async def test_elicitation_time_does_not_count_towards_call_timeout(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(600)) as client:
         assert (await client.call_tool("ask_then_work", {"seconds": 4})).text == "worked"
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("asks_user", [True, False])
-async def test_time_of_sampling_does_not_count_if_it_asks_the_user(
+async def test_sampling_time_does_not_count_towards_call_timeout_if_it_asks_the_user(
     era: Any, asks_user: bool, autojump_clock: MockClock
 ) -> None:
     async def approve(_: CreateMessageParams) -> CreateMessageResult:
@@ -134,7 +136,7 @@ async def test_time_of_sampling_does_not_count_if_it_asks_the_user(
             assert (await client.call_tool("sample_then_work", {"seconds": 4})).text == "worked"
 
 
-async def test_call_limit_continues_after_the_users_answer(autojump_clock: MockClock) -> None:
+async def test_call_timeout_continues_after_the_elicitation_answer(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(600)) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError):
@@ -142,7 +144,7 @@ async def test_call_limit_continues_after_the_users_answer(autojump_clock: MockC
         assert trio.current_time() == pytest.approx(begun + 605)
 
 
-async def test_question_pauses_limits_of_all_calls_on_a_legacy_connection(
+async def test_elicitation_pauses_timeouts_of_all_calls_on_a_legacy_connection(
     autojump_clock: MockClock,
 ) -> None:
     results: list[str] = []
@@ -161,7 +163,9 @@ async def test_question_pauses_limits_of_all_calls_on_a_legacy_connection(
     assert results == ["worked", "worked"]
 
 
-async def test_limit_of_a_call_begun_during_a_question_starts_after_the_answer(autojump_clock: MockClock) -> None:
+async def test_timeout_of_a_call_started_during_an_elicitation_begins_after_the_answer(
+    autojump_clock: MockClock,
+) -> None:
     async with (
         open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(10)) as client,
         trio.open_nursery() as nursery,
@@ -174,7 +178,7 @@ async def test_limit_of_a_call_begun_during_a_question_starts_after_the_answer(a
         assert trio.current_time() == pytest.approx(begun + 15)
 
 
-async def test_limit_continues_when_its_call_ended_while_another_still_asks(
+async def test_call_timeout_continues_after_its_elicitation_ended_although_another_is_open(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -190,7 +194,7 @@ async def test_limit_continues_when_its_call_ended_while_another_still_asks(
         assert trio.current_time() == pytest.approx(begun + 20 + 5)
 
 
-async def test_two_concurrent_questions_pause_the_limit_once(autojump_clock: MockClock) -> None:
+async def test_two_concurrent_elicitations_pause_the_timeout_once(autojump_clock: MockClock) -> None:
     async with (
         open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(10)) as client,
         trio.open_nursery() as nursery,
@@ -203,7 +207,7 @@ async def test_two_concurrent_questions_pause_the_limit_once(autojump_clock: Moc
         assert trio.current_time() == pytest.approx(begun + 4 + 10 + 5)
 
 
-async def test_silence_limit_is_paused_during_questions_but_its_maximum_is_not(autojump_clock: MockClock) -> None:
+async def test_fail_after_silence_is_paused_during_elicitation_but_not_its_maximum(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", elicitation=user_who_takes(600)) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
@@ -211,7 +215,7 @@ async def test_silence_limit_is_paused_during_questions_but_its_maximum_is_not(a
         assert trio.current_time() == pytest.approx(begun + 100)
 
 
-async def test_limit_around_several_calls_counts_the_time_between_them(autojump_clock: MockClock) -> None:
+async def test_timeout_around_several_calls_counts_the_time_between_the_calls(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", elicitation=user_who_takes(600)) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), fail_after_work(10):
@@ -221,7 +225,7 @@ async def test_limit_around_several_calls_counts_the_time_between_them(autojump_
         assert trio.current_time() == pytest.approx(begun + 600 + 1 + 8 + 600 + 1)
 
 
-async def test_pause_of_several_open_questions_counts_once(autojump_clock: MockClock) -> None:
+async def test_overlapping_timeout_pauses_count_once(autojump_clock: MockClock) -> None:
     timeouts = CallTimeouts(math.inf)
     await trio.sleep(5)
     with timeouts.pause_all():
@@ -241,12 +245,12 @@ async def ask_once(peer: RoundsPeer) -> None:
     await peer.text(await peer.call())
 
 
-async def test_time_of_user_questions_does_not_count_in_the_modern_era(autojump_clock: MockClock) -> None:
+async def test_elicitation_time_does_not_count_towards_a_modern_call(autojump_clock: MockClock) -> None:
     async with asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _):
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_call_limit_covers_all_rounds_of_a_call(autojump_clock: MockClock) -> None:
+async def test_call_timeout_covers_all_retries_of_an_input_required_call(autojump_clock: MockClock) -> None:
     async def script(peer: RoundsPeer) -> None:
         for _ in range(3):
             call = await peer.call()
@@ -260,7 +264,7 @@ async def test_call_limit_covers_all_rounds_of_a_call(autojump_clock: MockClock)
         assert trio.current_time() == pytest.approx(begun + 5 + 2 * 600)
 
 
-async def test_in_the_modern_era_only_the_asking_calls_limit_is_paused(autojump_clock: MockClock) -> None:
+async def test_modern_elicitation_pauses_only_the_timeout_of_its_own_call(autojump_clock: MockClock) -> None:
     async with (
         asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _),
         trio.open_nursery() as nursery,
@@ -273,7 +277,7 @@ async def test_in_the_modern_era_only_the_asking_calls_limit_is_paused(autojump_
         assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_limit_of_a_call_with_two_questions_is_paused_until_both_are_answered(
+async def test_timeout_of_a_call_with_two_elicitations_is_paused_until_both_are_answered(
     autojump_clock: MockClock,
 ) -> None:
     thinking = [10.0, 100.0]

@@ -33,7 +33,7 @@ def test_plain_log_callback_is_called_at_once() -> None:
     assert told == [LogParams("info", 1), LogParams("info", 2)]
 
 
-def test_client_without_a_log_callback_requests_no_logs() -> None:
+def test_client_without_a_log_callback_ignores_log_messages() -> None:
     assert not callbacks(None).wants(log(1))
 
 
@@ -44,7 +44,7 @@ def test_log_message_with_invalid_parameters_is_ignored() -> None:
     assert told == []
 
 
-async def test_async_log_callback_waits_for_its_turn() -> None:
+async def test_async_log_callback_runs_in_the_notification_task() -> None:
     told = list[Any]()
 
     async def on_log(message: LogParams) -> None:
@@ -58,7 +58,7 @@ async def test_async_log_callback_waits_for_its_turn() -> None:
     assert told == [1]
 
 
-async def test_plain_log_callback_that_returns_an_awaitable_is_called_once_per_log() -> None:
+async def test_sync_log_callback_that_returns_an_awaitable_is_called_once_per_message() -> None:
     begun, done = list[Any](), list[Any]()
 
     async def write(message: LogParams) -> None:
@@ -78,7 +78,7 @@ async def test_plain_log_callback_that_returns_an_awaitable_is_called_once_per_l
     assert (begun, done) == ([1, 2], [1, 2])
 
 
-async def test_awaitable_of_a_dropped_log_is_still_awaited() -> None:
+async def test_awaitable_of_a_dropped_log_message_is_still_awaited() -> None:
     done = list[Any]()
 
     async def write(message: LogParams) -> None:
@@ -92,7 +92,7 @@ async def test_awaitable_of_a_dropped_log_is_still_awaited() -> None:
     assert done == [1, 2]
 
 
-def test_failed_plain_log_callback_is_logged_and_later_logs_are_handled(caplog: pytest.LogCaptureFixture) -> None:
+def test_exception_in_a_log_callback_is_logged_and_later_messages_are_handled(caplog: pytest.LogCaptureFixture) -> None:
     told = list[Any]()
 
     def on_log(message: LogParams) -> None:
@@ -108,7 +108,7 @@ def test_failed_plain_log_callback_is_logged_and_later_logs_are_handled(caplog: 
     assert record.exc_info is not None
 
 
-def test_context_variables_set_by_a_plain_callback_do_not_leak() -> None:
+def test_context_variables_set_by_a_sync_callback_do_not_leak() -> None:
     seen = list[str]()
 
     def on_log(message: LogParams) -> None:

@@ -12,7 +12,7 @@ from trio_mcp import CancelAcknowledged, RequestContext, Server, confirm_cancels
 @pytest.mark.parametrize(
     ("within", "state", "seconds"), [(6.0, "stopped", 2.0), (1.5, "overran", 1.25)], ids=["in time", "too late"]
 )
-async def test_cancelled_call_waits_for_the_acknowledgement_within_the_timeout(
+async def test_confirm_cancels_waits_for_the_acknowledgement_within_its_timeout(
     within: float, state: str, seconds: float, autojump_clock: MockClock
 ) -> None:
     server = Server("slow", extensions=[CancelAcknowledged()])

@@ -22,7 +22,7 @@ def one_after_another(*states: Any) -> Any:
     return lambda: next(left, states[-1])
 
 
-async def test_call_of_a_tool_that_requires_a_task_is_sent_as_one(autojump_clock: object) -> None:
+async def test_tool_that_requires_a_task_is_called_as_a_task(autojump_clock: object) -> None:
     """2025-11-25 tasks, Tool-Level Negotiation: MUST. The TypeScript SDK and mcp refuse a plain call by a result with
     ``isError``, so that nothing tells the refusal from a failure of the tool."""
     async with with_core_tasks(one_after_another(core(), DONE)) as (client, peer):
@@ -55,7 +55,7 @@ def calls_of(peer: TaskPeer) -> list[bool]:
     return ["task" in call for call in peer.sent("tools/call")]
 
 
-async def test_task_support_is_listed_once_and_again_after_changes(autojump_clock: object) -> None:
+async def test_task_support_of_tools_is_listed_once_and_again_after_changes(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
         await client.call_tool("any")
         await client.call_tool("any")
@@ -69,7 +69,7 @@ async def test_task_support_is_listed_once_and_again_after_changes(autojump_cloc
         assert (len(peer.sent("tools/list")), calls_of(peer)[3:]) == (2, [False])
 
 
-async def test_task_support_is_read_from_the_hosts_own_listing(autojump_clock: object) -> None:
+async def test_task_support_is_taken_from_a_tool_listing_of_the_application(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
         assert [tool.name async for tool in client.list_tools()] == ["any"]
         await client.call_tool("any")
@@ -77,9 +77,7 @@ async def test_task_support_is_read_from_the_hosts_own_listing(autojump_clock: o
 
 
 @pytest.mark.parametrize("support", ["optional", "forbidden", None, 7])
-async def test_tool_that_raises_the_error_of_a_refusal_is_not_called_twice(
-    autojump_clock: object, support: Any
-) -> None:
+async def test_tool_that_raises_method_not_found_is_not_called_twice(autojump_clock: object, support: Any) -> None:
     class Raising(Listing):
         pass
 
@@ -94,7 +92,9 @@ async def test_tool_that_raises_the_error_of_a_refusal_is_not_called_twice(
 
 
 @pytest.mark.parametrize(("before", "after"), [("forbidden", "required"), ("required", "forbidden")])
-async def test_changed_tool_is_called_as_it_is_listed_now(autojump_clock: object, before: str, after: str) -> None:
+async def test_tool_whose_task_support_changed_is_called_as_listed_now(
+    autojump_clock: object, before: str, after: str
+) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
         peer.support = before
         assert [tool.name async for tool in client.list_tools()] == ["any"]
@@ -103,7 +103,7 @@ async def test_changed_tool_is_called_as_it_is_listed_now(autojump_clock: object
         assert calls_of(peer) == [before == "required", after == "required"]
 
 
-async def test_server_that_lists_no_tools_gets_plain_calls(autojump_clock: object) -> None:
+async def test_tool_of_a_server_without_tool_listing_is_called_without_a_task(autojump_clock: object) -> None:
     class Unlisted(Listing):
         support = "optional"
 
@@ -118,7 +118,7 @@ async def test_server_that_lists_no_tools_gets_plain_calls(autojump_clock: objec
         assert calls_of(peer) == [False]
 
 
-async def test_concurrent_calls_list_the_tools_once(autojump_clock: object) -> None:
+async def test_concurrent_calls_list_the_tools_of_the_server_once(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer), trio.open_nursery() as nursery:
         for _ in range(5):
             nursery.start_soon(client.call_tool, "any")
@@ -146,7 +146,7 @@ async def test_task_id_is_available_before_any_wait(autojump_clock: object) -> N
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"tasks": {"requests": {}}}, {"tasks": {"list": {}, "cancel": {}}}])
-async def test_no_task_is_requested_from_a_server_without_tasks(autojump_clock: object, capabilities: Any) -> None:
+async def test_client_requests_no_task_from_a_server_without_tasks(autojump_clock: object, capabilities: Any) -> None:
     # 2025-11-25 tasks, Tool-Level Negotiation 1: MUST NOT.
     async with with_core_tasks(core, capabilities=capabilities) as (client, peer):
         with pytest.raises(PeerError):
@@ -166,7 +166,7 @@ async def test_requested_ttl_is_sent_in_milliseconds(autojump_clock: object) -> 
                 await client.start_task("any", ttl=wrong)
 
 
-async def test_tool_that_forbids_tasks_is_called_without_one(autojump_clock: object) -> None:
+async def test_tool_with_forbidden_task_support_is_called_without_a_task(autojump_clock: object) -> None:
     class Plain(Listing):
         support = "forbidden"
 
@@ -177,7 +177,7 @@ async def test_tool_that_forbids_tasks_is_called_without_one(autojump_clock: obj
         assert calls_of(peer) == [False]
 
 
-async def test_server_can_ask_while_the_client_waits_for_the_task_result(autojump_clock: object) -> None:
+async def test_server_can_elicit_while_the_client_waits_for_tasks_result(autojump_clock: object) -> None:
     class Asking(TaskPeer):
         answer: Any = None
 
@@ -248,7 +248,7 @@ async def test_cancelled_task_with_an_empty_result_raises(autojump_clock: object
             await client.call_tool("any")
 
 
-async def test_empty_result_of_a_successful_task_is_returned(autojump_clock: object) -> None:
+async def test_empty_result_of_a_completed_task_is_returned(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: DONE, outcome={}) as (client, _):
         assert (await client.call_tool("any")).content == []
 
@@ -282,7 +282,7 @@ async def test_invalid_task_state_ends_the_call(autojump_clock: object, nonsense
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_tool_result_instead_of_a_task_is_returned(autojump_clock: object) -> None:
+async def test_tool_result_returned_instead_of_a_task_is_accepted(autojump_clock: object) -> None:
     """mcp 1.x refuses by a failure of the tool."""
     refused = {"content": [{"type": "text", "text": "no task"}], "isError": True}
     async with with_core_tasks(core, made=refused) as (client, peer):
@@ -314,7 +314,7 @@ async def test_cancelling_a_finished_task_is_not_an_error(autojump_clock: object
             await task.cancel()
 
 
-async def test_poll_interval_of_the_server_is_used(autojump_clock: object) -> None:
+async def test_client_polls_a_task_at_the_interval_of_the_server(autojump_clock: object) -> None:
     look = one_after_another(core(pollInterval=5000), core(), DONE)
     async with with_core_tasks(look, made={"task": core(pollInterval=2000)}) as (client, peer):
         before = trio.current_time()

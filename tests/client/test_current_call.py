@@ -141,7 +141,7 @@ KINDS = ("elicitation", "sampling", "roots", "log", "progress")
 
 @ERAS
 @pytest.mark.parametrize("open_", [in_memory, over_http])
-async def test_handlers_have_the_context_of_the_only_call_in_progress(open_: Any, era: str) -> None:
+async def test_current_call_in_handlers_is_the_only_running_call(open_: Any, era: str) -> None:
     seen = Seen()
     with trio.fail_after(PATIENCE):
         async with opened_by_ann(open_, era=era, **seen.options) as client, trio.open_nursery() as nursery:
@@ -154,7 +154,7 @@ async def test_handlers_have_the_context_of_the_only_call_in_progress(open_: Any
 
 @ERAS
 @pytest.mark.parametrize("open_", [in_memory, over_http])
-async def test_handler_never_gets_the_call_of_another_user(open_: Any, era: str) -> None:
+async def test_current_call_in_handlers_is_never_the_call_of_another_user(open_: Any, era: str) -> None:
     """Where several calls are in progress, HTTP and modern servers tell; a legacy server in memory doesn't."""
     seen = Seen()
     with trio.fail_after(PATIENCE):
@@ -173,7 +173,7 @@ async def test_handler_never_gets_the_call_of_another_user(open_: Any, era: str)
 
 
 @ERAS
-async def test_handler_in_a_thread_has_its_call(era: str) -> None:
+async def test_current_call_is_set_in_a_handler_thread(era: str) -> None:
     seen = Seen()
     options = {**seen.options, "elicitation": seen.elicit_in_thread}
     async with opened_by_ann(in_memory, era=era, **options) as client, trio.open_nursery() as nursery:
@@ -182,7 +182,7 @@ async def test_handler_in_a_thread_has_its_call(era: str) -> None:
 
 
 @ERAS
-async def test_async_log_callback_has_its_call(autojump_clock: object, era: str) -> None:
+async def test_current_call_is_set_in_an_async_log_callback(autojump_clock: object, era: str) -> None:
     seen = Seen()
     options = {**seen.options, "on_log": seen.log_later}
     async with opened_by_ann(in_memory, era=era, **options) as client, trio.open_nursery() as nursery:
@@ -193,7 +193,7 @@ async def test_async_log_callback_has_its_call(autojump_clock: object, era: str)
 
 @ERAS
 @pytest.mark.parametrize("open_", [in_memory, over_http])
-async def test_call_can_have_its_own_handlers(open_: Any, era: str) -> None:
+async def test_handlers_passed_to_a_call_are_used_for_that_call(open_: Any, era: str) -> None:
     ours, theirs = Seen(), Seen()
     with trio.fail_after(PATIENCE):
         async with opened_by_ann(open_, era=era, **theirs.options) as client:
@@ -205,7 +205,7 @@ async def test_call_can_have_its_own_handlers(open_: Any, era: str) -> None:
     assert {kind: theirs.values(kind) for kind in theirs.all} == {key: ["cleo"] for key in KINDS[:4]}
 
 
-async def test_call_can_have_a_log_callback_if_the_client_has_none(autojump_clock: object) -> None:
+async def test_log_callback_can_be_passed_to_a_call_only(autojump_clock: object) -> None:
     seen = Seen()
     options = {**seen.options, "on_log": None}
     async with in_memory(era="legacy", **options) as client:
@@ -214,7 +214,7 @@ async def test_call_can_have_a_log_callback_if_the_client_has_none(autojump_cloc
     assert seen.values("log") == ["bob"]
 
 
-async def test_roots_of_a_call_can_be_a_list(autojump_clock: object) -> None:
+async def test_roots_can_be_passed_to_a_call_as_a_list(autojump_clock: object) -> None:
     server, found = Server("s"), list[str]()
 
     @server.tool
@@ -227,7 +227,7 @@ async def test_roots_of_a_call_can_be_a_list(autojump_clock: object) -> None:
     assert found == ["file:///b", "file:///a"]
 
 
-async def test_call_handler_of_an_undeclared_kind_is_refused(autojump_clock: object) -> None:
+async def test_handler_passed_to_a_call_for_an_undeclared_capability_raises(autojump_clock: object) -> None:
     seen = Seen()
     async with in_memory(era="legacy") as client:
         with pytest.raises(
@@ -238,14 +238,14 @@ async def test_call_handler_of_an_undeclared_kind_is_refused(autojump_clock: obj
             await client.call_tool("ask", {"who": "bob"}, on_lag=seen.log)  # type: ignore[call-arg]
 
 
-async def test_no_current_call_outside_handlers(autojump_clock: object) -> None:
+async def test_current_call_is_none_outside_handlers(autojump_clock: object) -> None:
     async with in_memory(**Seen().options) as client:
         assert current_call() is None
         await call_as(client, "bob")
         assert current_call() is None
 
 
-async def test_other_requests_are_also_current_calls(autojump_clock: object) -> None:
+async def test_current_call_can_be_a_prompt_or_resource_request(autojump_clock: object) -> None:
     server, seen = Server("s"), list[CurrentCall | None]()
 
     @server.prompt
@@ -270,7 +270,7 @@ async def test_other_requests_are_also_current_calls(autojump_clock: object) -> 
     ]
 
 
-async def test_call_made_in_a_handler_has_its_own_context(autojump_clock: object) -> None:
+async def test_current_call_of_a_nested_call_is_separate(autojump_clock: object) -> None:
     inner, seen, back = in_memory, Seen(), Seen()
 
     async with inner(era="legacy", **seen.options) as second:
@@ -310,7 +310,7 @@ async def got(peer: RawPeer, method: str) -> dict[str, Any]:
     return found[0]
 
 
-async def test_a_question_without_a_call_in_progress_has_an_empty_context(autojump_clock: object) -> None:
+async def test_current_call_is_none_for_a_server_request_without_a_running_call(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.send(elicitation(1))
@@ -324,7 +324,7 @@ async def test_a_question_without_a_call_in_progress_has_an_empty_context(autoju
     assert seen.all == {"elicitation": [NOBODY], "log": [NOBODY]}
 
 
-async def test_question_of_an_abandoned_call_goes_to_no_other_call(autojump_clock: object) -> None:
+async def test_elicitation_of_a_cancelled_call_is_not_attributed_to_another_call(autojump_clock: object) -> None:
     """The server may not have read the cancel yet."""
     left = trio.Event()
 
@@ -354,7 +354,7 @@ async def test_question_of_an_abandoned_call_goes_to_no_other_call(autojump_cloc
     assert seen.values("log") == ["bob", None]
 
 
-async def test_log_belongs_to_the_only_call_in_progress_when_it_arrives(autojump_clock: object) -> None:
+async def test_log_message_is_attributed_to_the_only_running_call_at_its_arrival(autojump_clock: object) -> None:
     related = {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": "unknown"}}}
 
     async def script(peer: RawPeer) -> None:
@@ -382,7 +382,7 @@ async def test_log_belongs_to_the_only_call_in_progress_when_it_arrives(autojump
     assert seen.values("log") == ["bob", "bob", None, "bob", None, "bob", None]
 
 
-async def test_relay_gets_the_next_log_of_a_call_in_progress(autojump_clock: object) -> None:
+async def test_relay_set_during_a_call_receives_the_next_log_message(autojump_clock: object) -> None:
     class Noted(Relay):
         def on_notification(self, event: NotificationReceived) -> None:
             relayed.append(event.params["data"])
@@ -415,7 +415,7 @@ async def test_relay_gets_the_next_log_of_a_call_in_progress(autojump_clock: obj
     assert seen.values("log") == ["bob", "bob"]
 
 
-async def test_task_started_by_a_log_callback_keeps_the_call_of_its_log(autojump_clock: object) -> None:
+async def test_task_started_by_a_log_callback_keeps_its_current_call(autojump_clock: object) -> None:
     """Later messages, and the end of the call, change nothing."""
 
     async def script(peer: RawPeer) -> None:
@@ -443,7 +443,7 @@ async def test_task_started_by_a_log_callback_keeps_the_call_of_its_log(autojump
     assert sorted(seen.values("log")) == ["bob", "bob", "cleo", "cleo"]
 
 
-async def test_a_call_that_was_left_without_a_cancel_stays_in_progress_at_the_server(autojump_clock: object) -> None:
+async def test_call_left_without_a_cancel_still_counts_as_running_at_the_server(autojump_clock: object) -> None:
     left = trio.Event()
 
     async def script(peer: RawPeer) -> None:
@@ -466,7 +466,7 @@ async def test_a_call_that_was_left_without_a_cancel_stays_in_progress_at_the_se
     assert seen.values("elicitation") == [None]
 
 
-async def test_ping_is_never_the_call_of_a_question(autojump_clock: object) -> None:
+async def test_elicitation_is_never_attributed_to_a_ping(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call, ping = await peer.until("tools/call"), await peer.until("ping")
@@ -487,7 +487,7 @@ async def test_ping_is_never_the_call_of_a_question(autojump_clock: object) -> N
     assert seen.values("elicitation") == ["bob"]
 
 
-async def test_a_question_keeps_its_call_while_it_waits_for_its_turn(autojump_clock: object) -> None:
+async def test_queued_elicitation_keeps_its_current_call(autojump_clock: object) -> None:
     """What is in progress when its turn comes says nothing."""
 
     async def script(peer: RawPeer) -> None:
@@ -520,7 +520,7 @@ async def test_a_question_keeps_its_call_while_it_waits_for_its_turn(autojump_cl
     assert seen.values("elicitation") == ["bob", "bob"]
 
 
-async def test_a_question_of_an_unknown_task_belongs_to_no_call(autojump_clock: object) -> None:
+async def test_elicitation_from_an_unknown_task_has_no_current_call(autojump_clock: object) -> None:
     related = {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t"}}}
 
     async def script(peer: RawPeer) -> None:
@@ -536,7 +536,7 @@ async def test_a_question_of_an_unknown_task_belongs_to_no_call(autojump_clock: 
     assert seen.all["elicitation"] == [NOBODY]
 
 
-async def test_question_of_a_task_has_the_call_of_its_task(autojump_clock: object) -> None:
+async def test_elicitation_from_a_task_refers_to_the_call_of_the_task(autojump_clock: object) -> None:
     """Revision 2025-11-25: the question names its task."""
     server = Server("tasks")
 
@@ -562,7 +562,7 @@ async def test_question_of_a_task_has_the_call_of_its_task(autojump_clock: objec
 
 
 @pytest.mark.parametrize("way", [*WAYS, "stdio"])
-async def test_only_call_is_found_over_every_transport(tmp_path: Path, way: str) -> None:
+async def test_current_call_is_set_over_every_transport(tmp_path: Path, way: str) -> None:
     seen = Seen()
     if way == "stdio":
         raw = RawServer(
@@ -600,7 +600,7 @@ async def test_only_call_is_found_over_every_transport(tmp_path: Path, way: str)
     assert seen.all["elicitation"] == [("bob", ("ask", {"who": "bob"}, "bob"))]
 
 
-async def test_callbacks_for_changes_have_an_empty_context(autojump_clock: object) -> None:
+async def test_current_call_is_none_in_change_callbacks(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={"listChanged": True})
         call = await peer.until("tools/call")
@@ -626,7 +626,7 @@ async def test_callbacks_for_changes_have_an_empty_context(autojump_clock: objec
 
 
 @ERAS
-async def test_group_handlers_have_member_and_call(autojump_clock: object, era: str) -> None:
+async def test_group_handlers_have_current_member_and_current_call(autojump_clock: object, era: str) -> None:
     found: list[Any] = []
 
     async def elicit(_: Any) -> ElicitResult:
@@ -645,7 +645,7 @@ async def test_group_handlers_have_member_and_call(autojump_clock: object, era: 
 
 
 @ERAS
-async def test_asyncio_handlers_have_their_call(era: Any) -> None:
+async def test_current_call_is_set_in_asyncio_handlers(era: Any) -> None:
     import asyncio
 
     async def main() -> tuple[list[Any], list[Any]]:
@@ -684,7 +684,7 @@ def _sampled(_: Any) -> CreateMessageResult:
 
 
 @ERAS
-async def test_script_handlers_have_their_call(era: Any) -> None:
+async def test_current_call_is_set_in_handlers_of_blocking_clients(era: Any) -> None:
     def main() -> list[Any]:
         found: list[Any] = []
 
@@ -708,7 +708,7 @@ async def test_script_handlers_have_their_call(era: Any) -> None:
     assert sorted(found) == [("own", "cleo"), ("progress", "bob"), ("theirs", "bob")]
 
 
-async def test_handler_can_refuse_a_question_without_a_call(autojump_clock: object) -> None:
+async def test_handler_can_reject_an_elicitation_without_a_current_call(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.send(elicitation(1))

@@ -9,7 +9,7 @@ from trio_mcp import RequestContext, Server, open_memory
 from trio_mcp.types import LogParams
 
 
-async def test_result_waiting_for_a_slow_callback_is_returned_when_the_connection_ends(
+async def test_result_delayed_by_a_slow_callback_is_returned_when_the_connection_closes(
     autojump_clock: MockClock,
 ) -> None:
     server, results = Server("s"), list[str]()

@@ -62,7 +62,7 @@ async def answer_of(form: dict[str, Any], answer: Any) -> Any:
     [({}, '"colour" is a required property'), ({"colour": 3}, '3 is not of type "string" at colour')],
     ids=["missing", "of another type"],
 )
-async def test_form_answer_that_violates_its_schema_ends_the_call(
+async def test_form_answer_that_violates_its_schema_raises_value_error(
     autojump_clock: object, answer: Any, fault: str
 ) -> None:
     async with asking_once(SHIRT, answer) as (client, _):
@@ -73,7 +73,7 @@ async def test_form_answer_that_violates_its_schema_ends_the_call(
         assert text_of(await client.call_tool("order")) == "done"
 
 
-async def test_legacy_server_gets_an_error_for_an_invalid_form_answer(
+async def test_legacy_server_gets_an_error_for_a_form_answer_that_violates_its_schema(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(server: ScriptedServer) -> None:
@@ -88,7 +88,7 @@ async def test_legacy_server_gets_an_error_for_an_invalid_form_answer(
     assert "doesn't match the schema that the server sent" in caplog.text
 
 
-async def test_defaults_count_as_form_values(autojump_clock: object) -> None:
+async def test_missing_form_fields_are_filled_in_with_their_defaults(autojump_clock: object) -> None:
     assert await answer_of(SHIRT, {"colour": "red"}) == {"action": "accept", "content": {"colour": "red", "size": 40}}
 
 
@@ -131,7 +131,7 @@ async def test_invalid_default_and_null_are_omitted_from_the_form_answer(
         *[(odd, {}, ...) for odd in ({"anyOf": "null"}, {"anyOf": [None, "null"]}, {"type": {"null": 1}}, [], None)],
     ],
 )
-async def test_required_field_that_may_be_null_is_null_without_a_value(
+async def test_required_nullable_form_field_without_a_value_is_null(
     autojump_clock: object, nick: Any, answer: Any, given: Any
 ) -> None:
     fields = {"name": {"type": "string"}, "nick": nick}
@@ -140,10 +140,10 @@ async def test_required_field_that_may_be_null_is_null_without_a_value(
     assert await answer_of(form, {"name": "a", **answer}) == {"action": "accept", "content": expected}
 
 
-async def test_declined_form_needs_no_values(autojump_clock: object) -> None:
+async def test_declined_form_needs_no_field_values(autojump_clock: object) -> None:
     assert await answer_of(SHIRT, ElicitResult("decline")) == {"action": "decline"}
 
 
 @pytest.mark.parametrize("form", NO_FORMS, ids=["of references", "in an unknown dialect", "for nobody"])
-async def test_form_with_an_unusable_schema_is_answered_unchecked(autojump_clock: object, form: Any) -> None:
+async def test_form_answer_to_an_invalid_schema_is_not_validated(autojump_clock: object, form: Any) -> None:
     assert await answer_of(form, {"colour": 3}) == {"action": "accept", "content": {"colour": 3}}

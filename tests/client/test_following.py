@@ -30,7 +30,7 @@ async def followed(told: list[str], **options: Any) -> AsyncIterator[tuple[Clien
 
 
 @pytest.mark.parametrize("end", [{"result": {}}, {"error": {"code": -31000, "message": "Shutting down"}}, "cancelled"])
-async def test_interrupted_change_stream_is_reopened_and_missed_changes_are_reported(
+async def test_interrupted_subscription_stream_is_reopened_and_reported_as_a_change(
     end: Any, autojump_clock: MockClock
 ) -> None:
     told: list[str] = []
@@ -52,7 +52,7 @@ async def test_interrupted_change_stream_is_reopened_and_missed_changes_are_repo
         assert cancel["params"]["requestId"] == second
 
 
-async def test_cached_resource_is_requested_again_after_its_stream_was_reopened(
+async def test_cached_resource_is_requested_again_after_its_subscription_was_reopened(
     autojump_clock: MockClock,
 ) -> None:
     told: list[str] = []
@@ -75,7 +75,7 @@ async def test_cached_resource_is_requested_again_after_its_stream_was_reopened(
         await read()
 
 
-async def test_server_that_ends_each_stream_at_once_is_retried_at_growing_intervals(autojump_clock: MockClock) -> None:
+async def test_subscription_stream_that_ends_at_once_is_reopened_with_growing_delays(autojump_clock: MockClock) -> None:
     async with followed([]) as (_, server):
         ends = [trio.current_time()]
         for _ in range(12):
@@ -92,7 +92,7 @@ async def test_server_that_ends_each_stream_at_once_is_retried_at_growing_interv
         assert trio.current_time() - before <= 1, "it had lasted"
 
 
-async def test_reopening_continues_after_refusals_but_ends_if_streams_are_unsupported(
+async def test_reopening_a_subscription_stops_at_method_not_found_but_not_at_other_errors(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with followed([]) as (client, server):
@@ -106,7 +106,7 @@ async def test_reopening_continues_after_refusals_but_ends_if_streams_are_unsupp
     assert "no longer reports changes of note://a: the peer answered: no (-32601)" in caplog.text
 
 
-async def test_resource_no_longer_acknowledged_is_dropped_from_the_subscription(
+async def test_resource_not_acknowledged_on_reopening_is_logged_and_dropped(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
@@ -118,7 +118,7 @@ async def test_resource_no_longer_acknowledged_is_dropped_from_the_subscription(
     assert (told, "no longer reports changes of note://a" in caplog.text) == ([], True)
 
 
-async def test_list_change_stream_is_reopened(autojump_clock: MockClock) -> None:
+async def test_list_change_stream_is_reopened_after_an_interruption(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     server, told = Scripted(theirs), list[str]()
 
@@ -134,7 +134,7 @@ async def test_list_change_stream_is_reopened(autojump_clock: MockClock) -> None
     assert told == ["prompts", "tools"]
 
 
-async def test_subscription_repeated_during_an_interruption_is_opened_at_once(
+async def test_subscribing_again_during_an_interruption_opens_the_stream_at_once(
     autojump_clock: MockClock,
 ) -> None:
     async with followed([]) as (client, server), trio.open_nursery() as nursery:
@@ -148,7 +148,7 @@ async def test_subscription_repeated_during_an_interruption_is_opened_at_once(
     assert [message["method"] for message in server.seen].count("subscriptions/listen") == 2, "the other was given up"
 
 
-async def test_callbacks_get_only_changes_of_their_own_streams() -> None:
+async def test_callbacks_receive_only_changes_subscribed_to_on_their_stream() -> None:
     """2026-07-28 subscriptions: what is on no stream, or was not asked for on it, is of no subscription."""
     told: list[str] = []
     async with followed(told, on_list_changed=told.append) as (_, server):

@@ -42,7 +42,7 @@ TEXT = {"content": [{"type": "text", "text": "done"}]}
         ({"roots": []}, {"roots": {}}),
     ],
 )
-async def test_each_request_declares_exactly_the_kinds_with_handlers(
+async def test_each_request_declares_exactly_the_capabilities_with_handlers(
     autojump_clock: object, options: Any, declared: Any
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -60,7 +60,7 @@ async def test_each_request_declares_exactly_the_kinds_with_handlers(
 @pytest.mark.parametrize(
     ("question", "answer"), [(FORM, NAME), (SAMPLE, SAID), (ROOTS, LISTED)], ids=["form", "sampling", "roots"]
 )
-async def test_each_kind_of_question_is_answered_by_the_same_handler_as_in_the_legacy_era(
+async def test_modern_input_requests_are_answered_by_the_same_handlers_as_legacy_requests(
     autojump_clock: object, question: Any, answer: Any
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -73,7 +73,7 @@ async def test_each_kind_of_question_is_answered_by_the_same_handler_as_in_the_l
     assert cancels_of(peer) == []
 
 
-async def test_url_elicitation_without_an_id_goes_to_its_own_handler(autojump_clock: object) -> None:
+async def test_url_elicitation_without_an_id_calls_the_url_handler(autojump_clock: object) -> None:
     async def visit(params: ElicitURLParams) -> ElicitResult:
         assert (params.url, params.elicitation_id) == ("https://example.com", None)
         return ElicitResult("accept")
@@ -87,7 +87,7 @@ async def test_url_elicitation_without_an_id_goes_to_its_own_handler(autojump_cl
     assert rounds_of(peer)[1]["inputResponses"] == {"q": {"action": "accept"}}
 
 
-async def test_concurrent_questions_are_answered_concurrently_in_order(
+async def test_concurrent_input_requests_are_answered_in_the_order_of_completion(
     autojump_clock: object,
 ) -> None:
     turns = Sequencer()
@@ -120,7 +120,7 @@ async def test_concurrent_questions_are_answered_concurrently_in_order(
     ],
     ids=["call_tool", "get_prompt", "read_resource"],
 )
-async def test_retry_is_the_same_request_with_a_new_id(autojump_clock: object, call: Any) -> None:
+async def test_retry_with_input_responses_is_the_same_request_with_a_new_id(autojump_clock: object, call: Any) -> None:
     async def script(peer: RoundsPeer) -> None:
         first = await peer.read()
         await peer.ask(first, q=FORM)
@@ -145,7 +145,7 @@ async def test_request_state_is_returned_unchanged(autojump_clock: object, state
     assert rounds_of(peer)[1]["requestState"] == state
 
 
-async def test_each_retry_has_only_the_state_and_answers_of_the_previous_round(autojump_clock: object) -> None:
+async def test_each_retry_contains_only_the_state_and_answers_of_the_previous_result(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), "s1", form=FORM)
         await peer.ask(await peer.call(), "s2", model=SAMPLE)
@@ -163,7 +163,7 @@ async def test_each_retry_has_only_the_state_and_answers_of_the_previous_round(a
     assert len({call["id"] for call in calls_in(peer)}) == 4
 
 
-async def test_request_state_without_questions_is_returned_at_once(autojump_clock: object) -> None:
+async def test_request_state_without_input_requests_is_sent_back_at_once(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), "later")
         await peer.text(await peer.call())
@@ -175,7 +175,7 @@ async def test_request_state_without_questions_is_returned_at_once(autojump_cloc
     assert rounds_of(peer) == [{}, {"requestState": "later"}]
 
 
-async def test_empty_questions_are_answered_with_empty_answers(autojump_clock: object) -> None:
+async def test_empty_input_requests_are_answered_with_empty_input_responses(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.result(await peer.call(), {"resultType": "input_required", "inputRequests": {}})
         await peer.text(await peer.call())
@@ -185,7 +185,7 @@ async def test_empty_questions_are_answered_with_empty_answers(autojump_clock: o
     assert rounds_of(peer) == [{}, {"inputResponses": {}}]
 
 
-async def test_state_and_answers_of_the_caller_are_separate_from_those_of_rounds(
+async def test_state_and_responses_in_the_first_request_are_not_repeated_in_the_retry(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -201,7 +201,7 @@ async def test_state_and_answers_of_the_caller_are_separate_from_those_of_rounds
     ]
 
 
-async def test_concurrent_calls_do_not_share_state_and_answers(autojump_clock: object) -> None:
+async def test_concurrent_calls_do_not_share_request_state_or_input_responses(autojump_clock: object) -> None:
     async def named(params: ElicitFormParams) -> dict[str, Any]:
         return {"name": params.message}
 
@@ -229,7 +229,7 @@ async def test_concurrent_calls_do_not_share_state_and_answers(autojump_clock: o
         assert again["params"]["inputResponses"]["q"]["content"] == {"name": name}
 
 
-async def test_other_calls_continue_while_the_user_is_asked(autojump_clock: object) -> None:
+async def test_other_calls_continue_during_an_elicitation(autojump_clock: object) -> None:
     thinking, decided = trio.Event(), trio.Event()
 
     async def think(_: ElicitFormParams) -> dict[str, Any]:
@@ -256,7 +256,7 @@ async def test_other_calls_continue_while_the_user_is_asked(autojump_clock: obje
 # Progress
 
 
-async def test_each_round_has_its_own_progress_token_and_the_same_callback(autojump_clock: object) -> None:
+async def test_each_retry_has_its_own_progress_token_and_the_same_callback(autojump_clock: object) -> None:
     seen: list[float] = []
 
     async def script(peer: RoundsPeer) -> None:
@@ -275,7 +275,7 @@ async def test_each_round_has_its_own_progress_token_and_the_same_callback(autoj
     assert tokens == [call["id"] for call in calls_in(peer)]
 
 
-async def test_progress_in_any_round_restarts_the_silence_limit(autojump_clock: object) -> None:
+async def test_progress_in_a_retry_restarts_fail_after_silence(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), q=FORM)
         second = await peer.call()

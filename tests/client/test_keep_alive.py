@@ -96,20 +96,22 @@ async def test_no_pings_are_sent_without_keep_alive(autojump_clock: MockClock) -
 
 
 @pytest.mark.parametrize("reply", [refuse, fail, answer_nonsense])
-async def test_shd_04_server_without_ping_keeps_its_connection(reply: Answer, autojump_clock: MockClock) -> None:
+async def test_shd_04_server_without_ping_support_keeps_its_connection(
+    reply: Answer, autojump_clock: MockClock
+) -> None:
     async with pinged(reply) as (client, peer):
         await trio.sleep(55)
         assert (await client.call_tool("any")).text == "done"
     assert pings_in(peer) == 5
 
 
-async def test_shd_04_no_ping_during_a_request(autojump_clock: MockClock) -> None:
+async def test_shd_04_no_ping_is_sent_during_a_request(autojump_clock: MockClock) -> None:
     async with pinged(be_silent) as (client, peer):
         assert (await client.call_tool("any", {"after": 100})).text == "done"
         assert pings_in(peer) == 0
 
 
-async def test_shd_04_server_that_becomes_busy_after_the_ping_is_not_disconnected(autojump_clock: MockClock) -> None:
+async def test_shd_04_server_that_becomes_busy_after_a_ping_is_not_disconnected(autojump_clock: MockClock) -> None:
     async with pinged(be_silent, keep_alive=KeepAlive(interval=10, timeout=3, misses=1)) as (client, peer):
         await trio.sleep(11)
         assert pings_in(peer) == 1
@@ -124,13 +126,13 @@ async def test_shd_04_one_missed_ping_does_not_affect_later_calls(first: Answer,
     assert len(cancels_in(peer.wire)) == 1
 
 
-async def test_only_consecutive_missed_pings_count(autojump_clock: MockClock) -> None:
+async def test_only_consecutive_missed_pings_close_the_connection(autojump_clock: MockClock) -> None:
     async with pinged(be_silent, answer, be_silent, answer) as (client, _):
         await trio.sleep(100)
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_server_that_misses_two_pings_is_lost_without_cancels(autojump_clock: MockClock) -> None:
+async def test_server_that_misses_two_pings_raises_connection_lost(autojump_clock: MockClock) -> None:
     async with pinged(be_silent) as (client, _):
         with pytest.raises(ConnectionLost, match=r"did not answer 2 pings of 3 s each"):
             await client.until_lost()
@@ -155,7 +157,7 @@ async def test_call_timeout_does_not_shorten_the_ping_timeout(autojump_clock: Mo
     assert cancels_in(peer.wire) == []
 
 
-async def test_keep_alive_of_a_modern_server_uses_discover(autojump_clock: MockClock) -> None:
+async def test_keep_alive_of_a_modern_server_sends_discover_requests(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         for _ in range(4):
             await peer.discovered()
@@ -165,7 +167,7 @@ async def test_keep_alive_of_a_modern_server_uses_discover(autojump_clock: MockC
     assert methods_in(peer.wire) == ["server/discover"] * 4
 
 
-async def test_end_of_the_connection_ends_the_pings(autojump_clock: MockClock) -> None:
+async def test_keep_alive_stops_when_the_connection_closes(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.close()
@@ -176,7 +178,7 @@ async def test_end_of_the_connection_ends_the_pings(autojump_clock: MockClock) -
         await trio.sleep(100)
 
 
-async def test_keep_alive_works_with_a_trio_mcp_server_in_either_era(autojump_clock: MockClock) -> None:
+async def test_keep_alive_works_with_a_legacy_or_modern_trio_mcp_server(autojump_clock: MockClock) -> None:
     for era in ("legacy", "modern"):
         async with open_memory(Server("s"), era=era, keep_alive=EVERY_TEN) as client:  # type: ignore[arg-type]
             await trio.sleep(100)
@@ -195,6 +197,6 @@ async def test_keep_alive_detects_a_stopped_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"interval": 0}, {"timeout": -1}, {"misses": 0}])
-def test_invalid_keep_alive_time_or_count_is_a_value_error(wrong: dict[str, Any]) -> None:
+def test_invalid_keep_alive_setting_raises_value_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be greater than 0"):
         KeepAlive(**wrong)

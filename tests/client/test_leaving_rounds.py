@@ -63,7 +63,7 @@ async def _asks_for_ever(peer: RoundsPeer) -> None:
 # Cancelled by the caller
 
 
-async def test_a_cancel_in_the_first_round_names_its_request(autojump_clock: object) -> None:
+async def test_cancel_before_any_input_request_names_the_first_request(autojump_clock: object) -> None:
     async with asking(RoundsPeer.call) as (client, peer):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -73,7 +73,7 @@ async def test_a_cancel_in_the_first_round_names_its_request(autojump_clock: obj
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "enough")]
 
 
-async def test_cancel_between_rounds_stops_handlers_and_names_the_last_answered_request(
+async def test_cancel_during_input_handlers_cancels_them_and_names_the_last_request(
     autojump_clock: object,
 ) -> None:
     user, model = Thinking(), Thinking()
@@ -92,7 +92,9 @@ async def test_cancel_between_rounds_stops_handlers_and_names_the_last_answered_
 
 
 @pytest.mark.parametrize("limit", [trio.move_on_after, trio.fail_after, lambda s: fail_after_silence(s, maximum=60)])
-async def test_time_limit_between_rounds_sends_its_reason(autojump_clock: object, limit: Any) -> None:
+async def test_timeout_during_an_input_handler_sends_a_cancel_with_its_reason(
+    autojump_clock: object, limit: Any
+) -> None:
     model = Thinking()
 
     async def script(peer: RoundsPeer) -> None:
@@ -125,7 +127,7 @@ async def test_cancel_is_sent_at_once_despite_a_slow_handler_cleanup(autojump_cl
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the caller's deadline passed")]
 
 
-async def test_a_cancel_between_later_rounds_names_the_later_request(autojump_clock: object) -> None:
+async def test_cancel_during_a_second_input_handler_names_the_retry(autojump_clock: object) -> None:
     model = Thinking()
 
     async def script(peer: RoundsPeer) -> None:
@@ -138,7 +140,7 @@ async def test_a_cancel_between_later_rounds_names_the_later_request(autojump_cl
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[1]["id"]]
 
 
-async def test_cancel_in_a_later_round_names_only_its_request(autojump_clock: object) -> None:
+async def test_cancel_during_a_retry_names_only_the_retry(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), q=FORM)
         await peer.call()
@@ -149,7 +151,9 @@ async def test_cancel_in_a_later_round_names_only_its_request(autojump_clock: ob
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[1]["id"]]
 
 
-async def test_a_cancel_while_the_question_waits_for_a_slow_callback_names_its_request(autojump_clock: object) -> None:
+async def test_cancel_while_an_input_request_waits_for_a_slow_callback_names_its_request(
+    autojump_clock: object,
+) -> None:
     async def slow(_: LogParams) -> None:
         await trio.sleep(60)
 
@@ -166,7 +170,7 @@ async def test_a_cancel_while_the_question_waits_for_a_slow_callback_names_its_r
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[0]["id"]]
 
 
-async def test_an_exception_of_a_progress_callback_that_a_question_follows_names_its_request(
+async def test_exception_in_a_progress_callback_before_an_input_request_sends_a_cancel(
     autojump_clock: object,
 ) -> None:
     answered = trio.Event()
@@ -189,7 +193,7 @@ async def test_an_exception_of_a_progress_callback_that_a_question_follows_names
 
 
 @pytest.mark.parametrize(("high_water", "longs"), [(10_000_000, 2), (1000, 3)], ids=["in-the-outbox", "before-it"])
-async def test_unwritten_retry_is_withdrawn_and_the_previous_round_is_cancelled(
+async def test_unsent_retry_is_withdrawn_and_the_previous_request_is_cancelled(
     autojump_clock: object, high_water: int, longs: int
 ) -> None:
     """The server does not read: one long message fills the channel, one the writer's hands, and a third one, if
@@ -217,7 +221,7 @@ async def test_unwritten_retry_is_withdrawn_and_the_previous_round_is_cancelled(
         nursery.cancel_scope.cancel()
 
 
-async def test_successful_call_left_during_a_slow_callback_sends_no_cancel(
+async def test_call_cancelled_after_its_result_arrived_sends_no_cancel(
     autojump_clock: object,
 ) -> None:
     async def slow(_: LogParams) -> None:
@@ -238,7 +242,7 @@ async def test_successful_call_left_during_a_slow_callback_sends_no_cancel(
 # Handlers that refuse or fail
 
 
-async def test_user_refusal_ends_the_call_and_sends_its_message_as_reason(
+async def test_coded_error_of_an_input_handler_ends_the_call_and_is_the_cancel_reason(
     autojump_clock: object,
 ) -> None:
     user = Thinking()
@@ -251,7 +255,7 @@ async def test_user_refusal_ends_the_call_and_sends_its_message_as_reason(
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the user said no")]
 
 
-async def test_user_refusal_is_sent_at_once_despite_another_slow_handler(
+async def test_cancel_for_a_failed_input_handler_is_sent_before_slow_handlers_clean_up(
     autojump_clock: object,
 ) -> None:
     told_at: list[float] = []
@@ -274,7 +278,7 @@ async def test_user_refusal_is_sent_at_once_despite_another_slow_handler(
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_declined_form_is_sent_as_an_answer(autojump_clock: object, action: Any) -> None:
+async def test_declined_elicitation_is_sent_as_an_answer(autojump_clock: object, action: Any) -> None:
     async def decline(_: ElicitFormParams) -> ElicitResult:
         return ElicitResult(action)
 
@@ -283,7 +287,7 @@ async def test_declined_form_is_sent_as_an_answer(autojump_clock: object, action
     assert rounds_of(peer)[1]["inputResponses"]["q"] == {"action": action}
 
 
-async def test_handler_exception_leaves_the_call_unchanged_and_is_not_sent(
+async def test_exception_of_an_input_handler_is_raised_by_the_call_and_not_sent(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = ZeroDivisionError("internal")
@@ -299,7 +303,7 @@ async def test_handler_exception_leaves_the_call_unchanged_and_is_not_sent(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_failed_plain_def_handler_ends_the_call() -> None:
+async def test_exception_of_a_sync_input_handler_ends_the_call() -> None:
     def fail(_: CreateMessageParams) -> CreateMessageResult:
         raise ZeroDivisionError
 
@@ -309,7 +313,7 @@ async def test_failed_plain_def_handler_ends_the_call() -> None:
     assert len(cancels_of(peer)) == 1
 
 
-async def test_plain_def_question_handlers_run_in_threads_of_the_connection() -> None:
+async def test_sync_input_handlers_run_in_worker_threads_of_the_connection() -> None:
     busy: list[int] = []
 
     def count(_: object) -> dict[str, Any]:
@@ -325,7 +329,7 @@ async def test_plain_def_question_handlers_run_in_threads_of_the_connection() ->
     assert busy == [0, 0, 0]
 
 
-async def test_answer_that_json_cannot_encode_ends_the_call(autojump_clock: object) -> None:
+async def test_input_response_that_json_cannot_encode_ends_the_call(autojump_clock: object) -> None:
     async def nan(_: ElicitFormParams) -> dict[str, Any]:
         return {"number": float("nan")}
 
@@ -335,7 +339,7 @@ async def test_answer_that_json_cannot_encode_ends_the_call(autojump_clock: obje
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[0]["id"]]
 
 
-async def test_server_error_in_a_later_round_ends_the_call_without_a_cancel(
+async def test_server_error_for_a_retry_ends_the_call_without_a_cancel(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -351,7 +355,7 @@ async def test_server_error_in_a_later_round_ends_the_call_without_a_cancel(
 # The end of the connection
 
 
-async def test_connection_loss_between_rounds_ends_the_call_and_its_handlers(
+async def test_connection_loss_during_an_input_handler_ends_the_call_and_the_handler(
     autojump_clock: object,
 ) -> None:
     user = Thinking()
@@ -367,7 +371,7 @@ async def test_connection_loss_between_rounds_ends_the_call_and_its_handlers(
     assert user.stopped == 1
 
 
-async def test_closing_the_client_between_rounds_ends_the_call(autojump_clock: object) -> None:
+async def test_closing_the_client_during_an_input_handler_ends_the_call(autojump_clock: object) -> None:
     user = Thinking()
     async with trio.open_nursery() as nursery:
 

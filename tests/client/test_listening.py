@@ -43,7 +43,7 @@ async def test_listen_yields_typed_changes_in_order() -> None:
     assert came == [Change("resource", "note://a"), PROMPTS, TOOLS, RESOURCES]
 
 
-async def test_each_listen_stream_gets_its_own_changes() -> None:
+async def test_each_listen_stream_yields_its_own_changes() -> None:
     server = noted()
     async with (
         open_memory(server) as client,
@@ -110,7 +110,7 @@ async def test_listen_is_unavailable_in_legacy_revisions(era: Any) -> None:
                 pytest.fail("it was entered")
 
 
-async def test_single_uri_instead_of_a_list_is_refused_by_listen() -> None:
+async def test_single_uri_instead_of_a_list_raises_type_error_in_listen() -> None:
     async with open_memory(noted()) as client:
         with pytest.raises(TypeError, match="list of URIs"):
             client.listen(uris="note://a")
@@ -194,13 +194,13 @@ async def test_connection_loss_is_raised_by_listen_after_earlier_changes() -> No
                 await anext(changes)
 
 
-async def test_connection_loss_does_not_affect_a_listen_block_that_does_not_iterate() -> None:
+async def test_connection_loss_does_not_affect_a_listen_block_that_is_not_iterated() -> None:
     async with scripted() as (client, server), listening(client, server, tools=True):
         await server.channel.aclose()
         await wait_all_tasks_blocked()
 
 
-async def test_an_error_that_ends_the_stream_is_raised() -> None:
+async def test_error_response_that_ends_a_listen_stream_raises_peer_error() -> None:
     async with scripted() as (client, server), listening(client, server, tools=True) as (changes, stream):
         await server.send({"id": stream, "error": {"code": -32603, "message": "broken"}})
         with pytest.raises(PeerError, match="broken"):
@@ -210,7 +210,7 @@ async def test_an_error_that_ends_the_stream_is_raised() -> None:
 # What comes on it
 
 
-async def test_changes_without_a_subscription_are_ignored() -> None:
+async def test_changes_not_subscribed_to_are_ignored_on_a_listen_stream() -> None:
     async with scripted() as (client, server), listening(client, server, tools=True) as (changes, stream):
         await server.tell(stream, UPDATED, uri="note://a")
         await server.tell(stream, "notifications/prompts/list_changed")
@@ -223,7 +223,7 @@ async def test_changes_without_a_subscription_are_ignored() -> None:
         assert changes.acknowledged == SubscriptionFilter(tools_list_changed=True)
 
 
-async def test_update_without_a_uri_is_ignored() -> None:
+async def test_resource_update_without_a_uri_is_ignored() -> None:
     async with scripted() as (client, server), listening(client, server, uris=["note://a"]) as (changes, stream):
         await server.tell(stream, UPDATED)
         await server.tell(stream, UPDATED, uri=7)
@@ -231,7 +231,7 @@ async def test_update_without_a_uri_is_ignored() -> None:
         assert [change async for change in changes] == []
 
 
-async def test_equal_waiting_changes_are_merged() -> None:
+async def test_equal_pending_changes_on_a_listen_stream_are_merged() -> None:
     server = noted()
     async with open_memory(server) as client, client.listen(tools=True, uris=["note://a"]) as changes:
         for _ in range(1000):
@@ -247,7 +247,7 @@ async def test_equal_waiting_changes_are_merged() -> None:
         assert nothing_more.cancelled_caught
 
 
-async def test_waiting_changes_of_sub_resources_are_limited_but_not_of_subscribed_ones() -> None:
+async def test_pending_changes_of_subresources_are_limited_but_not_those_of_subscribed_resources() -> None:
     async with (
         scripted(limits=Limits(max_pending_notifications=3)) as (client, server),
         listening(client, server, tools=True, uris=["note://a"]) as (changes, stream),
@@ -262,7 +262,7 @@ async def test_waiting_changes_of_sub_resources_are_limited_but_not_of_subscribe
     assert came == [*(Change("resource", f"note://a/{n}") for n in range(3)), Change("resource", "note://a"), TOOLS]
 
 
-async def test_listener_that_does_not_iterate_delays_no_one_else(autojump_clock: MockClock) -> None:
+async def test_listen_stream_that_is_not_iterated_does_not_delay_other_calls(autojump_clock: MockClock) -> None:
     server = noted()
     async with open_memory(server) as client, client.listen(uris=["note://a"]):
         with trio.fail_after(1):
@@ -270,7 +270,7 @@ async def test_listener_that_does_not_iterate_delays_no_one_else(autojump_clock:
                 await client.call_tool("change", {"uri": "note://a"})
 
 
-async def test_cancelled_listen_step_loses_no_change() -> None:
+async def test_cancelled_iteration_of_a_listen_stream_loses_no_change() -> None:
     server = noted()
     async with open_memory(server) as client, client.listen(tools=True) as changes:
         with trio.CancelScope() as scope:
@@ -281,7 +281,7 @@ async def test_cancelled_listen_step_loses_no_change() -> None:
         assert await anext(changes) == TOOLS
 
 
-async def test_watchers_see_the_changes_that_listeners_get() -> None:
+async def test_internal_watchers_see_the_changes_of_listen_streams() -> None:
     server, seen = noted(), list[Change]()
     async with open_memory(server) as client, client.listen(tools=True) as changes:
         client._callbacks.watchers.append(seen.append)
@@ -294,7 +294,7 @@ steps = st.lists(st.sampled_from(["tools", "prompts", "note://a", "note://b", "t
 
 
 @given(steps)
-def test_listener_at_any_pace_misses_only_repeated_changes(steps: list[str]) -> None:
+def test_slow_listen_iteration_misses_only_repeated_changes(steps: list[str]) -> None:
     async def scenario() -> None:
         waiting: list[Change] = []
         async with (
@@ -322,7 +322,7 @@ def test_listener_at_any_pace_misses_only_repeated_changes(steps: list[str]) -> 
 
 
 @pytest.mark.parametrize("kind", ["input_required", "hologram", None])
-async def test_stream_that_ends_without_a_complete_result_raises(kind: Any) -> None:
+async def test_listen_stream_that_ends_without_a_complete_result_raises(kind: Any) -> None:
     """2026-07-28 basic, ResultType: MUST be considered invalid."""
     async with scripted() as (client, server), trio.open_nursery() as nursery:
         nursery.start_soon(server.acknowledge)
@@ -332,7 +332,7 @@ async def test_stream_that_ends_without_a_complete_result_raises(kind: Any) -> N
                 await anext(changes)
 
 
-async def test_missing_acknowledgement_fails_after_call_timeout(
+async def test_missing_listen_acknowledgement_raises_after_call_timeout(
     autojump_clock: MockClock,
 ) -> None:
     async with scripted(call_timeout=5) as (client, server):
@@ -346,7 +346,7 @@ async def test_missing_acknowledgement_fails_after_call_timeout(
             assert cancel["params"]["requestId"] == request["id"]
 
 
-async def test_call_timeout_does_not_apply_to_a_stream(autojump_clock: MockClock) -> None:
+async def test_call_timeout_does_not_apply_to_an_open_listen_stream(autojump_clock: MockClock) -> None:
     async with scripted(call_timeout=5) as (client, server), trio.open_nursery() as nursery:
         nursery.start_soon(server.acknowledge)
         async with client.listen(tools=True) as changes:

@@ -83,7 +83,7 @@ async def test_result_is_validated_against_the_listed_output_schema(
     caplog.clear()
 
 
-async def test_group_returns_and_logs_the_schema_error(
+async def test_group_call_returns_and_logs_an_output_schema_error(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = _serving(NUMBER, {"structuredContent": {"n": "one"}})
@@ -95,7 +95,7 @@ async def test_group_returns_and_logs_the_schema_error(
     caplog.clear()
 
 
-async def test_schema_error_is_neither_read_from_nor_sent_over_the_wire(autojump_clock: MockClock) -> None:
+async def test_schema_error_field_is_neither_read_from_nor_sent_in_messages(autojump_clock: MockClock) -> None:
     script = _serving(None, {"schemaError": "from the server"})
     async with scripted(script) as (channel, _), open_client(channel) as client:
         assert (await client.call_tool("t")).schema_error is None
@@ -108,7 +108,7 @@ async def test_result_is_not_validated_in_a_revision_without_structured_content(
         assert (await client.call_tool("t")).schema_error is None
 
 
-async def test_changed_list_makes_the_client_forget_the_schemas(autojump_clock: MockClock) -> None:
+async def test_list_change_discards_the_cached_output_schemas(autojump_clock: MockClock) -> None:
     async with scripted(_serving(NUMBER, {})) as (channel, peer), open_client(channel) as client:
         await _listed(client)
         await peer.notify("notifications/tools/list_changed")
@@ -117,7 +117,7 @@ async def test_changed_list_makes_the_client_forget_the_schemas(autojump_clock: 
         assert (await client.call_tool("t")).schema_error is not None
 
 
-def test_output_schemas_take_limited_memory_and_are_replaced() -> None:
+def test_cached_output_schemas_are_limited_in_memory_and_replaced() -> None:
     schemas = OutputSchemas()
     schema = {"type": "object", "description": "x" * 40_000}
     schemas.add_page({"tools": [{"name": str(number), "outputSchema": schema} for number in range(1000)]})

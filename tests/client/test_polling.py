@@ -48,7 +48,7 @@ async def test_changed_poll_interval_is_used_up_to_five_minutes(autojump_clock: 
         assert [time - before for time in peer.times] == pytest.approx([7, 307, 307.1, 307.6])
 
 
-async def test_unlimited_ttl_is_none(autojump_clock: object) -> None:
+async def test_task_without_ttl_has_ttl_none(autojump_clock: object) -> None:
     async with with_tasks(one_after_another(state(), state(ttlMs=1500))) as (client, _):
         task = await client.start_task("any")
         assert [(await task.get()).ttl, (await task.get()).ttl] == [None, 1.5]
@@ -76,7 +76,7 @@ async def test_finished_task_gets_no_cancel(autojump_clock: object) -> None:
         assert "tasks/cancel" not in methods_in(peer.wire)
 
 
-async def test_task_states_with_odd_optional_members_are_accepted(autojump_clock: object) -> None:
+async def test_task_states_with_invalid_optional_fields_are_accepted(autojump_clock: object) -> None:
     states = [state(pollIntervalMs="often"), state(statusMessage=1), state("completed", result={"content": "done"})]
     async with with_tasks(one_after_another(*states)) as (client, _):
         assert text_of(await client.call_tool("any")) == "done"
@@ -114,7 +114,7 @@ async def test_invalid_polled_state_ends_the_call(autojump_clock: object, nonsen
 
 
 @pytest.mark.parametrize("made", [{"resultType": "task"}, created(taskId=5), created(status="new"), created(ttlMs="x")])
-async def test_invalid_task_answer_is_a_protocol_violation(autojump_clock: object, made: Any) -> None:
+async def test_invalid_task_result_raises_protocol_violation(autojump_clock: object, made: Any) -> None:
     async with with_tasks(state, made) as (client, peer):
         with pytest.raises(ProtocolViolation):
             await client.call_tool("any")
@@ -122,7 +122,7 @@ async def test_invalid_task_answer_is_a_protocol_violation(autojump_clock: objec
         assert peer.sent("tasks/cancel") == ([{"taskId": "t"}] if made.get("taskId") == "t" else [])
 
 
-async def test_task_answer_to_another_method_is_a_protocol_violation(autojump_clock: object) -> None:
+async def test_task_returned_by_an_unsuitable_method_raises_protocol_violation(autojump_clock: object) -> None:
     # extension tasks, Capability Negotiation: the client MUST interpret that as an invalid response.
     async with with_tasks(state) as (client, peer):
 
@@ -142,13 +142,13 @@ async def test_task_answer_to_another_method_is_a_protocol_violation(autojump_cl
             await trio.sleep_forever()
 
 
-async def test_task_answer_to_a_client_without_tasks_is_a_protocol_violation(autojump_clock: object) -> None:
+async def test_task_returned_to_a_client_without_tasks_raises_protocol_violation(autojump_clock: object) -> None:
     async with with_tasks(state, tasks=False) as (client, _):
         with pytest.raises(ProtocolViolation, match="task"):
             await client.call_tool("any")
 
 
-async def test_busy_server_is_polled_again_for_half_a_minute(autojump_clock: object) -> None:
+async def test_busy_server_is_polled_again_for_about_half_a_minute(autojump_clock: object) -> None:
     async with with_tasks(one_after_another(-31000, -31000, state(), -31000, DONE)) as (client, peer):
         assert text_of(await client.call_tool("any")) == "done"
         peer.look, before = lambda: -31000, trio.current_time()
@@ -158,7 +158,7 @@ async def test_busy_server_is_polled_again_for_half_a_minute(autojump_clock: obj
         assert trio.current_time() - before == pytest.approx(1 + 1 + 2 + 4 + 8 + 16)
 
 
-async def test_task_messages_restart_the_silence_limit(autojump_clock: object) -> None:
+async def test_task_status_messages_restart_fail_after_silence(autojump_clock: object) -> None:
     count = 0
 
     def look() -> Any:
@@ -178,7 +178,7 @@ async def test_task_messages_restart_the_silence_limit(autojump_clock: object) -
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_call_timeout_covers_the_whole_task_call(autojump_clock: object) -> None:
+async def test_call_timeout_covers_the_whole_call_of_a_task_tool(autojump_clock: object) -> None:
     async with with_tasks(state, call_timeout=10) as (client, peer):
         before = trio.current_time()
         with pytest.raises(trio.TooSlowError):
@@ -188,7 +188,7 @@ async def test_call_timeout_covers_the_whole_task_call(autojump_clock: object) -
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_call_timeout_applies_to_each_poll_of_a_waited_task(autojump_clock: object) -> None:
+async def test_call_timeout_applies_to_each_poll_while_waiting_for_a_started_task(autojump_clock: object) -> None:
     async with with_tasks(state, call_timeout=10) as (client, peer):
         task = await client.start_task("any")
         with trio.move_on_after(60) as scope:
@@ -220,7 +220,7 @@ async def test_connection_loss_ends_the_wait_for_a_task_at_once(autojump_clock: 
         assert trio.current_time() == before
 
 
-async def test_progress_of_a_call_precedes_messages_of_its_task(autojump_clock: object) -> None:
+async def test_progress_of_a_call_precedes_status_messages_of_its_task(autojump_clock: object) -> None:
     seen: list[Progress] = []
     look = one_after_another(state(statusMessage="a"), state(statusMessage="a"), state(statusMessage="b"), DONE)
     async with with_tasks(look) as (client, peer):
@@ -240,7 +240,7 @@ async def test_progress_of_a_call_precedes_messages_of_its_task(autojump_clock: 
     assert seen[0].progress < seen[1].progress < seen[2].progress
 
 
-async def test_exception_of_on_progress_cancels_the_task(autojump_clock: object) -> None:
+async def test_exception_in_on_progress_cancels_the_task(autojump_clock: object) -> None:
     def refuse(_: Progress) -> None:
         raise LookupError("no")
 

@@ -86,7 +86,7 @@ async def opened(user: User, **options: Any) -> AsyncGenerator[tuple[Server, Cli
             yield server, client, opening["params"]["capabilities"]
 
 
-async def test_question_tasks_are_declared_for_kinds_with_handlers(autojump_clock: MockClock) -> None:
+async def test_task_support_of_server_requests_is_declared_for_kinds_with_handlers(autojump_clock: MockClock) -> None:
     user = User()
     both = {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}
     async with opened(user) as (_, _, declared):
@@ -101,7 +101,7 @@ async def test_question_tasks_are_declared_for_kinds_with_handlers(autojump_cloc
         assert "tasks" not in declared
 
 
-async def test_question_tasks_are_not_declared_by_default_and_task_params_ignored(autojump_clock: MockClock) -> None:
+async def test_task_support_of_server_requests_is_off_by_default(autojump_clock: MockClock) -> None:
     user = User()
     user.may_answer.set()
     async with opened(user, question_tasks=None) as (server, _, declared):
@@ -110,7 +110,7 @@ async def test_question_tasks_are_not_declared_by_default_and_task_params_ignore
         assert (await server.ask("tasks/get", taskId="x"))["error"]["code"] == -32601
 
 
-async def test_question_with_task_params_is_answered_with_a_task(autojump_clock: MockClock) -> None:
+async def test_sampling_request_with_task_params_is_answered_with_a_task(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         reply = await server.ask("sampling/createMessage", **SAMPLE, task={"ttl": 60_000})
@@ -129,7 +129,7 @@ async def test_question_with_task_params_is_answered_with_a_task(autojump_clock:
         assert (await server.ask("tasks/get", taskId=task["taskId"]))["result"]["status"] == "completed"
 
 
-async def test_form_question_can_run_as_a_task(autojump_clock: MockClock) -> None:
+async def test_elicitation_request_can_run_as_a_client_task(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create("elicitation/create")
@@ -139,7 +139,7 @@ async def test_form_question_can_run_as_a_task(autojump_clock: MockClock) -> Non
         assert (result["action"], result["content"]) == ("accept", {"name": "Bob"})
 
 
-async def test_a_question_without_a_task_is_answered_at_once(autojump_clock: MockClock) -> None:
+async def test_elicitation_request_without_task_params_is_answered_directly(autojump_clock: MockClock) -> None:
     user = User()
     user.may_answer.set()
     async with opened(user) as (server, _, _):
@@ -147,12 +147,12 @@ async def test_a_question_without_a_task_is_answered_at_once(autojump_clock: Moc
         assert (await server.ask("tasks/list"))["result"]["tasks"] == []
 
 
-async def test_roots_request_does_not_become_a_task(autojump_clock: MockClock) -> None:
+async def test_roots_request_with_task_params_is_answered_directly(autojump_clock: MockClock) -> None:
     async with opened(User(), roots=[Root("file:///a")]) as (server, _, _):
         assert (await server.ask("roots/list", task={}))["result"] == {"roots": [{"uri": "file:///a"}]}
 
 
-async def test_cancelling_a_question_task_cancels_its_handler(autojump_clock: MockClock) -> None:
+async def test_cancelling_a_client_task_cancels_the_sampling_handler(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create()
@@ -163,7 +163,7 @@ async def test_cancelling_a_question_task_cancels_its_handler(autojump_clock: Mo
         assert (await server.ask("tasks/cancel", taskId=task))["error"]["code"] == -32602
 
 
-async def test_cancelling_tasks_result_does_not_cancel_the_question_handler(autojump_clock: MockClock) -> None:
+async def test_cancelling_tasks_result_does_not_cancel_the_sampling_handler(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create()
@@ -175,7 +175,7 @@ async def test_cancelling_tasks_result_does_not_cancel_the_question_handler(auto
         assert (await server.ask("tasks/result", taskId=task))["result"]["model"] == "model"
 
 
-async def test_user_refusal_fails_the_question_task_with_its_error(autojump_clock: MockClock) -> None:
+async def test_coded_error_of_a_sampling_handler_fails_its_client_task(autojump_clock: MockClock) -> None:
     user = User()
     user.failure = CodedError(-1, "the user says no")
     user.may_answer.set()
@@ -187,7 +187,7 @@ async def test_user_refusal_fails_the_question_task_with_its_error(autojump_cloc
         assert (state["status"], state["statusMessage"]) == ("failed", "the user says no")
 
 
-async def test_exception_of_a_question_handler_is_not_sent(autojump_clock: MockClock) -> None:
+async def test_unexpected_exception_in_a_client_task_is_sent_as_internal_error(autojump_clock: MockClock) -> None:
     user = User()
     user.failure = RuntimeError("secret")
     user.may_answer.set()
@@ -197,7 +197,9 @@ async def test_exception_of_a_question_handler_is_not_sent(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("task", [{"ttl": 0}, {"ttl": "x"}, 5])
-async def test_invalid_task_params_of_a_question_are_refused(autojump_clock: MockClock, task: Any) -> None:
+async def test_invalid_task_params_of_a_sampling_request_are_invalid_params(
+    autojump_clock: MockClock, task: Any
+) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         assert (await server.ask("sampling/createMessage", **SAMPLE, task=task))["error"]["code"] == -32602
@@ -205,12 +207,12 @@ async def test_invalid_task_params_of_a_question_are_refused(autojump_clock: Moc
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
-async def test_unknown_question_task_is_invalid_params(autojump_clock: MockClock, method: str) -> None:
+async def test_unknown_client_task_is_invalid_params(autojump_clock: MockClock, method: str) -> None:
     async with opened(User()) as (server, _, _):
         assert (await server.ask(method, taskId="unknown"))["error"]["code"] == -32602
 
 
-async def test_question_task_ends_with_its_ttl(autojump_clock: MockClock) -> None:
+async def test_client_task_fails_at_its_ttl(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create(ttl=5000)
@@ -219,7 +221,7 @@ async def test_question_task_ends_with_its_ttl(autojump_clock: MockClock) -> Non
         assert (await server.ask("tasks/get", taskId=task))["result"]["status"] == "failed"
 
 
-async def test_call_limits_are_paused_while_a_question_task_asks_the_user(autojump_clock: MockClock) -> None:
+async def test_call_timeouts_are_paused_while_a_client_task_elicits(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, client, _), trio.open_nursery() as nursery:
 
@@ -236,7 +238,7 @@ async def test_call_limits_are_paused_while_a_question_task_asks_the_user(autoju
         await server.answer_text(asked, "done")
 
 
-async def test_question_tasks_are_limited(autojump_clock: MockClock) -> None:
+async def test_number_of_client_tasks_is_limited(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user, question_tasks=TaskSettings(max_running=2)) as (server, _, _):
         await server.create()
@@ -244,7 +246,7 @@ async def test_question_tasks_are_limited(autojump_clock: MockClock) -> None:
         assert (await server.ask("sampling/createMessage", **SAMPLE, task={}))["error"]["code"] == -31000
 
 
-async def test_question_tasks_end_with_the_client(autojump_clock: MockClock) -> None:
+async def test_client_tasks_are_cancelled_when_the_client_closes(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         await server.create()
@@ -252,7 +254,7 @@ async def test_question_tasks_end_with_the_client(autojump_clock: MockClock) -> 
     assert user.cancelled == 1
 
 
-async def test_question_tasks_are_cancelled_at_once_while_the_client_closes(
+async def test_closing_client_cancels_client_tasks_and_other_handlers_at_once(
     autojump_clock: MockClock,
 ) -> None:
     cancelled = dict[str, float]()
@@ -280,7 +282,7 @@ async def test_question_tasks_are_cancelled_at_once_while_the_client_closes(
     assert trio.current_time() - left == pytest.approx(0.5)
 
 
-async def test_server_is_notified_of_the_end_of_a_question_task(autojump_clock: MockClock) -> None:
+async def test_server_is_notified_when_a_client_task_completes(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create()
@@ -289,7 +291,7 @@ async def test_server_is_notified_of_the_end_of_a_question_task(autojump_clock: 
         assert (told["params"]["taskId"], told["params"]["status"]) == (task, "completed")
 
 
-async def test_answer_names_the_server_task_of_its_question(autojump_clock: MockClock) -> None:
+async def test_answer_contains_the_related_server_task_of_its_request(autojump_clock: MockClock) -> None:
     user = User()
     user.may_answer.set()
     related = {RELATED: {"taskId": "theirs"}}

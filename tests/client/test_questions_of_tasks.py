@@ -32,7 +32,7 @@ class Asking:
         return asks(**left) if left else DONE
 
 
-async def test_questions_of_a_task_are_answered_by_the_handlers(autojump_clock: object) -> None:
+async def test_input_requests_of_a_task_are_answered_by_the_client_handlers(autojump_clock: object) -> None:
     asking = Asking(who=FORM, model=SAMPLE, where=ROOTS)
     async with with_tasks(asking) as (client, asking.peer):
         assert text_of(await client.call_tool("any")) == "done"
@@ -47,7 +47,7 @@ async def test_questions_of_a_task_are_answered_by_the_handlers(autojump_clock: 
     }
 
 
-async def test_repeated_question_of_a_task_is_answered_once(autojump_clock: object) -> None:
+async def test_input_request_of_a_task_seen_in_several_polls_is_answered_once(autojump_clock: object) -> None:
     asked: list[str] = []
 
     async def slowly(params: ElicitFormParams) -> dict[str, Any]:
@@ -64,7 +64,7 @@ async def test_repeated_question_of_a_task_is_answered_once(autojump_clock: obje
         assert [update["inputResponses"].keys() for update in peer.sent("tasks/update")] == [{"who"}]
 
 
-async def test_each_answer_to_a_task_is_sent_when_it_is_ready(autojump_clock: object) -> None:
+async def test_each_input_response_of_a_task_is_sent_when_ready(autojump_clock: object) -> None:
     async def by_name(params: ElicitFormParams) -> dict[str, Any]:
         await trio.sleep(int(params.message))
         return {"name": params.message}
@@ -80,7 +80,7 @@ async def test_each_answer_to_a_task_is_sent_when_it_is_ready(autojump_clock: ob
         assert keys[-1] == ["b"]
 
 
-async def test_withdrawn_question_of_a_task_is_cancelled_and_can_return(autojump_clock: object) -> None:
+async def test_withdrawn_input_request_of_a_task_cancels_its_handler_and_can_return(autojump_clock: object) -> None:
     began = ended = 0
 
     async def wait(_: ElicitFormParams) -> dict[str, Any]:
@@ -105,7 +105,7 @@ async def test_withdrawn_question_of_a_task_is_cancelled_and_can_return(autojump
         assert len(peer.sent("tasks/update")) == 1
 
 
-async def test_failed_handler_ends_the_call_and_cancels_the_task_before_others_clean_up(
+async def test_failed_input_handler_cancels_the_task_before_other_handlers_finish_cleanup(
     autojump_clock: object,
 ) -> None:
     cleaned: list[int] = []
@@ -133,7 +133,9 @@ async def test_failed_handler_ends_the_call_and_cancels_the_task_before_others_c
 @pytest.mark.parametrize(
     "question", [URL, {"method": "elicitation/create", "params": {}}, {"method": "roots/list", "params": 5}]
 )
-async def test_undeclared_question_of_a_task_is_not_asked(autojump_clock: object, question: Any) -> None:
+async def test_undeclared_input_request_of_a_task_raises_protocol_violation(
+    autojump_clock: object, question: Any
+) -> None:
     asked: list[Any] = []
     async with with_tasks(lambda: asks(who=FORM, bad=question), elicitation=asked.append) as (client, peer):
         with pytest.raises(ProtocolViolation):
@@ -143,7 +145,7 @@ async def test_undeclared_question_of_a_task_is_not_asked(autojump_clock: object
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_ten_thousand_concurrent_questions_of_a_task_end_the_call(autojump_clock: object) -> None:
+async def test_ten_thousand_concurrent_input_requests_of_a_task_end_the_call(autojump_clock: object) -> None:
     asked: list[Any] = []
     many = {f"k{number}": ROOTS for number in range(10_000)}
     async with with_tasks(lambda: asks(**many), roots=lambda: asked.append(1)) as (client, _):
@@ -152,7 +154,7 @@ async def test_ten_thousand_concurrent_questions_of_a_task_end_the_call(autojump
         assert not asked
 
 
-async def test_server_that_asks_endlessly_is_given_up(autojump_clock: object) -> None:
+async def test_endless_input_requests_of_a_task_end_the_call_at_max_rounds(autojump_clock: object) -> None:
     count = 0
 
     def look() -> Any:
@@ -168,7 +170,7 @@ async def test_server_that_asks_endlessly_is_given_up(autojump_clock: object) ->
         assert len(peer.sent("tasks/cancel")) == 1
 
 
-async def test_time_of_task_questions_does_not_count_for_the_call_limit(autojump_clock: object) -> None:
+async def test_elicitation_time_of_a_task_does_not_count_towards_the_call_timeout(autojump_clock: object) -> None:
     async def think(_: ElicitFormParams) -> dict[str, Any]:
         await trio.sleep(1000)
         return {"name": "Ann"}
@@ -179,7 +181,7 @@ async def test_time_of_task_questions_does_not_count_for_the_call_limit(autojump
             assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_concurrent_question_handlers_of_a_kind_are_limited(autojump_clock: object) -> None:
+async def test_concurrent_elicitation_handlers_of_a_task_are_limited(autojump_clock: object) -> None:
     running = most = 0
 
     async def think(_: ElicitFormParams) -> dict[str, Any]:
@@ -196,7 +198,7 @@ async def test_concurrent_question_handlers_of_a_kind_are_limited(autojump_clock
     assert most == 3
 
 
-async def test_answers_that_a_busy_server_refused_are_sent_again(autojump_clock: object) -> None:
+async def test_input_responses_rejected_by_a_busy_server_are_sent_again(autojump_clock: object) -> None:
     asking = Asking(who=FORM)
 
     class Busy(TaskPeer):
@@ -215,7 +217,7 @@ async def test_answers_that_a_busy_server_refused_are_sent_again(autojump_clock:
         assert len(asking.peer.sent("tasks/update")) == 1
 
 
-async def test_answers_to_a_finished_task_are_discarded(autojump_clock: object) -> None:
+async def test_rejected_input_responses_are_dropped_only_if_the_task_is_finished(autojump_clock: object) -> None:
     class Over(TaskPeer):
         async def say(self, message: dict[str, Any], said: Any) -> None:
             await super().say(message, -32602 if message.get("method") == "tasks/update" else said)
@@ -232,7 +234,7 @@ async def test_answers_to_a_finished_task_are_discarded(autojump_clock: object) 
         assert len(peer.sent("tasks/cancel")) == 1
 
 
-async def test_concurrent_waiters_for_a_task_answer_each_question_once(autojump_clock: object) -> None:
+async def test_concurrent_waiters_for_a_task_answer_each_input_request_once(autojump_clock: object) -> None:
     asked = 0
 
     async def think(_: ElicitFormParams) -> dict[str, Any]:
@@ -251,7 +253,7 @@ async def test_concurrent_waiters_for_a_task_answer_each_question_once(autojump_
         assert len(asking.peer.sent("tasks/update")) == 1
 
 
-async def test_remaining_waiter_answers_questions_that_another_left(autojump_clock: object) -> None:
+async def test_second_waiter_answers_the_input_request_after_the_first_was_cancelled(autojump_clock: object) -> None:
     asked = 0
 
     async def think(_: ElicitFormParams) -> dict[str, Any]:
@@ -270,7 +272,7 @@ async def test_remaining_waiter_answers_questions_that_another_left(autojump_clo
         assert not asking.peer.sent("tasks/cancel")
 
 
-async def test_rounds_of_questions_can_precede_the_task(autojump_clock: object) -> None:
+async def test_input_required_results_can_precede_the_task(autojump_clock: object) -> None:
     async def sign(_: ElicitFormParams) -> dict[str, Any]:  # a thread would let the clock jump to the next look
         return {"name": "Ann"}
 

@@ -23,7 +23,7 @@ ERAS: Any = ("legacy", "modern")
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_list_changes_reach_the_callback_from_the_start(era: Any) -> None:
+async def test_list_changes_are_reported_to_the_callback_once_connected(era: Any) -> None:
     server, told = noted(), list[str]()
     async with open_memory(server, era=era, on_list_changed=told.append) as client:
         if era == "legacy":
@@ -36,7 +36,7 @@ async def test_list_changes_reach_the_callback_from_the_start(era: Any) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_subscription_reaches_the_callback_until_unsubscribed(era: Any) -> None:
+async def test_resource_updates_are_reported_to_the_callback_until_unsubscribe(era: Any) -> None:
     server, told = noted(), list[str]()
     async with open_memory(server, era=era, on_resource_updated=told.append) as client:
         await client.subscribe("note://a")
@@ -77,7 +77,7 @@ async def test_concurrent_equal_subscriptions_share_one_stream() -> None:
         assert server.statistics().listening == 0
 
 
-async def test_cancelled_subscription_leaves_nothing_behind() -> None:
+async def test_cancelled_subscribe_cancels_its_stream() -> None:
     async with scripted() as (client, server):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -91,7 +91,7 @@ async def test_cancelled_subscription_leaves_nothing_behind() -> None:
         await server.receive("notifications/cancelled")
 
 
-async def test_subscription_ended_by_the_server_can_be_repeated() -> None:
+async def test_subscription_ended_by_the_server_can_be_opened_again() -> None:
     async with scripted() as (client, server), trio.open_nursery() as nursery:
         for _ in range(2):
             streams: list[Any] = []
@@ -108,7 +108,7 @@ async def test_subscription_ended_by_the_server_can_be_repeated() -> None:
 @pytest.mark.parametrize(
     ("end", "level"), [({"result": {}}, "INFO"), ({"error": {"code": -32603, "message": "broken"}}, "WARNING")]
 )
-async def test_end_of_a_subscription_by_the_server_is_logged(
+async def test_subscription_ended_by_the_server_is_logged(
     end: dict[str, Any], level: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "trio_mcp")
@@ -126,7 +126,7 @@ async def test_end_of_a_subscription_by_the_server_is_logged(
     assert record.levelname == level
 
 
-async def test_unsubscribing_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unsubscribe_logs_no_message(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "trio_mcp")
     async with open_memory(noted(), era="modern", on_list_changed=print) as client:
         await client.subscribe("note://a")
@@ -135,14 +135,14 @@ async def test_unsubscribing_logs_nothing(caplog: pytest.LogCaptureFixture) -> N
     assert not [record for record in caplog.records if "no more" in record.getMessage()]
 
 
-async def test_no_change_stream_is_opened_without_a_callback() -> None:
+async def test_no_subscription_stream_is_opened_without_a_callback() -> None:
     server = noted()
     async with open_memory(server, era="modern") as client:
         await client.ping()
         assert server.statistics().listening == 0
 
 
-async def test_only_lists_with_declared_changes_are_subscribed() -> None:
+async def test_only_lists_with_declared_list_changed_are_subscribed() -> None:
     ours, theirs = memory_transport_pair()
     server, asked = Scripted(theirs), list[Any]()
 
@@ -158,7 +158,7 @@ async def test_only_lists_with_declared_changes_are_subscribed() -> None:
 
 
 @pytest.mark.parametrize("answer", ["error", "silence"])
-async def test_server_that_refuses_declared_changes_does_not_fail_the_client(
+async def test_server_that_refuses_subscriptions_listen_does_not_fail_the_client(
     answer: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours, theirs = memory_transport_pair()
@@ -177,7 +177,7 @@ async def test_server_that_refuses_declared_changes_does_not_fail_the_client(
     assert ("Method not found" in caplog.text) == (answer == "error")
 
 
-async def test_resource_that_is_not_acknowledged_is_not_subscribed() -> None:
+async def test_resource_that_is_not_acknowledged_raises_resource_not_found() -> None:
     async with scripted() as (client, server), trio.open_nursery() as nursery:
         nursery.start_soon(partial(server.acknowledge, resourceSubscriptions=["note://b"]))
         with pytest.raises(PeerError, match="Resource not found"):
@@ -209,7 +209,7 @@ async def subscribed(client: Client) -> None:
 
 
 @pytest.mark.parametrize("use", [listened, left_by_a_cancel, subscribed])
-async def test_change_streams_leave_no_reference_cycles(use: Callable[[Client], Awaitable[None]]) -> None:
+async def test_subscription_streams_leave_no_reference_cycles(use: Callable[[Client], Awaitable[None]]) -> None:
     async with open_memory(noted(), era="modern") as client:
         await use(client)
         await wait_all_tasks_blocked()

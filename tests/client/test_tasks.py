@@ -77,13 +77,13 @@ class Worker:
 
 
 @ERAS
-async def test_call_that_became_a_task_returns_its_result(autojump_clock: object, era: Era) -> None:
+async def test_call_of_a_task_tool_returns_the_result_of_the_task(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         assert text_of(await client.call_tool("work", {"seconds": 30})) == "worked for 30 s"
 
 
 @ERAS
-async def test_status_messages_of_a_task_are_increasing_progress(autojump_clock: object, era: Era) -> None:
+async def test_task_status_messages_arrive_as_increasing_progress(autojump_clock: object, era: Era) -> None:
     seen: list[Progress] = []
     async with open_memory(Worker().server, era=era) as client:
         await client.call_tool("work", {"seconds": 30}, on_progress=seen.append)
@@ -92,7 +92,7 @@ async def test_status_messages_of_a_task_are_increasing_progress(autojump_clock:
 
 
 @ERAS
-async def test_progress_of_a_task_handler_is_progress_of_the_call(autojump_clock: object, era: Era) -> None:
+async def test_progress_of_a_task_handler_arrives_as_progress_of_the_call(autojump_clock: object, era: Era) -> None:
     seen: list[Progress] = []
     async with open_memory(Worker().server, era=era) as client:
         with fail_after_silence(10, maximum=100):  # less than the whole takes
@@ -104,7 +104,7 @@ async def test_progress_of_a_task_handler_is_progress_of_the_call(autojump_clock
 
 
 @ERAS
-async def test_leaving_a_call_cancels_its_task(autojump_clock: object, era: Era) -> None:
+async def test_cancelled_call_cancels_its_task(autojump_clock: object, era: Era) -> None:
     worker = Worker()
     async with open_memory(worker.server, era=era) as client:
         with trio.move_on_after(5):
@@ -137,7 +137,7 @@ async def test_error_of_a_failed_task_is_raised_by_the_call(autojump_clock: obje
 
 
 @ERAS
-async def test_cancelling_the_wait_does_not_cancel_a_started_task(autojump_clock: object, era: Era) -> None:
+async def test_cancelling_the_wait_keeps_a_started_task_running(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = await client.start_task("work", {"seconds": 30})
         with trio.move_on_after(5):
@@ -148,7 +148,7 @@ async def test_cancelling_the_wait_does_not_cancel_a_started_task(autojump_clock
 
 
 @ERAS
-async def test_deadline_of_the_starter_does_not_apply_to_the_task(autojump_clock: object, era: Era) -> None:
+async def test_deadline_around_start_task_does_not_apply_to_the_task(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         with trio.fail_after(5):
             task = await client.start_task("work", {"seconds": 60})
@@ -156,7 +156,7 @@ async def test_deadline_of_the_starter_does_not_apply_to_the_task(autojump_clock
 
 
 @ERAS
-async def test_task_cancelled_by_another_client_raises_cancelled(autojump_clock: object, era: Era) -> None:
+async def test_task_cancelled_by_another_client_raises_task_cancelled(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = await client.start_task("work", {"seconds": 30})
         assert task.id is not None
@@ -177,7 +177,9 @@ async def test_cancelling_a_finished_task_changes_nothing(autojump_clock: object
 
 
 @ERAS
-async def test_start_task_with_an_immediate_answer_has_no_task(autojump_clock: object, era: Era) -> None:
+async def test_start_task_of_a_tool_without_tasks_returns_the_result_without_a_task(
+    autojump_clock: object, era: Era
+) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = await client.start_task("quick")
         assert task.id is None
@@ -189,7 +191,7 @@ async def test_start_task_with_an_immediate_answer_has_no_task(autojump_clock: o
 
 
 @ERAS
-async def test_unknown_task_raises_at_its_first_use(autojump_clock: object, era: Era) -> None:
+async def test_unknown_task_raises_invalid_params_at_its_first_use(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = client.resume_task("nobody knows")
         for use in (task.get, task.result, task.cancel):
@@ -208,7 +210,7 @@ async def test_another_client_resumes_a_task_by_its_id(autojump_clock: object, e
         assert text_of(await second.resume_task(task.id).result()) == "worked for 30 s"
 
 
-async def test_call_that_needs_a_task_fails_for_a_client_with_tasks_disabled(autojump_clock: object) -> None:
+async def test_calling_a_task_tool_with_tasks_disabled_raises_peer_error(autojump_clock: object) -> None:
     async with open_memory(Worker().server, era="modern", tasks=False) as client:
         with pytest.raises(PeerError) as caught:
             await client.call_tool("work", {"seconds": 3})
@@ -219,7 +221,7 @@ async def test_call_that_needs_a_task_fails_for_a_client_with_tasks_disabled(aut
         assert caught.value.code == -32601
 
 
-async def test_tasks_can_be_listed_if_the_revision_supports_it(autojump_clock: object) -> None:
+async def test_tasks_can_be_listed_in_the_legacy_revision_only(autojump_clock: object) -> None:
     async with open_memory(Worker().server, era="legacy") as client:
         ids = {(await client.start_task("work", {"seconds": 30}, ttl=60)).id for _ in range(3)}
         tasks = [task async for task in client.list_tasks()]

@@ -94,7 +94,9 @@ async def legacy(questions: list[dict[str, Any]], **options: Any) -> AsyncIterat
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("most", [1, 4, None])
-async def test_concurrent_questions_to_the_user_are_limited(autojump_clock: object, era: Any, most: int | None) -> None:
+async def test_concurrent_elicitation_handlers_of_a_client_are_limited(
+    autojump_clock: object, era: Any, most: int | None
+) -> None:
     user = User()
     options: Any = {} if most is None else {"max_questions": most}
     count = 50 if most else 1000
@@ -110,7 +112,7 @@ async def test_concurrent_questions_to_the_user_are_limited(autojump_clock: obje
     assert user.running["elicitation"] == 0
 
 
-async def test_each_kind_of_question_has_a_limit_and_forms_and_urls_share_one(autojump_clock: object) -> None:
+async def test_each_kind_of_server_request_has_its_own_concurrency_limit(autojump_clock: object) -> None:
     user = User()
     questions: list[dict[str, Any]] = [*[SAMPLE] * 5, *[FORM, URL] * 3, *[ROOTS] * 5]
     async with legacy(questions, max_questions=2, **user.options) as (_, peer):
@@ -122,7 +124,7 @@ async def test_each_kind_of_question_has_a_limit_and_forms_and_urls_share_one(au
     assert {message["id"] for message in peer.wire if "result" in message} == set(range(16))
 
 
-async def test_queued_questions_are_asked_in_order_of_arrival(autojump_clock: object) -> None:
+async def test_queued_elicitations_run_in_order_of_arrival(autojump_clock: object) -> None:
     asked: list[str] = []
 
     async def answer(params: Any) -> dict[str, Any]:
@@ -139,7 +141,7 @@ async def test_queued_questions_are_asked_in_order_of_arrival(autojump_clock: ob
     assert asked == [str(number) for number in range(10)]
 
 
-async def test_question_cancelled_while_queued_is_never_asked(autojump_clock: object) -> None:
+async def test_elicitation_cancelled_while_queued_never_runs_its_handler(autojump_clock: object) -> None:
     user = User()
     async with legacy([FORM], max_questions=1, elicitation=user.elicitation) as (_, peer):
         await wait_all_tasks_blocked()
@@ -154,7 +156,7 @@ async def test_question_cancelled_while_queued_is_never_asked(autojump_clock: ob
     assert [message["id"] for message in peer.wire if "result" in message] == [0, "waits, too"]
 
 
-async def test_cancelling_the_current_question_starts_the_next_one(autojump_clock: object) -> None:
+async def test_cancelling_the_running_elicitation_starts_the_next_one(autojump_clock: object) -> None:
     user = User()
     async with legacy([FORM], max_questions=1, elicitation=user.elicitation) as (_, peer):
         await wait_all_tasks_blocked()
@@ -167,7 +169,7 @@ async def test_cancelling_the_current_question_starts_the_next_one(autojump_cloc
     assert [message["id"] for message in peer.wire if "result" in message] == ["waits"]
 
 
-async def test_leaving_a_call_withdraws_its_queued_questions(autojump_clock: object) -> None:
+async def test_cancelled_call_removes_its_queued_elicitations(autojump_clock: object) -> None:
     user = User()
     async with open_memory(asks_much(), era="modern", elicitation=user.elicitation) as client:
         with trio.move_on_after(1):
@@ -180,7 +182,7 @@ async def test_leaving_a_call_withdraws_its_queued_questions(autojump_clock: obj
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("kind", ["elicitation", "sampling"])
-async def test_queue_time_of_questions_does_not_count_for_the_call_limit(
+async def test_queue_time_of_elicitations_does_not_count_towards_the_call_timeout(
     autojump_clock: object, era: Any, kind: str
 ) -> None:
     server = Server("asks")
@@ -212,7 +214,9 @@ async def test_queue_time_of_questions_does_not_count_for_the_call_limit(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_questions_of_a_nested_call_in_a_handler_are_answered(autojump_clock: object, era: Any) -> None:
+async def test_sampling_of_nested_calls_does_not_deadlock_at_the_concurrency_limit(
+    autojump_clock: object, era: Any
+) -> None:
     server = Server("nested")
 
     @server.tool
@@ -240,7 +244,7 @@ async def test_questions_of_a_nested_call_in_a_handler_are_answered(autojump_clo
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_proxy_leaves_question_limits_to_the_client(autojump_clock: object, era: Any) -> None:
+async def test_proxy_applies_no_elicitation_limit_of_its_own(autojump_clock: object, era: Any) -> None:
     patient, busy = User(), User()
     patient.go.set()
     forwards = ClientCapabilities(elicitation=Elicitation({}))
@@ -258,7 +262,7 @@ async def test_proxy_leaves_question_limits_to_the_client(autojump_clock: object
         busy.go.set()
 
 
-async def test_queued_questions_of_one_answer_are_all_answered(autojump_clock: object) -> None:
+async def test_input_requests_beyond_the_concurrency_limit_are_all_answered(autojump_clock: object) -> None:
     user = User()
     user.go.set()
 
@@ -271,6 +275,6 @@ async def test_queued_questions_of_one_answer_are_all_answered(autojump_clock: o
         assert text_of(await client.call_tool("any")) == "20"
 
 
-def test_question_limit_of_zero_is_refused() -> None:
+def test_max_questions_of_zero_raises_value_error() -> None:
     with pytest.raises(ValueError, match="max_questions"):
         ClientSettings(max_questions=0)
