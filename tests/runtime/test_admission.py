@@ -113,7 +113,7 @@ class Floor:
         return scopes
 
 
-def test_requests_run_at_once_while_slots_are_free() -> None:
+def test_requests_start_at_once_while_slots_are_free() -> None:
     floor = Floor(max_in_flight=3)
     scopes = floor.admit(3)
     assert floor.started == scopes
@@ -130,7 +130,7 @@ def test_requests_beyond_the_slots_wait_in_order() -> None:
     assert floor.started == [first, second, third]
 
 
-def test_requests_beyond_the_queue_are_refused_without_a_trace() -> None:
+def test_requests_beyond_the_queue_limit_are_refused_and_not_recorded() -> None:
     floor = Floor(max_in_flight=1, max_queued=1)
     floor.admit(2)
     refused = FakeScope()
@@ -139,7 +139,7 @@ def test_requests_beyond_the_queue_are_refused_without_a_trace() -> None:
     assert len(floor.in_flight) == 2
 
 
-def test_without_a_queue_a_request_beyond_the_slots_is_refused() -> None:
+def test_requests_beyond_the_slots_are_refused_if_the_queue_limit_is_zero() -> None:
     floor = Floor(max_in_flight=1, max_queued=0)
     [first] = floor.admit(1)
     assert not floor.in_flight.admit(FakeScope())
@@ -147,7 +147,7 @@ def test_without_a_queue_a_request_beyond_the_slots_is_refused() -> None:
     assert floor.in_flight.admit(FakeScope())
 
 
-def test_byte_limit_covers_running_and_waiting_requests() -> None:
+def test_byte_limit_covers_running_and_queued_requests() -> None:
     floor = Floor(max_in_flight=1, max_inbound_bytes=100)
     first, _ = floor.admit(2, size=50)
     assert not floor.in_flight.admit(FakeScope())
@@ -155,13 +155,13 @@ def test_byte_limit_covers_running_and_waiting_requests() -> None:
     assert floor.in_flight.admit(FakeScope())
 
 
-def test_request_larger_than_the_byte_limit_is_admitted_if_it_is_the_only_one() -> None:
+def test_request_larger_than_the_byte_limit_is_admitted_if_it_is_alone() -> None:
     floor = Floor(max_inbound_bytes=100)
     floor.admit(1, size=1000)
     assert not floor.in_flight.admit(FakeScope())
 
 
-def test_waiting_request_that_is_dropped_never_runs() -> None:
+def test_dropped_queued_request_never_runs() -> None:
     floor = Floor(max_in_flight=1)
     first, second, third = floor.admit(3)
     assert floor.in_flight.drop_waiting(second)
@@ -171,7 +171,7 @@ def test_waiting_request_that_is_dropped_never_runs() -> None:
     assert floor.started == [first, third]
 
 
-def test_slot_can_be_released_before_the_end_but_only_once() -> None:
+def test_request_slot_can_be_released_early_but_only_once() -> None:
     floor = Floor(max_in_flight=1)
     first, second, third = floor.admit(3)
     floor.in_flight.release_slot(first)
@@ -183,7 +183,7 @@ def test_slot_can_be_released_before_the_end_but_only_once() -> None:
     assert floor.started == [first, second, third]
 
 
-def test_releasing_a_ticket_twice_has_no_further_effect() -> None:
+def test_ending_a_request_twice_has_no_further_effect() -> None:
     floor = Floor(max_in_flight=1)
     first, second, third = floor.admit(3)
     floor.in_flight.ended(first)
@@ -192,7 +192,7 @@ def test_releasing_a_ticket_twice_has_no_further_effect() -> None:
     assert third in floor.in_flight
 
 
-def test_open_requests_are_listed_oldest_first() -> None:
+def test_running_requests_are_listed_oldest_first() -> None:
     floor = Floor(max_in_flight=2)
     scopes = floor.admit(4)
     floor.in_flight.ended(scopes[1])
@@ -213,7 +213,7 @@ def test_server_load_is_counted_and_returns_to_zero() -> None:
     assert (floor.load.in_flight, floor.load.queued, floor.load.inbound_bytes) == (0, 0, 0)
 
 
-def test_open_requests_can_change_during_iteration() -> None:
+def test_running_requests_can_change_during_iteration() -> None:
     floor = Floor(max_in_flight=1)
     floor.admit(3)
     for scope in floor.in_flight:
@@ -221,7 +221,7 @@ def test_open_requests_can_change_during_iteration() -> None:
     assert len(floor.in_flight) == 0
 
 
-async def test_idle_waits_for_the_last_request() -> None:
+async def test_waiting_for_idle_returns_after_the_last_request() -> None:
     floor = Floor()
     first, second = floor.admit(2)
     ended: list[str] = []
@@ -240,7 +240,7 @@ async def test_idle_waits_for_the_last_request() -> None:
     assert ended == ["idle"]
 
 
-async def test_idle_returns_at_once_without_requests() -> None:
+async def test_waiting_for_idle_returns_at_once_without_requests() -> None:
     with trio.fail_after(PATIENCE):
         await Floor().in_flight.idle()
 
@@ -249,7 +249,7 @@ def stream(size: int = 1) -> FakeScope:
     return FakeScope(FakeRequest(size, METHODS["subscriptions/listen"]))
 
 
-def test_streams_run_at_once_without_using_a_slot() -> None:
+def test_listen_streams_start_at_once_without_using_a_slot() -> None:
     floor = Floor(max_in_flight=1, max_queued=0)
     streams = [stream(), stream(), stream()]
     assert all(floor.in_flight.admit(one) for one in streams)
@@ -258,7 +258,7 @@ def test_streams_run_at_once_without_using_a_slot() -> None:
     floor.admit(1)
 
 
-def test_streams_have_a_separate_limit() -> None:
+def test_listen_streams_have_a_separate_limit() -> None:
     floor = Floor(max_subscriptions=2)
     first, second, third = stream(), stream(), stream()
     assert floor.in_flight.admit(first)
@@ -271,7 +271,7 @@ def test_streams_have_a_separate_limit() -> None:
     assert floor.load.listening == 2
 
 
-def test_server_wide_stream_limit_is_separate_from_request_limit() -> None:
+def test_server_wide_stream_limit_is_separate_from_the_request_limit() -> None:
     floor = Floor(max_server_requests=1, max_server_streams=4, max_inbound_bytes=100)
     assert floor.in_flight.admit(stream(60))
     assert not floor.in_flight.admit(stream(60))
@@ -281,7 +281,7 @@ def test_server_wide_stream_limit_is_separate_from_request_limit() -> None:
     assert not floor.in_flight.admit(FakeScope())
 
 
-def test_connection_can_use_at_most_as_much_as_it_leaves_free() -> None:
+def test_connection_can_use_at_most_half_of_the_free_server_limit() -> None:
     greedy, other, third = floors(3, max_server_requests=12, max_server_streams=12, max_server_bytes=1200)
     for make in (FakeScope, stream):
         assert took(greedy, make) == 6
@@ -291,7 +291,7 @@ def test_connection_can_use_at_most_as_much_as_it_leaves_free() -> None:
     assert greedy.load.in_flight == greedy.load.listening == 11
 
 
-def test_share_taken_while_alone_returns_to_other_connections() -> None:
+def test_capacity_released_by_one_connection_is_available_to_other_connections() -> None:
     greedy, other = floors(2, max_server_requests=12)
     taken = greedy.admit(6)
     assert took(other, FakeScope) == 3
@@ -301,12 +301,12 @@ def test_share_taken_while_alone_returns_to_other_connections() -> None:
     assert took(other, FakeScope) == 1
 
 
-def test_sole_client_can_use_the_whole_limit() -> None:
+def test_only_client_of_a_server_can_use_the_whole_limit() -> None:
     (floor,) = floors(1, alone=True, max_server_requests=3, max_server_streams=3, max_server_bytes=6)
     assert took(floor, FakeScope) == took(floor, stream) == 3
 
 
-def test_bytes_of_one_connection_are_at_most_what_it_leaves_free() -> None:
+def test_bytes_of_a_connection_are_limited_to_half_of_the_free_bytes() -> None:
     greedy, other = floors(2, max_server_bytes=100)
     greedy.admit(1, size=60)  # the first is taken in any case
     assert not greedy.in_flight.admit(FakeScope(FakeRequest(1)))
@@ -328,7 +328,7 @@ def took(floor: Floor, make: Callable[[], FakeScope]) -> int:
     return count
 
 
-async def test_streams_idle_waits_only_for_streams() -> None:
+async def test_waiting_for_idle_streams_ignores_requests() -> None:
     floor, ended = Floor(), list[str]()
     [request] = floor.admit(1)
     first, second = stream(), stream()
@@ -355,13 +355,13 @@ async def test_streams_idle_waits_only_for_streams() -> None:
 
 
 @pytest.mark.parametrize("field", ["max_in_flight", "max_inbound_bytes"])
-def test_limit_of_zero_is_rejected(field: str) -> None:
+def test_admission_limit_of_zero_raises_value_error(field: str) -> None:
     with pytest.raises(ValueError, match=field):
         Limits(**{field: 0})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_bytes_of_a_parked_request_count_once_when_it_is_retried(alone: bool) -> None:
+def test_bytes_of_a_suspended_request_count_once_during_its_retry(alone: bool) -> None:
     admission, caller = Admission[object](Limits(max_inbound_bytes=100), Load()), Caller(alone=alone)
     request: Any = FakeRequest(60)
     parked = admission.admit(request, caller)
@@ -376,7 +376,7 @@ def test_bytes_of_a_parked_request_count_once_when_it_is_retried(alone: bool) ->
     assert not admission.has_room(81, caller, parked)
 
 
-def test_has_room_counts_all_bytes_without_a_parked_handler() -> None:
+def test_free_bytes_include_all_requests_without_a_suspended_handler() -> None:
     admission, caller = Admission[object](Limits(max_inbound_bytes=100), Load()), Caller()
     request: Any = FakeRequest(60)
     assert admission.admit(request, caller) is not None
@@ -384,7 +384,7 @@ def test_has_room_counts_all_bytes_without_a_parked_handler() -> None:
     assert not admission.has_room(41, caller)
 
 
-def test_one_caller_has_one_share_over_all_its_connections() -> None:
+def test_share_of_a_caller_covers_all_its_connections() -> None:
     load, caller = Load(), Caller()
     bounds: dict[str, Any] = {"max_server_requests": 12, "max_server_streams": 12, "max_server_bytes": 12}
     one, two = (Floor(load, caller=caller, **bounds) for _ in range(2))
@@ -421,7 +421,7 @@ def test_requests_on_a_shared_connection_count_for_each_caller() -> None:
     assert (eve.requests, admission.has_room(1, ada, tickets[1])) == (2, True)
 
 
-def test_request_counts_for_its_caller_until_it_is_over() -> None:
+def test_request_counts_for_its_caller_until_it_ends() -> None:
     floor = Floor(max_in_flight=1)
     admission, caller = floor.in_flight.admission, floor.in_flight.caller
     first, second, third = floor.admit(3)
@@ -436,7 +436,7 @@ def test_request_counts_for_its_caller_until_it_is_over() -> None:
     assert (caller.requests, caller.bytes) == (0, 0)
 
 
-def test_request_that_waits_for_another_has_its_own_fair_share() -> None:
+def test_cancel_confirmation_requests_have_their_own_share() -> None:
     cancel: Any = FakeRequest(method=Method("trio-mcp/cancel", "client", dict[str, Any], dict[str, Any], ahead=True))
     floor = Floor(max_in_flight=1, max_server_requests=6)
     floor.admit(3)
@@ -453,7 +453,7 @@ STEPS = st.tuples(
 
 
 @given(st.lists(STEPS, max_size=60))
-def test_shares_of_all_callers_always_add_up_to_the_server_load(
+def test_usage_of_all_callers_adds_up_to_the_server_load(
     steps: list[tuple[str, int, int]],
 ) -> None:
     limits = Limits(max_in_flight=3, max_queued=2, max_server_requests=9, max_server_streams=4, max_server_bytes=100)

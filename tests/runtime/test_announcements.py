@@ -38,7 +38,7 @@ async def test_notification_equal_to_a_waiting_one_is_not_added() -> None:
     assert await written(outbox) == [(UPDATED, {"uri": "x:1"}), (UPDATED, {"uri": "x:2"})]
 
 
-async def test_notification_equal_to_a_written_one_is_sent_again() -> None:
+async def test_notification_equal_to_a_sent_notification_is_sent_again() -> None:
     outbox = Outbox(1000)
     notices = Announcements(outbox)
     for _ in range(3):
@@ -55,7 +55,7 @@ async def test_notification_that_cannot_be_encoded_raises_and_leaves_nothing() -
     assert outbox.size == 0
 
 
-async def test_memory_of_written_notifications_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_of_sent_notifications_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "_KEPT", 3)
     outbox = Outbox(1000)
     notices = Announcements(outbox)
@@ -65,7 +65,7 @@ async def test_memory_of_written_notifications_is_limited(monkeypatch: pytest.Mo
         assert len(await written(outbox)) == 1
 
 
-async def test_waiting_notifications_are_remembered_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pending_notifications_are_remembered_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "_KEPT", 2)
     outbox = Outbox(1000)
     notices = Announcements(outbox)

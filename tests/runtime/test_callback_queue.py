@@ -79,7 +79,7 @@ async def test_notification_queue_uses_the_limits_of_the_connection(autojump_clo
         assert (queue.dropped, queue.handled) == (3, 3)
 
 
-async def test_dropped_notification_wakes_tasks_that_wait_until_handled(autojump_clock: MockClock) -> None:
+async def test_dropped_notification_counts_as_handled_for_waiting_tasks(autojump_clock: MockClock) -> None:
     async with running(Callback(a=1000), max_pending_notifications=2) as queue, trio.open_nursery() as nursery:
         queue.put(message("a"), 10)
         await wait_all_tasks_blocked()
@@ -138,7 +138,7 @@ async def test_only_a_large_waiting_notification_is_kept_as_text(
     assert seen[2] is third, "it does not wait either"
 
 
-async def test_after_the_end_of_the_queue_waits_return_at_once(autojump_clock: MockClock) -> None:
+async def test_waiting_on_an_ended_notification_queue_returns_at_once(autojump_clock: MockClock) -> None:
     async with running(Callback(a=1000)) as queue:
         queue.put(message("a"), 10)
         await wait_all_tasks_blocked()
@@ -148,7 +148,7 @@ async def test_after_the_end_of_the_queue_waits_return_at_once(autojump_clock: M
     assert trio.current_time() == begun
 
 
-async def test_end_of_the_queue_ends_waits_in_progress(autojump_clock: MockClock) -> None:
+async def test_ending_the_notification_queue_ends_waits_in_progress(autojump_clock: MockClock) -> None:
     begun = trio.current_time()
     async with trio.open_nursery() as nursery, running(Callback(a=1000)) as queue:
         queue.put(message("a"), 10)
@@ -158,7 +158,7 @@ async def test_end_of_the_queue_ends_waits_in_progress(autojump_clock: MockClock
     assert trio.current_time() == begun
 
 
-async def test_detached_queue_drops_its_callback() -> None:
+async def test_detached_notification_queue_keeps_no_reference_to_its_callback() -> None:
     callback = Callback()
     queue = notification_queue(Limits(), callback)
     queue.detach()
@@ -168,7 +168,7 @@ async def test_detached_queue_drops_its_callback() -> None:
 # How long an answer waits
 
 
-async def test_answer_waits_only_for_callbacks_of_earlier_notifications(
+async def test_response_waits_only_for_callbacks_of_earlier_notifications(
     autojump_clock: MockClock,
 ) -> None:
     async with running(Callback(), grace=100) as queue:
@@ -179,7 +179,7 @@ async def test_answer_waits_only_for_callbacks_of_earlier_notifications(
         assert trio.current_time() == begun + 3
 
 
-async def test_answer_without_earlier_notifications_does_not_wait(autojump_clock: MockClock) -> None:
+async def test_response_without_earlier_notifications_does_not_wait(autojump_clock: MockClock) -> None:
     async with running(Callback(), grace=100) as queue:
         begun = trio.current_time()
         for _ in range(2):
@@ -188,7 +188,7 @@ async def test_answer_without_earlier_notifications_does_not_wait(autojump_clock
         assert trio.current_time() == begun
 
 
-async def test_answer_waits_for_callbacks_except_the_one_that_made_the_request(autojump_clock: MockClock) -> None:
+async def test_response_does_not_wait_for_the_callback_that_made_the_request(autojump_clock: MockClock) -> None:
     async with running(Callback(), grace=100) as queue:
         queue.put(message(), 10)
         queue.put(message(), 10)
@@ -200,7 +200,9 @@ async def test_answer_waits_for_callbacks_except_the_one_that_made_the_request(a
         assert trio.current_time() == begun + 2
 
 
-async def test_each_callback_has_its_own_grace(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_notification_callback_has_its_own_grace(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running(Callback(a=4, b=4, c=4), grace=5) as queue:
         begun = trio.current_time()
         for data in "abc":
@@ -210,7 +212,7 @@ async def test_each_callback_has_its_own_grace(autojump_clock: MockClock, caplog
     assert caplog.records == []
 
 
-async def test_callback_grace_begins_when_the_answer_arrives(autojump_clock: MockClock) -> None:
+async def test_callback_grace_starts_when_the_response_arrives(autojump_clock: MockClock) -> None:
     async with running(Callback(a=100), grace=5) as queue:
         queue.put(message("a"), 10)
         await trio.sleep(50)
@@ -219,7 +221,7 @@ async def test_callback_grace_begins_when_the_answer_arrives(autojump_clock: Moc
         assert trio.current_time() == begun + 5
 
 
-async def test_grace_of_a_callback_that_has_not_begun_starts_when_it_is_due(autojump_clock: MockClock) -> None:
+async def test_grace_of_a_queued_callback_starts_when_the_callback_is_due(autojump_clock: MockClock) -> None:
     async with running(Callback(b=100), grace=5) as queue:
         queue.put(message(), 10)
         await queue.wait_until_handled(1)
@@ -230,7 +232,7 @@ async def test_grace_of_a_callback_that_has_not_begun_starts_when_it_is_due(auto
         assert trio.current_time() == begun + 5
 
 
-async def test_slow_callback_is_logged_once_for_any_number_of_waiting_answers(
+async def test_slow_callback_is_logged_once_for_any_number_of_waiting_responses(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(Callback(a=100, b=100), grace=5) as queue:

@@ -18,13 +18,13 @@ def call(on_progress: OnProgress | None = None, bound: int = 100) -> Call:
     return Call(request, on_progress, Backlog(bound, 1_000_000))
 
 
-async def test_call_outcome_is_what_settle_was_given() -> None:
+async def test_call_outcome_is_the_value_passed_to_settle() -> None:
     mailbox, end = call(), CallOutcome({"content": []}, None, 3)
     mailbox.settle(end)
     assert await mailbox.outcome() is end
 
 
-async def test_call_outcome_waits_until_settled() -> None:
+async def test_waiting_for_a_call_outcome_returns_when_it_is_settled() -> None:
     mailbox, sequence = call(), Sequencer()
     end = CallOutcome(None, ConnectionLost("gone"))
     async with trio.open_nursery() as nursery:
@@ -75,7 +75,7 @@ async def test_exception_of_progress_callback_does_not_change_the_outcome() -> N
         await mailbox.outcome()
 
 
-async def test_call_wants_no_progress_without_callback_or_silence_limit() -> None:
+async def test_call_requests_progress_only_with_a_callback_or_fail_after_silence() -> None:
     assert not call().wants_progress
     assert call(lambda _: None).wants_progress
     with fail_after_silence(1, maximum=2):
@@ -93,7 +93,7 @@ async def test_fail_after_silence_raises_after_its_seconds(autojump_clock: objec
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_progress_of_a_call_inside_restarts_fail_after_silence(autojump_clock: object) -> None:
+async def test_progress_of_a_call_in_the_block_restarts_fail_after_silence(autojump_clock: object) -> None:
     begun = trio.current_time()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
         mailbox = call()
@@ -121,7 +121,7 @@ async def test_fail_after_silence_with_maximum_below_seconds_uses_the_maximum(au
     assert trio.current_time() == pytest.approx(begun + 1)
 
 
-async def test_nested_silence_limits_are_both_restarted_by_one_call(autojump_clock: object) -> None:
+async def test_progress_of_one_call_restarts_nested_fail_after_silence_blocks(autojump_clock: object) -> None:
     begun = trio.current_time()
     with fail_after_silence(10, maximum=100) as outer:
         with pytest.raises(trio.TooSlowError), fail_after_silence(3, maximum=100):
@@ -133,7 +133,9 @@ async def test_nested_silence_limits_are_both_restarted_by_one_call(autojump_clo
         assert outer.deadline == pytest.approx(begun + 12)
 
 
-async def test_progress_of_an_earlier_call_does_not_restart_fail_after_silence(autojump_clock: object) -> None:
+async def test_progress_of_a_call_started_before_the_block_does_not_restart_fail_after_silence(
+    autojump_clock: object,
+) -> None:
     begun = trio.current_time()
     mailbox = call()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
@@ -143,7 +145,7 @@ async def test_progress_of_an_earlier_call_does_not_restart_fail_after_silence(a
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_fail_after_silence_left_in_time_raises_nothing(autojump_clock: object) -> None:
+async def test_fail_after_silence_block_that_ends_in_time_raises_nothing(autojump_clock: object) -> None:
     with fail_after_silence(5, maximum=100) as scope:
         await trio.sleep(4)
     assert not scope.cancelled_caught

@@ -19,19 +19,19 @@ async def cancelled_by(**told: str) -> trio.Cancelled:
     return caught.value
 
 
-async def test_reason_of_an_explicit_cancel_is_sent_to_the_peer() -> None:
+async def test_explicit_cancel_reason_is_sent_to_the_peer() -> None:
     assert reason_of(await cancelled_by(reason="enough")) == "enough"
     assert reason_of(await cancelled_by()) == "cancelled by the caller"
     assert reason_of(await cancelled_by(reason="")) == "cancelled by the caller"
 
 
-async def test_reason_of_a_deadline_says_deadline(autojump_clock: MockClock) -> None:
+async def test_cancel_by_a_deadline_sends_the_deadline_as_reason(autojump_clock: MockClock) -> None:
     with trio.move_on_after(1), pytest.raises(trio.Cancelled) as caught:
         await trio.sleep_forever()
     assert reason_of(caught.value) == DEADLINE_PASSED == "the caller's deadline passed"
 
 
-async def test_reasons_that_trio_generates_are_not_sent() -> None:
+async def test_cancel_reasons_generated_by_trio_are_not_sent() -> None:
     seen = list[str]()
 
     async def wait() -> None:

@@ -94,7 +94,7 @@ async def test_large_messages_in_both_directions_do_not_block_each_other(autojum
                     nursery.start_soon(server.request, "sampling/createMessage", params, LATEST_LEGACY)
 
 
-async def test_connection_stops_reading_from_a_peer_that_does_not_read_replies(autojump_clock: object) -> None:
+async def test_connection_stops_reading_from_a_peer_that_does_not_read_responses(autojump_clock: object) -> None:
     sent = 0
     async with server_alone(Limits(high_water=100), Echo(), capacity=1000) as wire:
         with trio.move_on_after(100) as stuck:
@@ -106,7 +106,7 @@ async def test_connection_stops_reading_from_a_peer_that_does_not_read_replies(a
     assert sent < 400
 
 
-async def test_connection_reads_again_once_the_peer_reads_replies(autojump_clock: object) -> None:
+async def test_connection_resumes_reading_once_the_peer_reads_responses(autojump_clock: object) -> None:
     async with server_alone(Limits(high_water=100), Echo(), capacity=1000) as wire, trio.open_nursery() as nursery:
 
         async def ask() -> None:
@@ -120,7 +120,7 @@ async def test_connection_reads_again_once_the_peer_reads_replies(autojump_clock
     assert answers == list(range(2000))
 
 
-async def test_a_cancel_is_read_while_the_outbox_is_full_of_other_things(autojump_clock: object) -> None:
+async def test_cancel_is_read_while_the_outbox_is_full(autojump_clock: object) -> None:
     handler = Echo()
     async with server_alone(Limits(high_water=100), handler, capacity=100) as wire:
         await wire.send(call(0, seconds=10_000))
@@ -171,7 +171,7 @@ class Seen(FramedTransport):
 
 
 @pytest.mark.parametrize("line", [ping(1), call(1), b"{}\n"], ids=["answered at once", "answered", "refused"])
-async def test_a_reply_is_written_at_once_without_the_writer(line: bytes, nursery: trio.Nursery) -> None:
+async def test_response_is_written_directly_without_the_writer_task(line: bytes, nursery: trio.Nursery) -> None:
     wire = Seen(line)
     nursery.start_soon(side("server", wire, Limits()).run)
     await wait_all_tasks_blocked()
@@ -179,7 +179,7 @@ async def test_a_reply_is_written_at_once_without_the_writer(line: bytes, nurser
     assert wire.sends == 0
 
 
-async def test_a_request_is_written_at_once_and_its_cancel_by_the_writer(nursery: trio.Nursery) -> None:
+async def test_request_is_written_directly_and_its_cancel_by_the_writer_task(nursery: trio.Nursery) -> None:
     wire = Seen()
     client = side("client", wire, Limits())
     nursery.start_soon(client.run)
@@ -196,7 +196,7 @@ async def test_a_request_is_written_at_once_and_its_cancel_by_the_writer(nursery
     assert wire.sends == 1
 
 
-async def test_cancel_of_a_partly_written_request_follows_the_whole_request(nursery: trio.Nursery) -> None:
+async def test_cancel_of_a_partly_written_request_follows_the_complete_request(nursery: trio.Nursery) -> None:
     wire = Seen(room=20)
     client = side("client", wire, Limits())
     nursery.start_soon(client.run)
@@ -211,7 +211,7 @@ async def test_cancel_of_a_partly_written_request_follows_the_whole_request(nurs
     assert [message["method"] for message in wire.messages] == ["tools/call", "notifications/cancelled"]
 
 
-async def test_partly_written_reply_is_completed_before_the_connection_ends(nursery: trio.Nursery) -> None:
+async def test_partly_written_response_is_completed_before_the_connection_closes(nursery: trio.Nursery) -> None:
     wire = Seen(call(1, text="x" * 100), room=20)
     server = side("server", wire, Limits())
     nursery.start_soon(server.run)
@@ -222,7 +222,7 @@ async def test_partly_written_reply_is_completed_before_the_connection_ends(nurs
     assert [message["id"] for message in wire.messages] == [1]
 
 
-async def test_the_last_replies_of_a_connection_that_ends_are_left_to_the_writer(autojump_clock: object) -> None:
+async def test_last_responses_of_a_closing_connection_are_written_by_the_writer_task(autojump_clock: object) -> None:
     wire = Seen(call(1, seconds=1))
     wire.reads.set()
     server = side("server", wire, Limits())
@@ -234,7 +234,7 @@ async def test_the_last_replies_of_a_connection_that_ends_are_left_to_the_writer
     assert wire.sends == 1
 
 
-async def test_closed_pipe_fails_calls_but_not_the_code_that_writes() -> None:
+async def test_closed_pipe_raises_connection_lost_in_calls_only() -> None:
     (read_fd, peer_write), (peer_read, write_fd) = os.pipe(), os.pipe()
     channel = LineTransport(DescriptorStream(read_fd, write_fd), 1000)
     os.close(peer_read)
@@ -273,7 +273,7 @@ class HalfDead(FramedTransport):
         await trio.lowlevel.checkpoint()
 
 
-async def test_requests_that_arrive_while_a_lost_connection_ends_are_not_run(autojump_clock: object) -> None:
+async def test_requests_received_while_a_lost_connection_closes_are_not_run(autojump_clock: object) -> None:
     for _ in range(20):  # the order of tasks within a tick is anybody's guess
         channel, handler = HalfDead(), Echo()
         server = side("server", channel, Limits(), handler)
@@ -284,7 +284,7 @@ async def test_requests_that_arrive_while_a_lost_connection_ends_are_not_run(aut
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "shut down"])
-async def test_buffered_lines_are_harmless_while_the_connection_ends(autojump_clock: object, ending: str) -> None:
+async def test_buffered_requests_leave_no_state_when_the_connection_closes(autojump_clock: object, ending: str) -> None:
     ours, theirs = memory_transport_pair()
     handler = Echo()
     server = side("server", theirs, Limits(), handler)
@@ -315,7 +315,9 @@ class Patient(Echo):
 
 
 @pytest.mark.parametrize("draining", [False, True])
-async def test_handlers_get_the_outside_cancel_cause_even_during_drain(autojump_clock: object, draining: bool) -> None:
+async def test_handlers_cancelled_from_outside_during_drain_have_cause_parent(
+    autojump_clock: object, draining: bool
+) -> None:
     ours, theirs = memory_transport_pair()
     handler = Patient()
     server = side("server", theirs, Limits(), handler)
@@ -347,7 +349,7 @@ class Losing(FramedTransport):
         await trio.lowlevel.checkpoint()
 
 
-async def test_lost_reply_fails_only_its_own_call() -> None:
+async def test_lost_response_fails_only_its_own_call() -> None:
     client = side("client", Losing(), Limits())
     with trio.fail_after(PATIENCE):
         async with open_service_nursery("over") as services:

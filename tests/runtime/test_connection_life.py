@@ -121,7 +121,7 @@ async def serving(
 # The end of input, and of the server
 
 
-async def test_accepted_work_is_finished_and_answered_before_the_end(autojump_clock: MockClock) -> None:
+async def test_accepted_requests_are_answered_before_the_connection_closes(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=3)
@@ -134,7 +134,7 @@ async def test_accepted_work_is_finished_and_answered_before_the_end(autojump_cl
         assert this.handler.cancels == []
 
 
-async def test_request_is_cancelled_after_drain_timeout(autojump_clock: MockClock) -> None:
+async def test_request_running_at_the_drain_timeout_is_cancelled(autojump_clock: MockClock) -> None:
     for seconds, more in ((10, {}), (4, {"drain_timeout": 4}), (0, {"drain_timeout": 0.0})):
         async with serving() as this:
             begun = trio.current_time()
@@ -159,7 +159,7 @@ async def test_request_running_after_end_of_input_is_cancelled_with_that_reason(
         assert this.handler.cancels == [(1, CancelCause.SHUTDOWN, "the connection has ended", begun + 10)]
 
 
-async def test_a_second_shut_down_cancels_at_once(autojump_clock: MockClock) -> None:
+async def test_second_shutdown_cancels_running_requests_at_once(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000)
@@ -201,7 +201,7 @@ async def test_close_waits_for_the_end_of_the_connection(autojump_clock: MockClo
         assert (cause, reason) == (CancelCause.SHUTDOWN, "over")
 
 
-async def test_a_connection_that_was_shut_down_before_it_ran_ends_at_once(autojump_clock: MockClock) -> None:
+async def test_connection_shut_down_before_it_runs_closes_at_once(autojump_clock: MockClock) -> None:
     this = Served(Limits(), UNKNOWN_PEER)
     this.connection.shut_down("over")
     begun = trio.current_time()
@@ -209,7 +209,7 @@ async def test_a_connection_that_was_shut_down_before_it_ran_ends_at_once(autoju
     assert this.ended == begun
 
 
-async def test_threads_have_less_time_to_clean_up_when_the_connection_ends(autojump_clock: MockClock) -> None:
+async def test_handler_threads_have_a_shorter_cleanup_grace_during_shutdown(autojump_clock: MockClock) -> None:
     limits = Limits(cleanup_grace=50, shutdown_grace=7)
     for end, seconds in (
         (lambda connection: connection.shut_down("over", drain_timeout=0.0), 7),
@@ -227,7 +227,7 @@ async def test_threads_have_less_time_to_clean_up_when_the_connection_ends(autoj
         assert this.connection._runner.graces.seconds == 7
 
 
-async def test_shutdown_in_a_hurry_does_not_wait(autojump_clock: MockClock) -> None:
+async def test_immediate_shutdown_cancels_requests_without_waiting(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000)
@@ -240,7 +240,7 @@ async def test_shutdown_in_a_hurry_does_not_wait(autojump_clock: MockClock) -> N
 # The loss of the connection
 
 
-async def test_a_connection_lost_in_its_last_flush_ends_at_once(autojump_clock: MockClock) -> None:
+async def test_connection_lost_during_its_last_flush_closes_at_once(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         for _ in range(2):  # the first fills the pipe, the second waits in the writer's hands
@@ -254,7 +254,7 @@ async def test_a_connection_lost_in_its_last_flush_ends_at_once(autojump_clock: 
         assert this.ended == begun + 1
 
 
-async def test_lost_connection_drops_all_lines_while_handlers_clean_up(autojump_clock: MockClock) -> None:
+async def test_lost_connection_drops_all_outgoing_messages(autojump_clock: MockClock) -> None:
     async with serving() as this:
         await this.call(1, seconds=1000, cleanup=3)
         await this.wire.aclose()
@@ -265,7 +265,7 @@ async def test_lost_connection_drops_all_lines_while_handlers_clean_up(autojump_
         assert this.ended is None
 
 
-async def test_lost_connection_cancels_requests_fails_calls_and_sends_no_replies(
+async def test_lost_connection_cancels_requests_and_fails_calls(
     autojump_clock: MockClock,
 ) -> None:
     async with serving() as this:
@@ -294,7 +294,7 @@ async def test_lost_connection_cancels_requests_fails_calls_and_sends_no_replies
             await this.connection.request("roots/list", None, LATEST_LEGACY)
 
 
-async def test_end_of_input_fails_own_calls_but_lets_accepted_requests_finish(
+async def test_end_of_input_fails_own_calls_but_finishes_accepted_requests(
     autojump_clock: MockClock,
 ) -> None:
     this, failures = Served(Limits(drain_timeout=10), UNKNOWN_PEER), list[str]()
@@ -337,7 +337,7 @@ async def test_call_after_the_end_of_the_connection_fails_with_connection_lost(a
             await this.connection.request("roots/list", None, LATEST_LEGACY)
 
 
-async def test_a_cancel_from_outside_cancels_all_requests_with_that_cause(autojump_clock: MockClock) -> None:
+async def test_cancelling_a_connection_cancels_its_requests_with_cause_parent(autojump_clock: MockClock) -> None:
     async with serving() as this:
         await this.call(1, seconds=1000)
     [(_, cause, reason, _)] = this.handler.cancels
@@ -347,7 +347,7 @@ async def test_a_cancel_from_outside_cancels_all_requests_with_that_cause(autoju
 # The last replies
 
 
-async def test_last_replies_are_flushed_to_a_slow_peer(autojump_clock: MockClock) -> None:
+async def test_last_responses_are_flushed_to_a_slow_peer(autojump_clock: MockClock) -> None:
     this = Served(Limits(drain_timeout=10), UNKNOWN_PEER)
     async with trio.open_nursery() as nursery:
         await nursery.start(this.run)
@@ -426,11 +426,11 @@ async def test_connection_uses_the_given_call_settings(autojump_clock: MockClock
         assert len(await this.heard()) == (1 if tell else 0)
 
 
-def test_calls_tell_deadlines_and_send_cancels_unless_set() -> None:
+def test_calls_send_deadlines_and_cancels_by_default() -> None:
     assert CallSettings() == CallSettings(tell_deadlines=True, send_cancels=True)
 
 
-async def test_new_connection_has_expected_properties() -> None:
+async def test_new_connection_has_default_properties() -> None:
     for peer in (SOLE_CLIENT, UNKNOWN_PEER):
         this = Served(Limits(), peer)
         assert (this.connection.peer, this.connection.stateless, this.connection.is_ending, this.connection.lost) == (
@@ -439,7 +439,7 @@ async def test_new_connection_has_expected_properties() -> None:
         assert not this.connection.is_only
 
 
-async def test_modern_stream_ends_when_connection_closes_even_without_time_to_drain(
+async def test_listen_stream_gets_its_result_when_the_connection_closes_without_drain_time(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")

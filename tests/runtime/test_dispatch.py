@@ -156,7 +156,7 @@ def test_result_settles_its_call_with_the_number_of_earlier_notifications(floor:
     assert floor.told == []
 
 
-def test_an_error_settles_its_call_as_an_exception(floor: Floor) -> None:
+def test_error_response_settles_its_call_with_an_exception(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.ErrorReceived(request, ErrorResponse(1, 3, "no", {"a": 1})))
     [end] = call.arrived
@@ -165,20 +165,20 @@ def test_an_error_settles_its_call_as_an_exception(floor: Floor) -> None:
     assert (end.result, end.notifications_before) == (None, 7)
 
 
-def test_end_of_a_stream_settles_its_call_without_a_result(floor: Floor) -> None:
+def test_cancelled_stream_settles_its_call_without_a_result(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.StreamCancelled(request, "over"))
     assert call.arrived == [CallOutcome(None, None, 7)]
 
 
-def test_lost_reply_settles_its_call_with_the_reason(floor: Floor) -> None:
+def test_lost_response_settles_its_call_with_the_reason(floor: Floor) -> None:
     request, call = ours()
     error = MCPError("gone")
     floor.act(events.RequestFailed(request, error))
     assert call.arrived == [CallOutcome(None, error, 7)]
 
 
-def test_unreadable_answer_fails_the_waiting_calls(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_response_fails_the_waiting_calls(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
     request, call = ours()
     floor.act(events.ReplyUnreadable(request, "why"))
     assert floor.told == [("unreadable", request, "why")]
@@ -192,7 +192,7 @@ def test_unreadable_answer_fails_the_waiting_calls(floor: Floor, caplog: pytest.
 # Requests and cancels
 
 
-def test_a_request_is_accepted_and_a_refused_one_answered(floor: Floor) -> None:
+def test_accepted_request_is_run_and_a_refused_request_is_answered(floor: Floor) -> None:
     request, batch = theirs(), Counting()
     for replies in (None, batch):
         floor.act(events.RequestReceived(request), replies)
@@ -229,7 +229,7 @@ def test_notification_without_a_handler_is_dropped(floor: Floor) -> None:
     assert floor.told == []
 
 
-def test_notification_on_a_stream_goes_only_to_the_stream(floor: Floor) -> None:
+def test_notification_with_a_subscription_id_goes_only_to_its_stream(floor: Floor) -> None:
     arrived = list[Any]()
     request, call = ours(on_notification=lambda *told: arrived.append(told))
     event = notification("notifications/tools/list_changed")
@@ -305,7 +305,7 @@ def test_end_of_a_stream_is_logged_truncated(floor: Floor, caplog: pytest.LogCap
 # Batches
 
 
-def test_batch_members_are_handled_in_order_and_replies_collected(floor: Floor) -> None:
+def test_batch_is_handled_in_order_and_answered_by_one_array(floor: Floor) -> None:
     one, two = theirs(), theirs()
     floor.act(events.BatchReceived((events.RequestReceived(one), events.RequestReceived(two))))
     [(_, first, replies), (_, second, same)] = floor.told
@@ -318,7 +318,7 @@ def test_batch_members_are_handled_in_order_and_replies_collected(floor: Floor) 
     assert floor.told == [("reply", [1, 2], floor.exchange)]
 
 
-def test_batch_member_without_reply_is_finished_at_once(floor: Floor) -> None:
+def test_batch_member_without_a_response_is_settled_at_once(floor: Floor) -> None:
     request, _ = ours()
     for event in (
         events.ResultReceived(request, {}),

@@ -39,7 +39,7 @@ def sent(one: Any) -> bytes:
     return bytes(one.outbox.take_nowait())
 
 
-def test_exchange_cancels_held_requests_oldest_first_but_no_released_ones() -> None:
+def test_exchange_cancels_its_running_requests_oldest_first() -> None:
     one, ended = exchange(), list[tuple[str, CancelCause, str | None]]()
     requests = [FakeRequest() for _ in range(3)]
     for name, request in zip("abc", requests, strict=True):
@@ -50,7 +50,7 @@ def test_exchange_cancels_held_requests_oldest_first_but_no_released_ones() -> N
     assert ended == [("a", CancelCause.SHUTDOWN, "over"), ("c", CancelCause.SHUTDOWN, "over")]
 
 
-def test_request_can_end_while_exchange_cancels_all() -> None:
+def test_request_can_end_while_its_exchange_cancels_all_requests() -> None:
     one, ended = exchange(), list[str]()
     requests = [FakeRequest() for _ in range(3)]
 
@@ -69,7 +69,7 @@ def test_request_can_end_while_exchange_cancels_all() -> None:
     assert one.find(requests[0]) is None
 
 
-def test_exchange_finds_a_request_while_it_is_held() -> None:
+def test_exchange_finds_a_request_only_while_it_runs() -> None:
     one, request = exchange(), FakeRequest()
     scope = FakeScope("a", [])
     assert one.find(request) is None
@@ -79,7 +79,7 @@ def test_exchange_finds_a_request_while_it_is_held() -> None:
     assert one.find(request) is None
 
 
-def test_party_of_an_exchange_is_the_principal_or_the_exchange() -> None:
+def test_owner_of_an_exchange_is_the_principal_or_the_exchange_itself() -> None:
     name = PrincipalId("https://login.example.com", "ada")
     nobody, ada = exchange(), exchange(name)
     assert nobody.party is nobody
@@ -87,7 +87,7 @@ def test_party_of_an_exchange_is_the_principal_or_the_exchange() -> None:
     assert BatchExchange(nobody, 2).party is nobody
 
 
-async def test_idle_waits_for_the_last_request_and_streams_idle_for_the_last_stream() -> None:
+async def test_waiting_for_idle_and_for_idle_streams_of_an_exchange_are_separate() -> None:
     one, seen = exchange(), list[str]()
     call, stream = FakeRequest(), FakeRequest(METHODS["subscriptions/listen"])
     for request in (call, stream):
@@ -110,7 +110,7 @@ async def test_idle_waits_for_the_last_request_and_streams_idle_for_the_last_str
     assert seen == ["streams", "all"]
 
 
-def test_reply_is_put_into_the_outbox_and_none_is_not() -> None:
+def test_response_is_put_into_the_outbox_of_its_exchange() -> None:
     one, owner = exchange(), Owner()
     one.reply(b"1\n")
     one.reply(None)
@@ -121,7 +121,7 @@ def test_reply_is_put_into_the_outbox_and_none_is_not() -> None:
     assert sent(one) == b"1\n3\n"
 
 
-def test_replies_to_a_batch_are_sent_together_after_the_last_member() -> None:
+def test_responses_to_a_batch_are_sent_together_after_the_last_member() -> None:
     one = exchange()
     batch = BatchExchange(one, 3)
     batch.reply(b'{"id":1}\n')
@@ -132,7 +132,7 @@ def test_replies_to_a_batch_are_sent_together_after_the_last_member() -> None:
 
 
 @pytest.mark.parametrize("silent", [0, 1, 2])
-def test_batch_waits_for_member_without_reply_and_omits_it(silent: int) -> None:
+def test_batch_omits_members_without_a_response(silent: int) -> None:
     one = exchange()
     batch = BatchExchange(one, 3)
     for number in range(3):
@@ -141,7 +141,7 @@ def test_batch_waits_for_member_without_reply_and_omits_it(silent: int) -> None:
     assert sent(one) == b"[{},{}]\n"
 
 
-def test_batch_without_any_reply_sends_nothing() -> None:
+def test_batch_without_any_response_sends_nothing() -> None:
     one = exchange()
     batch = BatchExchange(one, 2)
     batch.reply(None)
@@ -149,7 +149,7 @@ def test_batch_without_any_reply_sends_nothing() -> None:
     assert sent(one) == b""
 
 
-def test_requests_of_a_batch_are_held_by_its_connection() -> None:
+def test_requests_of_a_batch_are_cancelled_with_their_connection() -> None:
     one, ended, request = exchange(), list[tuple[str, CancelCause, str | None]](), FakeRequest()
     batch: Any = BatchExchange(one, 1)
     batch.hold(request, FakeScope("a", ended))

@@ -34,13 +34,13 @@ async def test_last_flush_ends_when_the_drain_time_is_over(autojump_clock: MockC
     assert await seconds_of(flush) == 5
 
 
-async def test_last_flush_gets_a_minimum_time_after_the_drain_time(autojump_clock: MockClock) -> None:
+async def test_last_flush_gets_400_ms_even_after_the_drain_time(autojump_clock: MockClock) -> None:
     flush = LastFlush()
     flush.end_at(trio.current_time() - 5)
     assert await seconds_of(flush) == LEAST_FLUSH == 0.4
 
 
-async def test_last_flush_in_a_hurry_has_a_shorter_minimum(autojump_clock: MockClock) -> None:
+async def test_last_flush_of_an_immediate_shutdown_ends_after_100_ms(autojump_clock: MockClock) -> None:
     flush = LastFlush()
     flush.end_at(trio.current_time() + 5)
     flush.hurry()
@@ -48,7 +48,7 @@ async def test_last_flush_in_a_hurry_has_a_shorter_minimum(autojump_clock: MockC
     assert round(await seconds_of(flush), 6) == 0.1
 
 
-async def test_hurry_shortens_a_last_flush_in_progress(autojump_clock: MockClock) -> None:
+async def test_immediate_shutdown_shortens_a_last_flush_in_progress(autojump_clock: MockClock) -> None:
     flush, begun = LastFlush(), trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flush.run, trio.sleep_forever)

@@ -161,19 +161,23 @@ _ODD_LINES = {
 
 
 @pytest.mark.parametrize("name", _ODD_LINES)
-async def test_invalid_line_among_others_is_handled_as_if_alone(autojump_clock: object, name: str) -> None:
+async def test_invalid_line_read_together_with_others_is_handled_as_if_read_alone(
+    autojump_clock: object, name: str
+) -> None:
     lines = [log(1), log(2), _ODD_LINES[name], log(3), reply(2, "eins"), log(4), _ODD_LINES[name], log(5)]
     found = await outcomes_of(lines, together=True)
     assert found == await outcomes_of(lines, together=False)
     assert [each for each in found[0] if type(each) is int] == [1, 2, 3, 4, 5]
 
 
-async def test_replies_between_notifications_reach_their_calls(autojump_clock: object) -> None:
+async def test_responses_read_together_with_notifications_reach_their_calls(autojump_clock: object) -> None:
     lines = [log(1), reply(3, "zwei"), log(2), log(3), reply(2, "eins"), log(4)]
     assert await outcomes_of(lines, together=True) == [[1, 2, 3, 4], [], {"one": "eins", "two": "zwei"}, []]
 
 
-async def test_failed_callback_does_not_stop_handling_of_later_lines(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_a_callback_does_not_stop_handling_of_buffered_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     told = list[Any]()
 
     def on_log(params: LogParams) -> None:
@@ -191,7 +195,7 @@ async def test_failed_callback_does_not_stop_handling_of_later_lines(caplog: pyt
     ]
 
 
-async def test_waiting_callback_does_not_delay_later_lines(autojump_clock: object) -> None:
+async def test_blocked_callback_does_not_delay_buffered_lines(autojump_clock: object) -> None:
     told = list[Any]()
 
     async def on_list_changed(kind: str) -> None:
@@ -208,7 +212,7 @@ async def test_waiting_callback_does_not_delay_later_lines(autojump_clock: objec
         assert told == [1, 2]
 
 
-async def test_cancel_between_buffered_lines_ends_the_client_after_them(autojump_clock: object) -> None:
+async def test_cancel_by_a_callback_takes_effect_after_the_buffered_lines(autojump_clock: object) -> None:
     told = list[Any]()
     with trio.CancelScope() as scope:
 
@@ -287,7 +291,7 @@ async def test_requests_read_together_end_as_if_read_separately(caplog: pytest.L
     assert set(handler.ran) <= {1, 2, 3}
 
 
-async def test_reading_pauses_between_buffered_lines_if_replies_are_not_read() -> None:
+async def test_reading_pauses_between_buffered_requests_if_responses_are_not_read() -> None:
     async with serving(Limits(high_water=100)) as (stream, _):
         stream.room = trio.Event()
         for first in range(0, 5000, 1000):

@@ -48,7 +48,7 @@ def test_statistics_show_the_current_counts() -> None:
         assert load.statistics().hints_lost == OF_LINKS["hints_lost"] + 1
 
 
-def test_link_counts_are_summed_and_kept_after_a_link_ends() -> None:
+def test_storage_counters_are_summed_and_kept_after_a_storage_closes() -> None:
     load = Load()
     first, second = (Linked(**OF_LINKS) for _ in range(2))
     for link in (first, second):
@@ -63,7 +63,7 @@ def test_link_counts_are_summed_and_kept_after_a_link_ends() -> None:
     assert load.statistics().hints_lost == 4 * 7
 
 
-def test_links_are_up_if_all_storages_are_and_unknown_if_none_reports() -> None:
+def test_storage_status_is_up_if_all_storages_are_and_none_without_storages() -> None:
     links = Load().links
     one: Any = Linked(**OF_LINKS)
     other: Any = Linked(**OF_LINKS)
@@ -84,17 +84,17 @@ def admitted(limits: Limits, load: Load, method: str) -> int:
 
 
 @pytest.mark.parametrize("field", ["in_flight", "queued", "parked"])
-def test_requests_in_every_phase_count_against_the_server_limit(field: str) -> None:
+def test_requests_in_every_phase_count_towards_the_server_limit(field: str) -> None:
     limits = Limits(max_server_requests=10, max_server_streams=5)
     assert admitted(limits, Load(**{field: 3}), "tools/call") == 7
     assert admitted(limits, Load(**{field: 3}), "subscriptions/listen") == 5
 
 
-def test_streams_count_against_the_server_stream_limit() -> None:
+def test_listen_streams_count_towards_the_server_stream_limit() -> None:
     limits = Limits(max_server_requests=10, max_server_streams=5)
     assert admitted(limits, Load(listening=3), "tools/call") == 10
     assert admitted(limits, Load(listening=3), "subscriptions/listen") == 2
 
 
-def test_loads_are_equal_only_if_identical() -> None:
+def test_load_objects_are_equal_only_if_identical() -> None:
     assert Load() != Load()

@@ -153,7 +153,7 @@ async def test_request_made_in_a_callback_does_not_wait_for_callbacks(autojump_c
         assert trio.current_time() == pytest.approx(begun + 2)
 
 
-async def test_dropped_notifications_do_not_restart_the_grace(autojump_clock: object) -> None:
+async def test_dropped_notifications_do_not_restart_the_callback_grace(autojump_clock: object) -> None:
     async def stuck(_: Any) -> None:
         await trio.sleep_forever()
 

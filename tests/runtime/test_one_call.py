@@ -28,7 +28,7 @@ def test_new_call_has_no_outcome() -> None:
     assert mailbox.segments == []
 
 
-async def test_call_is_limited_by_its_deadline_and_by_limits_around_it(autojump_clock: MockClock) -> None:
+async def test_call_is_time_limited_by_its_deadline_or_enclosing_timeouts(autojump_clock: MockClock) -> None:
     assert not call().limited
     assert call(deadline=5).limited
     with fail_after_work(5):
@@ -39,7 +39,7 @@ async def test_call_is_limited_by_its_deadline_and_by_limits_around_it(autojump_
         assert call().wants_progress
 
 
-async def test_progress_restarts_only_limits_that_restart_on_progress(autojump_clock: MockClock) -> None:
+async def test_progress_restarts_only_fail_after_silence(autojump_clock: MockClock) -> None:
     with fail_after_silence(5, maximum=100), fail_after_work(50):
         mailbox = call()
         await trio.sleep(4)
@@ -48,7 +48,7 @@ async def test_progress_restarts_only_limits_that_restart_on_progress(autojump_c
 
 
 @pytest.mark.parametrize(("method", "known"), [("tools/list", True), ("tools/call", False)])
-async def test_arrival_time_is_recorded_for_cacheable_methods(
+async def test_response_time_is_recorded_for_cacheable_methods_only(
     autojump_clock: MockClock, method: str, known: bool
 ) -> None:
     mailbox = call(method)
@@ -58,7 +58,7 @@ async def test_arrival_time_is_recorded_for_cacheable_methods(
     assert mailbox.ended_at == (7 if known else -math.inf)
 
 
-async def test_outcome_runs_progress_callbacks_and_returns_at_once_when_settled(
+async def test_waiting_for_a_call_outcome_runs_progress_callbacks(
     autojump_clock: MockClock,
 ) -> None:
     told, ends = list[float](), list[CallOutcome]()
@@ -84,7 +84,7 @@ async def test_outcome_runs_progress_callbacks_and_returns_at_once_when_settled(
         assert ends == [end]
 
 
-def test_leaving_a_call_that_the_server_does_not_wait_for_sends_nothing() -> None:
+def test_cancelling_a_multi_round_call_that_awaits_no_retry_sends_nothing() -> None:
     cancels = list[tuple[RequestId, BaseException]]()
     trips = RoundTrips(lambda *told: cancels.append(told))
     assert (trips.asked, trips.received) == (None, -math.inf)
@@ -93,7 +93,7 @@ def test_leaving_a_call_that_the_server_does_not_wait_for_sends_nothing() -> Non
 
 
 @pytest.mark.parametrize("asked", [3, 0, ""])
-def test_leaving_a_call_that_the_server_waits_for_sends_one_cancel(asked: RequestId) -> None:
+def test_cancelling_a_multi_round_call_that_awaits_a_retry_sends_one_cancel(asked: RequestId) -> None:
     cancels = list[tuple[RequestId, BaseException]]()
     trips = RoundTrips(lambda *told: cancels.append(told))
     trips.asked, error = asked, LookupError()

@@ -181,7 +181,7 @@ async def test_error_reply_is_raised_as_a_new_exception_with_all_its_data() -> N
         assert await this.sent() == [], "no cancel"
 
 
-async def test_a_request_that_the_revision_does_not_have_is_not_sent() -> None:
+async def test_request_missing_in_the_revision_is_not_sent() -> None:
     async with side() as (this, _):
         with pytest.raises(MethodUnavailable):
             await this.outbound.request("roots/list", {}, LATEST_MODERN)
@@ -211,13 +211,13 @@ async def test_call_in_a_cancelled_scope_sends_nothing() -> None:
 # Leaving
 
 
-async def test_leaving_a_call_sends_its_cancel_with_the_reason() -> None:
+async def test_cancelled_call_sends_a_cancel_with_its_reason() -> None:
     async with side() as (this, _):
         assert await left(this) == [cancel_of(1, "enough")]
         assert await left(this, cancel=None) == [cancel_of(2, "cancelled by the caller")]
 
 
-async def test_leaving_a_call_by_a_deadline_sends_that_reason(autojump_clock: MockClock) -> None:
+async def test_call_cancelled_by_a_deadline_sends_the_deadline_as_reason(autojump_clock: MockClock) -> None:
     async with side() as (this, nursery):
 
         async def call() -> None:
@@ -230,7 +230,7 @@ async def test_leaving_a_call_by_a_deadline_sends_that_reason(autojump_clock: Mo
         assert await this.sent() == [cancel_of(1, "the caller's deadline passed")]
 
 
-async def test_leaving_a_call_that_is_unwritten_withdraws_it() -> None:
+async def test_cancelled_call_whose_request_was_not_written_is_withdrawn() -> None:
     async with side() as (this, nursery):
         this.outbox.put(b'{"method":"before"}\n')
         with trio.CancelScope() as scope:
@@ -245,17 +245,17 @@ async def wait_and_cancel(scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_leaving_initialize_sends_no_cancel() -> None:
+async def test_cancelled_initialize_sends_no_cancel() -> None:
     async with side() as (this, _):
         assert await left(this, "initialize", {}) == []
 
 
-async def test_leaving_a_call_sends_no_cancel_if_cancels_are_disabled() -> None:
+async def test_cancelled_call_sends_no_cancel_if_cancels_are_disabled() -> None:
     async with side(send_cancels=False) as (this, _):
         assert await left(this) == []
 
 
-async def test_cancel_is_written_before_everything_that_waits() -> None:
+async def test_cancel_is_written_before_all_waiting_messages() -> None:
     async with side(limits=Limits(high_water=10)) as (this, _), trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as calls:
@@ -273,7 +273,7 @@ async def test_cancel_is_sent_without_a_reason_that_cannot_be_encoded() -> None:
         assert await left(this, cancel="\ud800") == [cancel_of(1)]
 
 
-async def test_call_answered_while_it_is_left_sends_no_cancel() -> None:
+async def test_call_answered_while_being_cancelled_sends_no_cancel() -> None:
     async with side() as (this, _):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -334,7 +334,7 @@ async def test_call_with_on_progress_sends_a_token_and_gets_progress(autojump_cl
         assert told == [Progress(1)]
 
 
-async def test_progress_that_waits_for_a_callback_is_limited() -> None:
+async def test_progress_waiting_for_a_slow_callback_is_limited() -> None:
     for limits in (Limits(max_pending_notifications=2), Limits(max_inbound_bytes=20)):
         told = list[Progress]()
         async with side(limits=limits) as (this, nursery):
@@ -347,7 +347,9 @@ async def test_progress_that_waits_for_a_callback_is_limited() -> None:
             assert told == [Progress(3), Progress(4)]
 
 
-async def test_silence_limit_requests_progress_and_sends_its_maximum_as_deadline(autojump_clock: MockClock) -> None:
+async def test_fail_after_silence_requests_progress_and_sends_its_maximum_as_deadline(
+    autojump_clock: MockClock,
+) -> None:
     async with side() as (this, nursery):
 
         async def call() -> None:
@@ -383,7 +385,7 @@ async def test_request_carries_its_trace_context_and_its_own_meta() -> None:
             assert request["params"]["_meta"] == {TRACEPARENT: PARENT, **({"a": 1} if params else {})}
 
 
-async def test_traced_request_is_sent_with_params_of_its_span_and_ends_it() -> None:
+async def test_traced_request_contains_the_parameters_of_its_span_and_ends_it() -> None:
     tracer = FakeTracer()
     async with side(tracer=tracer) as (this, nursery):
         for _ in range(2):
@@ -414,7 +416,7 @@ async def test_span_ends_when_its_call_is_cancelled() -> None:
 # Waiting for room, and for callbacks
 
 
-async def test_a_request_waits_for_room_in_the_outbox(autojump_clock: MockClock) -> None:
+async def test_request_waits_for_space_in_the_outbox(autojump_clock: MockClock) -> None:
     async with side(limits=Limits(high_water=10)) as (this, nursery):
         this.outbox.put(b"x" * 39 + b"\n")
         nursery.start_soon(this.call)
@@ -428,7 +430,7 @@ async def test_a_request_waits_for_room_in_the_outbox(autojump_clock: MockClock)
         assert len(this.state.outbound) == 2
 
 
-async def test_a_request_that_waits_for_room_fails_with_its_connection() -> None:
+async def test_request_waiting_for_outbox_space_fails_when_the_connection_is_lost() -> None:
     async with side(limits=Limits(high_water=10)) as (this, nursery):
         this.outbox.put(b"x" * 100 + b"\n")
         nursery.start_soon(this.call)
@@ -525,7 +527,7 @@ async def test_while_connected_leaves_nothing_behind_after_its_block() -> None:
 # Answers that cannot be read
 
 
-async def test_a_call_whose_answer_cannot_be_read_fails_and_is_not_cancelled() -> None:
+async def test_unreadable_response_fails_its_call_without_a_cancel() -> None:
     async with side() as (this, nursery):
         nursery.start_soon(this.call)
         await this.sent()
@@ -538,7 +540,7 @@ async def test_a_call_whose_answer_cannot_be_read_fails_and_is_not_cancelled() -
         assert await this.sent() == []
 
 
-async def test_lost_answer_fails_the_only_request_that_was_sent() -> None:
+async def test_lost_response_fails_the_only_request_that_was_sent() -> None:
     async with side() as (this, nursery):
         nursery.start_soon(this.call)
         await this.sent()
@@ -552,7 +554,7 @@ async def test_lost_answer_fails_the_only_request_that_was_sent() -> None:
         assert [each["method"] for each in await this.sent()] == ["tools/call"], "no cancel"
 
 
-async def test_lost_answer_among_several_fails_calls_without_a_time_limit(
+async def test_lost_response_among_several_calls_fails_those_without_a_timeout(
     autojump_clock: MockClock,
 ) -> None:
     async with side() as (this, nursery):
@@ -577,7 +579,7 @@ async def test_lost_answer_among_several_fails_calls_without_a_time_limit(
         assert await this.sent() == [cancel_of(1, "the answer makes no sense")]
 
 
-async def test_unreadable_answer_is_raised_after_callbacks_of_earlier_notifications(
+async def test_unreadable_response_is_raised_after_callbacks_of_earlier_notifications(
     autojump_clock: MockClock,
 ) -> None:
     async def slow(_: NotificationReceived) -> None:
@@ -600,7 +602,7 @@ async def test_unreadable_answer_is_raised_after_callbacks_of_earlier_notificati
 QUESTIONS = {"resultType": "input_required", "inputRequests": {}, "requestState": "s"}
 
 
-async def test_leaving_a_call_answered_with_questions_cancels_its_last_request_once() -> None:
+async def test_call_abandoned_after_an_input_required_result_cancels_its_last_request_once() -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:
@@ -617,7 +619,7 @@ async def test_leaving_a_call_answered_with_questions_cancels_its_last_request_o
         assert await this.sent() == [cancel_of(2, "enough")]
 
 
-async def test_leaving_a_call_after_its_result_sends_no_cancel(autojump_clock: MockClock) -> None:
+async def test_call_abandoned_after_its_final_result_sends_no_cancel(autojump_clock: MockClock) -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:
@@ -636,7 +638,7 @@ async def test_leaving_a_call_after_its_result_sends_no_cancel(autojump_clock: M
         assert await this.sent() == []
 
 
-async def test_leaving_a_call_during_a_later_request_cancels_that_request() -> None:
+async def test_call_cancelled_during_a_retry_cancels_the_retry() -> None:
     async with side() as (this, nursery):
         with trio.CancelScope() as scope:
 
@@ -653,7 +655,7 @@ async def test_leaving_a_call_during_a_later_request_cancels_that_request() -> N
         assert await this.sent() == [cancel_of(2, "enough")]
 
 
-async def test_leaving_a_call_whose_later_request_was_unsent_cancels_the_earlier_id() -> None:
+async def test_call_whose_retry_was_not_sent_cancels_the_previous_request() -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:
@@ -668,7 +670,7 @@ async def test_leaving_a_call_whose_later_request_was_unsent_cancels_the_earlier
         assert cancel["params"]["requestId"] == 1
 
 
-async def test_result_without_questions_asks_nothing() -> None:
+async def test_result_without_input_requests_leaves_nothing_to_cancel() -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:
@@ -681,7 +683,7 @@ async def test_result_without_questions_asks_nothing() -> None:
             assert trips.asked is None, "a list may not ask"
 
 
-async def test_request_of_a_handler_and_its_cancel_use_the_outbox_of_its_exchange() -> None:
+async def test_request_of_a_handler_and_its_cancel_use_the_outbox_of_the_handlers_exchange() -> None:
     async with side() as (this, nursery):
         own = Outbox(16384)
         with trio.CancelScope() as scope:

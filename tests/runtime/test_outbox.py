@@ -18,7 +18,7 @@ def outbox(high_water: int = 1000) -> Outbox:
     return Outbox(high_water)
 
 
-async def test_lines_are_taken_in_the_order_they_were_put() -> None:
+async def test_outbox_returns_lines_in_the_order_they_were_put() -> None:
     box = outbox()
     box.put(b"1\n")
     box.put_sealed(b"2\n", Owner())
@@ -27,14 +27,14 @@ async def test_lines_are_taken_in_the_order_they_were_put() -> None:
     assert await box.take() == b"1\n2\n3\n4\n"
 
 
-async def test_line_put_first_is_written_before_waiting_lines() -> None:
+async def test_urgent_line_is_written_before_waiting_lines() -> None:
     box = outbox()
     box.put(b"waits\n")
     box.put_first(b"urgent\n")
     assert await box.take() == b"urgent\nwaits\n"
 
 
-async def test_take_returns_whole_lines_up_to_about_the_high_water_mark() -> None:
+async def test_outbox_returns_whole_lines_up_to_about_the_high_water_mark() -> None:
     box = outbox(high_water=10)
     for number in range(10):
         box.put(b"line %d\n" % number, Owner())
@@ -45,14 +45,14 @@ async def test_take_returns_whole_lines_up_to_about_the_high_water_mark() -> Non
     assert all(chunk.endswith(b"\n") and 10 <= len(chunk) < 20 for chunk in chunks)
 
 
-async def test_a_line_of_any_size_is_taken_in_one_piece() -> None:
+async def test_outbox_returns_a_line_of_any_size_in_one_piece() -> None:
     box = outbox(high_water=10)
     box.put(b"x" * 5000 + b"\n")
     assert len(await box.take()) == 5001
 
 
 @pytest.mark.parametrize("put", ["put", "put_now", "put_sealed", "put_first"])
-async def test_a_long_line_is_taken_without_a_copy(put: str) -> None:
+async def test_outbox_returns_a_long_line_without_copying(put: str) -> None:
     line = b"x" * 100_000 + b"\n"
     box = Outbox(1000, lambda _: 1)
     box.put(b"short\n")
@@ -63,7 +63,7 @@ async def test_a_long_line_is_taken_without_a_copy(put: str) -> None:
     assert await box.take() == b"short\n"
 
 
-async def test_a_long_line_is_left_to_the_writer() -> None:
+async def test_line_over_64_kib_is_written_by_the_writer_task() -> None:
     sent: list[int] = []
 
     def send(line: bytes) -> int:
@@ -79,7 +79,7 @@ async def test_a_long_line_is_left_to_the_writer() -> None:
     assert sent == [65_536]
 
 
-async def test_a_long_line_can_be_withdrawn_and_replaced() -> None:
+async def test_long_line_in_the_outbox_can_be_replaced_and_withdrawn() -> None:
     box, owner, line = outbox(), Owner(), b"x" * 100_000 + b"\n"
     segment = box.put_sealed(b"short\n", owner)
     assert box.replace(segment, line)
@@ -90,7 +90,7 @@ async def test_a_long_line_can_be_withdrawn_and_replaced() -> None:
     assert box.size == 0
 
 
-async def test_writer_waits_until_a_line_is_put() -> None:
+async def test_outbox_writer_waits_until_a_line_is_put() -> None:
     box, taken = outbox(), list[bytes]()
     async with trio.open_nursery() as nursery:
 
@@ -118,7 +118,7 @@ async def test_withdraw_removes_only_the_waiting_lines_of_the_owner() -> None:
     assert box.size == 0
 
 
-async def test_taken_lines_cannot_be_withdrawn() -> None:
+async def test_lines_taken_by_the_writer_cannot_be_withdrawn() -> None:
     box, owner = outbox(), Owner()
     box.put(b"mine\n", owner)
     await box.take()
@@ -134,11 +134,11 @@ async def test_withdraw_removes_lines_that_were_not_taken_yet() -> None:
     assert box.size == 0
 
 
-async def test_withdraw_returns_false_without_waiting_lines() -> None:
+async def test_withdraw_without_waiting_lines_returns_false() -> None:
     assert not outbox().withdraw(Owner())
 
 
-async def test_owner_can_put_lines_after_a_withdrawal() -> None:
+async def test_owner_can_put_lines_again_after_a_withdrawal() -> None:
     box, owner = outbox(), Owner()
     box.put(b"withdrawn\n", owner)
     box.withdraw(owner)
@@ -149,7 +149,7 @@ async def test_owner_can_put_lines_after_a_withdrawal() -> None:
 # Replacing
 
 
-async def test_waiting_sealed_line_is_replaced_in_its_position() -> None:
+async def test_replaceable_line_in_the_outbox_is_replaced_in_its_position() -> None:
     box = outbox()
     segment = box.put_sealed(b"old\n")
     box.put(b"after\n")
@@ -158,7 +158,7 @@ async def test_waiting_sealed_line_is_replaced_in_its_position() -> None:
     assert await box.take() == b"newer\nafter\n"
 
 
-async def test_taken_line_is_not_replaced() -> None:
+async def test_line_taken_by_the_writer_is_not_replaced() -> None:
     box = outbox()
     segment = box.put_sealed(b"old\n")
     await box.take()
@@ -166,7 +166,7 @@ async def test_taken_line_is_not_replaced() -> None:
     assert box.size == 0
 
 
-async def test_withdrawn_line_is_not_replaced() -> None:
+async def test_withdrawn_line_in_the_outbox_is_not_replaced() -> None:
     box, owner = outbox(), Owner()
     segment = box.put_sealed(b"old\n", owner)
     box.withdraw(owner)
@@ -174,7 +174,7 @@ async def test_withdrawn_line_is_not_replaced() -> None:
     assert box.size == 0
 
 
-async def test_nothing_is_appended_to_a_sealed_line() -> None:
+async def test_later_lines_are_not_merged_into_a_replaceable_line() -> None:
     box, owner = outbox(), Owner()
     segment = box.put_sealed(b"1\n", owner)
     box.put(b"2\n", owner)
@@ -185,14 +185,14 @@ async def test_nothing_is_appended_to_a_sealed_line() -> None:
 # Room
 
 
-async def test_room_below_the_mark_returns_without_a_checkpoint() -> None:
+async def test_producer_below_the_high_water_mark_does_not_wait() -> None:
     box = outbox(high_water=10)
     box.put(b"x" * 9)
     with trio.testing.assert_no_checkpoints():
         await box.room()
 
 
-async def test_producers_wait_at_the_mark_until_the_writer_takes_lines() -> None:
+async def test_producers_wait_at_the_high_water_mark_until_the_writer_takes_lines() -> None:
     box, through = outbox(high_water=10), list[int]()
     box.put(b"x" * 10)
     async with trio.open_nursery() as nursery:
@@ -211,7 +211,7 @@ async def test_producers_wait_at_the_mark_until_the_writer_takes_lines() -> None
     assert sorted(through) == [0, 1, 2]
 
 
-async def test_producer_that_puts_nothing_wakes_the_next_producer() -> None:
+async def test_producer_that_puts_no_line_wakes_the_next_producer() -> None:
     box, through = outbox(high_water=10), list[int]()
     box.put(b"x" * 10)
     async with trio.open_nursery() as nursery:
@@ -227,7 +227,7 @@ async def test_producer_that_puts_nothing_wakes_the_next_producer() -> None:
     assert len(through) == 30
 
 
-async def test_withdrawal_makes_room() -> None:
+async def test_withdrawing_lines_wakes_a_waiting_producer() -> None:
     box, owner = outbox(high_water=10), Owner()
     box.put(b"x" * 10, owner)
     async with trio.open_nursery() as nursery:
@@ -236,7 +236,7 @@ async def test_withdrawal_makes_room() -> None:
         box.withdraw(owner)
 
 
-async def test_room_waits_later_with_more_marks() -> None:
+async def test_producer_can_wait_at_a_multiple_of_the_high_water_mark() -> None:
     box = outbox(high_water=10)
     box.put(b"x" * 39)
     assert box.is_full()
@@ -244,7 +244,7 @@ async def test_room_waits_later_with_more_marks() -> None:
     await box.room(4)
 
 
-async def test_room_of_an_owner_counts_only_its_lines(autojump_clock: object) -> None:
+async def test_outbox_space_of_an_owner_counts_only_its_own_lines(autojump_clock: object) -> None:
     box, owner = outbox(high_water=10), Owner()
     box.put(b"x" * 1000)
     await box.room_of(owner, 1)
@@ -262,7 +262,7 @@ async def test_room_of_an_owner_counts_only_its_lines(autojump_clock: object) ->
 # Flushing
 
 
-async def test_flushed_waits_until_the_writer_takes_again() -> None:
+async def test_flushed_waits_until_the_writer_has_sent_the_last_lines() -> None:
     box, steps = outbox(), list[str]()
     sent = trio.Event()
     box.put(b"last words\n")
@@ -287,7 +287,7 @@ async def test_flushed_waits_until_the_writer_takes_again() -> None:
     assert steps == ["sent", "flushed"]
 
 
-async def test_all_tasks_that_wait_in_flushed_are_woken() -> None:
+async def test_all_tasks_waiting_in_flushed_are_woken() -> None:
     box = outbox()
     box.put(b"1\n")
     with trio.fail_after(PATIENCE):
@@ -300,7 +300,7 @@ async def test_all_tasks_that_wait_in_flushed_are_woken() -> None:
                 await box.take()
 
 
-async def test_unused_outbox_is_flushed() -> None:
+async def test_flushed_returns_at_once_for_an_unused_outbox() -> None:
     with trio.fail_after(PATIENCE):
         await outbox().flushed()
 
@@ -347,7 +347,7 @@ async def writing(wire: Wire, high_water: int = 1000) -> AsyncGenerator[Outbox]:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_line_is_written_at_once_while_the_writer_waits() -> None:
+async def test_line_is_written_directly_while_the_writer_task_is_idle() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.put_now(b"reply\n", Owner())
@@ -358,7 +358,7 @@ async def test_a_line_is_written_at_once_while_the_writer_waits() -> None:
             await box.flushed()
 
 
-async def test_lines_put_first_at_the_same_moment_are_written_together() -> None:
+async def test_urgent_lines_put_together_are_written_together() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.put_first(b"cancel 1\n")
@@ -368,14 +368,14 @@ async def test_lines_put_first_at_the_same_moment_are_written_together() -> None
         assert wire.bytes == b"cancel 2\ncancel 1\n"
 
 
-async def test_a_line_that_was_written_at_once_can_no_longer_be_withdrawn() -> None:
+async def test_line_written_directly_cannot_be_withdrawn() -> None:
     owner = Owner()
     async with writing(Wire()) as box:
         box.put_now(b"mine\n", owner)
         assert not box.withdraw(owner)
 
 
-async def test_line_waits_behind_other_waiting_lines_and_belongs_to_its_owner() -> None:
+async def test_line_behind_waiting_lines_is_queued_and_can_be_withdrawn() -> None:
     wire, owner = Wire(), Owner()
     async with writing(wire) as box:
         box.put(b"waits\n")
@@ -387,7 +387,7 @@ async def test_line_waits_behind_other_waiting_lines_and_belongs_to_its_owner() 
         assert wire.bytes == b"waits\nreply\n"
 
 
-async def test_nothing_is_written_at_once_while_the_writer_writes() -> None:
+async def test_no_line_is_written_directly_while_the_writer_task_writes() -> None:
     wire = Wire()
     async with writing(wire) as box:
         wire.blocked = True
@@ -402,7 +402,7 @@ async def test_nothing_is_written_at_once_while_the_writer_writes() -> None:
         assert wire.bytes == b"slow\ncancel\nreply\n"
 
 
-async def test_nothing_is_written_at_once_before_or_after_the_writer_runs() -> None:
+async def test_no_line_is_written_directly_before_or_after_the_writer_task_runs() -> None:
     wire = Wire()
     box = Outbox(1000, wire.send_nowait)
     box.put_now(b"early\n")
@@ -418,7 +418,7 @@ async def test_nothing_is_written_at_once_before_or_after_the_writer_runs() -> N
     assert wire.bytes == b"early\n"
 
 
-async def test_nothing_is_written_at_once_after_write_nothing_now() -> None:
+async def test_no_line_is_written_directly_after_write_nothing_now() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.write_nothing_now()
@@ -429,7 +429,7 @@ async def test_nothing_is_written_at_once_after_write_nothing_now() -> None:
     assert wire.bytes == b"reply\n"
 
 
-async def test_closed_outbox_writes_nothing_at_once() -> None:
+async def test_closed_outbox_writes_no_line_directly() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.close()
@@ -437,7 +437,7 @@ async def test_closed_outbox_writes_nothing_at_once() -> None:
         assert wire.bytes == b""
 
 
-async def test_closing_the_outbox_drops_waiting_lines_and_their_ownership() -> None:
+async def test_closing_the_outbox_drops_waiting_lines() -> None:
     box, owner = outbox(), Owner()
     box.put(b"dropped\n", owner)
     box.close()
@@ -449,7 +449,7 @@ async def test_closing_the_outbox_drops_waiting_lines_and_their_ownership() -> N
     assert scope.cancelled_caught
 
 
-async def test_line_that_cannot_be_written_at_once_is_queued() -> None:
+async def test_line_that_cannot_be_written_directly_is_queued() -> None:
     wire, owner = Wire(room=0), Owner()
     async with writing(wire) as box:
         box.put_now(b"withdrawn\n", owner)
@@ -459,7 +459,7 @@ async def test_line_that_cannot_be_written_at_once_is_queued() -> None:
         assert wire.bytes == b"reply\n"
 
 
-async def test_rest_of_a_partly_written_line_is_written_first() -> None:
+async def test_rest_of_a_partly_written_line_is_written_before_urgent_lines() -> None:
     wire = Wire(room=3)
     async with writing(wire) as box:
         box.put_now(b"begun\n")
@@ -473,7 +473,7 @@ async def test_rest_of_a_partly_written_line_is_written_first() -> None:
         assert wire.tried == 1
 
 
-async def test_urgent_line_is_first_after_the_rest_of_a_line_was_taken() -> None:
+async def test_urgent_line_follows_the_rest_of_a_partly_written_line() -> None:
     wire = Wire(room=3)
     async with writing(wire) as box:
         box.put_now(b"begun\n")
@@ -516,7 +516,7 @@ class Interrupted(Wire):
         return count
 
 
-def test_interrupt_does_not_lose_the_rest_of_a_partly_written_line() -> None:
+def test_keyboard_interrupt_does_not_lose_the_rest_of_a_partly_written_line() -> None:
     wire, steps = Interrupted(room=3), list[str]()
 
     async def play() -> None:
@@ -540,7 +540,7 @@ def test_interrupt_does_not_lose_the_rest_of_a_partly_written_line() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(["put", "sealed", "first", "withdraw", "take"]), st.integers(0, 3)), max_size=60)
 )
-def test_every_line_is_taken_once_or_withdrawn_and_size_matches(steps: list[tuple[str, int]]) -> None:
+def test_each_outbox_line_is_taken_once_or_withdrawn_in_any_order_of_operations(steps: list[tuple[str, int]]) -> None:
     box, owners = Outbox(20), [Owner() for _ in range(3)]
     waiting: list[tuple[bytes, int]] = []
     taken = bytearray()
@@ -580,7 +580,7 @@ def test_every_line_is_taken_once_or_withdrawn_and_size_matches(steps: list[tupl
         max_size=60,
     )
 )
-def test_lines_written_at_once_and_by_the_writer_are_whole_and_in_order(steps: list[tuple[str, int]]) -> None:
+def test_lines_written_directly_and_by_the_writer_task_are_whole_and_in_order(steps: list[tuple[str, int]]) -> None:
     async def play() -> None:
         wire, owners = Wire(), [Owner() for _ in range(3)]
         in_order, urgent, withdrawn = list[bytes](), list[bytes](), set[bytes]()
@@ -621,14 +621,14 @@ def test_lines_written_at_once_and_by_the_writer_are_whole_and_in_order(steps: l
 
 
 @pytest.mark.parametrize("size", [1, 10_000])
-async def test_consecutive_lines_of_one_owner_share_a_segment_up_to_the_mark(size: int) -> None:
+async def test_consecutive_lines_of_one_owner_share_a_segment_up_to_the_high_water_mark(size: int) -> None:
     box, owner = outbox(high_water=size), Owner()
     for _ in range(10):
         box.put(b"line\n", owner)
     assert len(owner.segments) == (10 if size == 1 else 1)
 
 
-async def test_nudge_makes_a_waiting_take_return_once_without_lines() -> None:
+async def test_nudge_makes_a_waiting_take_return_without_lines() -> None:
     outbox, taken = Outbox(100), list[bytes]()
 
     async def take_twice() -> None:
@@ -645,7 +645,7 @@ async def test_nudge_makes_a_waiting_take_return_once_without_lines() -> None:
     assert taken == [b"", b"line\n"]
 
 
-async def test_nudge_loses_no_lines() -> None:
+async def test_nudge_loses_no_lines_in_the_outbox() -> None:
     outbox = Outbox(100)
     outbox.put(b"line\n")
     outbox.nudge()
@@ -653,7 +653,7 @@ async def test_nudge_loses_no_lines() -> None:
     assert bytes(await outbox.take()) == b""
 
 
-def test_call_writer_is_called_for_each_new_segment_until_a_task_writes() -> None:
+def test_outbox_calls_the_writer_for_each_new_segment_until_a_task_writes() -> None:
     outbox, calls = Outbox(100), list[int]()
     outbox.call_writer(lambda: calls.append(outbox.size))
     outbox.put(b"a\n")
@@ -676,7 +676,7 @@ async def test_lines_put_into_a_closed_outbox_are_dropped_without_waiting() -> N
     assert (box.size, box.take_nowait(), owner.segments) == (0, b"", [])
 
 
-async def test_closed_outbox_drops_lines_even_after_call_writer() -> None:
+async def test_closed_outbox_drops_lines_although_call_writer_is_set() -> None:
     box, calls = outbox(), list[int]()
     box.close()
     for writer in (lambda: calls.append(box.size), None):
@@ -685,7 +685,7 @@ async def test_closed_outbox_drops_lines_even_after_call_writer() -> None:
     assert (box.size, calls) == (0, [])
 
 
-async def test_closing_the_outbox_ends_the_wait_in_flushed() -> None:
+async def test_closing_the_outbox_wakes_tasks_waiting_in_flushed() -> None:
     box = outbox()
     box.put(b"first\n")
     await box.take()

@@ -43,7 +43,7 @@ async def lot(timeout: float = 30, most: int = 100) -> AsyncGenerator[Lot]:
         nursery.cancel_scope.cancel()
 
 
-async def test_only_the_same_party_finds_a_parked_handler(autojump_clock: MockClock) -> None:
+async def test_suspended_handler_is_found_only_by_its_own_caller(autojump_clock: MockClock) -> None:
     async with lot() as one:
         one.keep("a", "ada")
         assert one.parking.find(b"a", "ada") == "a"
@@ -52,7 +52,7 @@ async def test_only_the_same_party_finds_a_parked_handler(autojump_clock: MockCl
         assert one.parking.find(b"b", "ada") is None
 
 
-async def test_removed_parked_handler_is_not_found_and_does_not_expire(autojump_clock: MockClock) -> None:
+async def test_removed_suspended_handler_is_not_found_and_does_not_expire(autojump_clock: MockClock) -> None:
     async with lot() as one:
         one.keep("a")
         one.keep("b")
@@ -67,7 +67,7 @@ async def test_removed_parked_handler_is_not_found_and_does_not_expire(autojump_
         assert (len(one.parking), one.parking.of("ada"), one.parking._callers._of_callers) == (0, [], {})
 
 
-async def test_each_parked_handler_expires_at_its_own_time(autojump_clock: MockClock) -> None:
+async def test_each_suspended_handler_expires_at_its_own_time(autojump_clock: MockClock) -> None:
     async with lot() as one:
         one.keep("a")
         await trio.sleep(20)
@@ -80,14 +80,14 @@ async def test_each_parked_handler_expires_at_its_own_time(autojump_clock: MockC
         assert [name for name, _ in one.expired] == ["a", "b"]
 
 
-async def test_parked_handlers_do_not_expire_without_a_time_limit(autojump_clock: MockClock) -> None:
+async def test_suspended_handlers_do_not_expire_without_a_retry_timeout(autojump_clock: MockClock) -> None:
     async with lot(math.inf) as one:
         one.keep("a")
         await trio.sleep(10**9)
         assert one.parking.find(b"a", "ada") == "a"
 
 
-async def test_oldest_parked_handler_of_the_caller_is_removed_beyond_the_limit(autojump_clock: MockClock) -> None:
+async def test_oldest_suspended_handler_of_the_caller_is_removed_beyond_the_limit(autojump_clock: MockClock) -> None:
     async with lot(most=2) as one:
         one.keep("e", "eve")
         for name in "abc":
@@ -97,7 +97,7 @@ async def test_oldest_parked_handler_of_the_caller_is_removed_beyond_the_limit(a
         assert list(one.parking) == ["e", "b", "c"]
 
 
-async def test_anonymous_callers_do_not_remove_each_others_parked_handlers(autojump_clock: MockClock) -> None:
+async def test_anonymous_callers_do_not_remove_each_others_suspended_handlers(autojump_clock: MockClock) -> None:
     async with lot(most=2) as one:
         one.keep("a", "the endpoint", "ada")
         for name in "bcd":
@@ -110,7 +110,7 @@ async def test_anonymous_callers_do_not_remove_each_others_parked_handlers(autoj
         assert [name for name, _ in one.expired] == ["b"]
 
 
-async def test_parking_beyond_the_limit_expires_the_oldest_of_the_connection_with_most(
+async def test_suspended_handlers_beyond_the_limit_expire_on_the_connection_with_most(
     autojump_clock: MockClock,
 ) -> None:
     ada = Caller("ada")

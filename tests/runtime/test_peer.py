@@ -40,7 +40,7 @@ class Values(dict[str, str]):
     """Headers whose end can be seen."""
 
 
-def test_packed_headers_release_the_objects_that_held_them() -> None:
+def test_packed_headers_keep_no_reference_to_the_original_objects() -> None:
     values = Values({"host": "x"})
     headers, seen = Headers.of_lower_case(values), ref(values)
     del values

@@ -44,7 +44,7 @@ async def test_detached_request_is_sent_and_its_owner_gets_the_result() -> None:
             this.outbound.call_of(request)
 
 
-async def test_owner_of_a_detached_request_gets_its_error() -> None:
+async def test_error_response_to_a_detached_request_is_passed_to_its_owner() -> None:
     heard, error = Heard(), PeerError(-1, "no")
     async with side() as (this, _):
         post(this, heard)
@@ -52,7 +52,7 @@ async def test_owner_of_a_detached_request_gets_its_error() -> None:
         assert heard.ends == [("a", None, error)]
 
 
-async def test_owner_of_a_detached_request_gets_connection_lost_and_cannot_send_more() -> None:
+async def test_connection_loss_is_passed_to_the_owner_of_a_detached_request() -> None:
     heard = Heard()
     async with side() as (this, _):
         post(this, heard, name="a")

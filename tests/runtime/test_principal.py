@@ -41,7 +41,7 @@ def test_client_acting_on_its_own_behalf_never_equals_a_user() -> None:
 
 
 @pytest.mark.parametrize("principal", DIFFERENT)
-def test_principal_id_survives_a_round_trip_through_json(principal: Principal) -> None:
+def test_principal_id_survives_json_encoding_and_decoding(principal: Principal) -> None:
     assert PrincipalId.from_json(principal.id.to_json()) == principal.id
 
 

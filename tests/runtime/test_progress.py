@@ -72,7 +72,7 @@ async def test_progress_message_is_not_sent_in_a_revision_that_does_not_define_i
     assert reporting.sent == [{"progressToken": "t", "progress": 1}]
 
 
-async def test_progress_within_the_interval_is_stored_and_only_the_latest_is_sent(autojump_clock: object) -> None:
+async def test_progress_within_the_interval_is_buffered_and_only_the_latest_is_sent(autojump_clock: object) -> None:
     reporting = Reporting()
     assert [reporting.report(value) for value in (1, 2, 3)] == [True, False, False]
     assert reporting.reporter.due == pytest.approx(trio.current_time() + 0.1)
@@ -92,7 +92,7 @@ async def test_progress_after_the_interval_is_sent_at_once(autojump_clock: objec
     assert reporting.report(2)
 
 
-async def test_flush_sends_the_stored_progress_regardless_of_the_interval(autojump_clock: object) -> None:
+async def test_flush_sends_the_buffered_progress_regardless_of_the_interval(autojump_clock: object) -> None:
     reporting = Reporting()
     reporting.report(1)
     assert reporting.values == [1]
@@ -102,7 +102,7 @@ async def test_flush_sends_the_stored_progress_regardless_of_the_interval(autoju
     assert reporting.values == [2]
 
 
-async def test_unwritten_progress_is_replaced_by_the_next_value(autojump_clock: object) -> None:
+async def test_unsent_progress_is_replaced_by_the_next_value(autojump_clock: object) -> None:
     reporting = Reporting()
     for value in range(100):
         reporting.report(value)
@@ -146,7 +146,9 @@ async def test_progress_with_an_invalid_total_or_message_is_dropped(
     [(math.nan, None), (object(), None), (True, None), (10**5000, None), (None, "\ud800"), (None, 5), (None, b"x")],
     ids=range(7),
 )
-async def test_dropped_progress_changes_nothing(autojump_clock: object, total: Any, message: Any) -> None:
+async def test_invalid_progress_does_not_affect_buffered_or_later_progress(
+    autojump_clock: object, total: Any, message: Any
+) -> None:
     reporting = Reporting()
     assert reporting.report(1)
     assert not reporting.report(2, 10, "kept")
@@ -211,7 +213,7 @@ async def test_progress_that_only_looks_like_a_number_is_dropped(autojump_clock:
     assert reporting.values == [1]
 
 
-async def test_unwritten_progress_is_withdrawn_with_its_request(autojump_clock: object) -> None:
+async def test_unsent_progress_is_withdrawn_with_its_request(autojump_clock: object) -> None:
     reporting = Reporting()
     reporting.report(1)
     reporting.outbox.withdraw(reporting.owner)
@@ -219,7 +221,7 @@ async def test_unwritten_progress_is_withdrawn_with_its_request(autojump_clock: 
 
 
 @given(st.lists(st.tuples(st.floats(allow_nan=True), st.sampled_from([0.0, 0.03, 0.1, 0.5])), max_size=30))
-def test_sent_progress_increases_keeps_the_interval_and_ends_with_the_latest(
+def test_sent_progress_increases_respects_the_interval_and_includes_the_latest(
     reports: list[tuple[float, float]],
 ) -> None:
     async def play() -> None:

@@ -26,14 +26,14 @@ async def test_remaining_time_is_sent_with_methods_that_run_a_handler(autojump_c
 @pytest.mark.parametrize(
     ("seconds", "told"), [(0.0001, 1), (0.001, 1), (2.0001, 2001), (0, 0), (-3, 0), (-math.inf, 0)]
 )
-async def test_remaining_time_is_rounded_up_so_that_the_peer_does_not_end_first(
+async def test_remaining_time_is_rounded_up_to_milliseconds(
     autojump_clock: MockClock, seconds: float, told: int
 ) -> None:
     await trio.sleep(1024)
     assert with_remaining("tools/call", {}, trio.current_time() + seconds) == {"_meta": {REMAINING_MS: told}}
 
 
-async def test_adding_the_remaining_time_keeps_meta_and_does_not_change_the_params(autojump_clock: MockClock) -> None:
+async def test_adding_the_remaining_time_keeps_existing_meta_and_the_original_params(autojump_clock: MockClock) -> None:
     params: dict[str, Any] = {"name": "x", "_meta": {"a": 1}}
     now = trio.current_time()
     assert with_remaining("tools/call", params, now + 1) == {"name": "x", "_meta": {REMAINING_MS: 1000, "a": 1}}
@@ -86,7 +86,9 @@ async def test_remaining_time_in_milliseconds_counts_from_now(autojump_clock: Mo
     assert deadline_of({REMAINING_MS: 10**400}) == math.inf, "more than a float can say"
 
 
-async def test_moving_time_limits_count_with_their_maximum_in_the_remaining_time(autojump_clock: MockClock) -> None:
+async def test_timeouts_that_can_be_extended_count_with_their_maximum_in_the_remaining_time(
+    autojump_clock: MockClock,
+) -> None:
     now = trio.current_time()
     assert latest_deadline() == math.inf
     with trio.fail_after(50):

@@ -59,7 +59,7 @@ def replies() -> Replies:
 
 
 @pytest.mark.parametrize("request_id", [7, "7", 0])
-def test_a_result_is_sent_under_the_id_of_its_request(replies: Replies, request_id: int | str) -> None:
+def test_result_is_sent_under_the_id_of_its_request(replies: Replies, request_id: int | str) -> None:
     reply = said(replies.result(request(request_id=request_id), result()))
     assert reply == {"jsonrpc": "2.0", "id": request_id, "result": {"content": [{"type": "text", "text": "done"}]}}
 
@@ -207,7 +207,7 @@ def test_tool_name_and_request_id_are_truncated_in_the_log(replies: Replies, cap
     assert f"(request {'i' * 1000!r:.100})" in caplog.records[0].getMessage()
 
 
-def test_unavailable_method_of_a_question_is_an_internal_error_of_the_request(
+def test_server_request_missing_in_the_revision_is_an_internal_error_of_the_call(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     unavailable = MethodUnavailable("roots/list", LATEST_MODERN)
@@ -217,7 +217,7 @@ def test_unavailable_method_of_a_question_is_an_internal_error_of_the_request(
     assert caplog.records == []
 
 
-def test_result_already_known_to_be_unsendable_is_the_same_error(
+def test_result_found_unsendable_earlier_is_the_same_internal_error(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = failed(replies.failure(request(), UnsendableResult("NaN")))
@@ -236,7 +236,7 @@ def test_error_names_all_missing_capabilities_together(replies: Replies) -> None
     assert error["data"] == {"requiredCapabilities": {"sampling": {}}}
 
 
-def test_missing_capability_beside_another_failure_is_reported_as_that_failure(
+def test_missing_capability_together_with_another_exception_is_an_internal_error(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     both = ExceptionGroup("", [CapabilityMissing("roots", LATEST_MODERN), LookupError()])

@@ -47,7 +47,7 @@ def test_handler_has_the_trace_context_of_its_request(trace: TraceContext | None
     assert present_trace() is None
 
 
-def test_request_made_while_answering_a_server_has_the_trace_of_the_call() -> None:
+def test_request_made_while_answering_a_server_request_has_the_trace_of_the_call() -> None:
     with answering({TRACEPARENT: PARENT}):
         assert present_trace() == TraceContext(PARENT)
     assert present_trace() is None
@@ -55,13 +55,13 @@ def test_request_made_while_answering_a_server_has_the_trace_of_the_call() -> No
         assert present_trace() is None
 
 
-def test_trace_context_is_reset_after_answering_fails() -> None:
+def test_trace_context_is_reset_after_an_answer_fails() -> None:
     with pytest.raises(LookupError), answering({TRACEPARENT: PARENT}):
         raise LookupError
     assert present_trace() is None
 
 
-def test_request_received_while_answering_a_server_has_its_own_trace() -> None:
+def test_request_received_while_answering_a_server_request_has_its_own_trace() -> None:
     with answering({TRACEPARENT: PARENT}), handling(TraceContext(OTHER)):
         assert present_trace() == TraceContext(OTHER)
         with answering({BAGGAGE: "a=1"}):

@@ -51,5 +51,5 @@ class Plain(FramedTransport):
         await trio.lowlevel.checkpoint()
 
 
-def test_transport_sends_nothing_without_waiting_by_default() -> None:
+def test_send_nowait_of_a_transport_sends_nothing_by_default() -> None:
     assert Plain().send_nowait(b"{}\n") == 0

@@ -46,14 +46,14 @@ async def run(abort: RequestScope, handler: Callable[[], Awaitable[None]]) -> bo
     return abort.leave()
 
 
-async def test_a_new_request_is_not_cancelled_and_has_no_deadline() -> None:
+async def test_new_request_is_not_cancelled_and_has_no_deadline() -> None:
     abort = a_request()
     assert (abort.is_cancelled, abort.cancellation, abort.from_outside, abort.nursery) == (False, None, None, None)
     assert (abort.due, abort.is_overdue, abort.has_time_limit) == (math.inf, False, False)
     assert not abort.event.is_set()
 
 
-async def test_handler_that_is_not_cancelled_has_no_cancellation() -> None:
+async def test_request_whose_handler_was_not_cancelled_has_no_cancellation() -> None:
     abort, nurseries = a_request(), list[trio.Nursery | None]()
 
     async def handler() -> None:
@@ -65,7 +65,7 @@ async def test_handler_that_is_not_cancelled_has_no_cancellation() -> None:
     assert not abort.leave(), "there is nothing to leave"
 
 
-async def test_cancel_from_outside_stops_handler_and_its_tasks_and_first_cancel_counts() -> None:
+async def test_first_cancel_of_a_request_stops_its_handler_and_child_tasks() -> None:
     abort, ended = a_request(), list[str | None]()
 
     async def wait() -> None:
@@ -110,13 +110,13 @@ async def test_cancel_reason_passed_to_trio_is_never_empty() -> None:
     assert reasons == ["shutdown"]
 
 
-async def test_cancel_before_handler_runs_is_recorded() -> None:
+async def test_cancel_before_the_handler_runs_is_recorded() -> None:
     abort = a_request()
     assert abort.cancel(THEIRS)
     assert abort.cancellation is THEIRS
 
 
-async def test_cancelling_only_the_handler_does_not_cancel_the_request() -> None:
+async def test_application_cancelling_its_handler_does_not_cancel_the_request() -> None:
     abort = a_request()
 
     async def handler() -> None:
@@ -132,7 +132,7 @@ async def test_cancelling_only_the_handler_does_not_cancel_the_request() -> None
 # The deadline of the caller
 
 
-async def test_deadline_cancels_the_calls_of_the_handler(autojump_clock: MockClock) -> None:
+async def test_request_deadline_cancels_the_handler(autojump_clock: MockClock) -> None:
     abort, alarms = a_request(), Alarms()
 
     async def handler() -> None:
@@ -152,7 +152,7 @@ async def test_deadline_cancels_the_calls_of_the_handler(autojump_clock: MockClo
         nursery.cancel_scope.cancel()
 
 
-async def test_later_deadline_replaces_the_earlier_one(autojump_clock: MockClock) -> None:
+async def test_later_request_deadline_replaces_the_earlier_deadline(autojump_clock: MockClock) -> None:
     abort, alarms, rung = a_request(), Alarms(), list[float]()
 
     def ring() -> None:
@@ -176,7 +176,7 @@ async def test_later_deadline_replaces_the_earlier_one(autojump_clock: MockClock
         nursery.cancel_scope.cancel()
 
 
-async def test_removed_deadline_cancels_nothing(autojump_clock: MockClock) -> None:
+async def test_removed_request_deadline_cancels_nothing(autojump_clock: MockClock) -> None:
     abort, alarms = a_request(), Alarms()
 
     async def handler() -> None:
@@ -193,7 +193,7 @@ async def test_removed_deadline_cancels_nothing(autojump_clock: MockClock) -> No
 # The handler's own scope
 
 
-async def test_handler_that_cancels_its_own_scope_has_cause_of_the_application(
+async def test_handler_that_cancels_its_own_scope_has_cancel_cause_parent(
     autojump_clock: MockClock,
 ) -> None:
     for reason in ("enough", None):
@@ -212,7 +212,7 @@ async def test_handler_that_cancels_its_own_scope_has_cause_of_the_application(
         assert abort.cancellation.at == trio.current_time() - 5, "it is noted once"
 
 
-async def test_reasons_that_trio_generates_are_not_used_as_reason_of_the_application(autojump_clock: MockClock) -> None:
+async def test_reasons_generated_by_trio_are_not_used_as_cancel_reason(autojump_clock: MockClock) -> None:
     abort, told = a_request(), list[Cancellation | None]()
 
     async def handler() -> None:
@@ -230,7 +230,7 @@ async def test_reasons_that_trio_generates_are_not_used_as_reason_of_the_applica
 # The event
 
 
-async def test_event_is_set_by_any_cancel_and_at_once_after_a_cancel() -> None:
+async def test_cancelled_event_is_set_by_any_cancel_and_already_set_afterwards() -> None:
     for cancel in (lambda abort: abort.cancel(THEIRS), lambda abort: abort.cancel_inside(OWN)):
         early, late = a_request(), a_request()
         event = early.event
@@ -242,7 +242,7 @@ async def test_event_is_set_by_any_cancel_and_at_once_after_a_cancel() -> None:
         assert late.event.is_set()
 
 
-async def test_event_is_set_when_handler_scope_or_surrounding_scope_is_cancelled() -> None:
+async def test_cancelled_event_is_set_if_the_handler_scope_is_cancelled() -> None:
     for inside in (True, False):
         abort, seen = a_request(), list[bool]()
 
@@ -263,7 +263,7 @@ async def test_event_is_set_when_handler_scope_or_surrounding_scope_is_cancelled
         assert seen == [inside]
 
 
-async def test_reading_the_event_neither_sets_it_nor_keeps_the_handler_open() -> None:
+async def test_reading_the_cancelled_event_neither_sets_it_nor_keeps_the_handler_running() -> None:
     abort = a_request()
 
     async def handler() -> None:
@@ -277,7 +277,7 @@ async def test_reading_the_event_neither_sets_it_nor_keeps_the_handler_open() ->
     assert not abort.is_cancelled
 
 
-async def test_event_is_available_after_handler_returned_but_not_watched() -> None:
+async def test_cancelled_event_is_not_watched_after_the_handler_returned() -> None:
     abort = a_request()
 
     async def child() -> None:
@@ -293,7 +293,7 @@ async def test_event_is_available_after_handler_returned_but_not_watched() -> No
     assert not await run(abort, handler)
 
 
-async def test_cancellation_can_be_read_from_a_thread() -> None:
+async def test_cancellation_of_a_request_can_be_read_from_a_thread() -> None:
     abort = a_request()
 
     async def handler() -> None:
@@ -310,7 +310,7 @@ async def test_cancellation_can_be_read_from_a_thread() -> None:
 # The time limit of a tool
 
 
-async def test_time_limit_ends_the_block_with_cause_deadline(autojump_clock: MockClock) -> None:
+async def test_expired_handler_timeout_ends_its_block_with_cause_deadline(autojump_clock: MockClock) -> None:
     abort, told = a_request(), list[Cancellation | None]()
 
     async def handler() -> None:
@@ -330,7 +330,7 @@ async def test_time_limit_ends_the_block_with_cause_deadline(autojump_clock: Moc
     assert (abort.cancellation, abort.from_outside, trio.current_time()) == (expected, None, 5)
 
 
-async def test_time_limit_that_is_not_reached_has_no_effect(autojump_clock: MockClock) -> None:
+async def test_handler_timeout_that_is_not_reached_has_no_effect(autojump_clock: MockClock) -> None:
     abort = a_request()
 
     async def handler() -> None:
@@ -342,7 +342,7 @@ async def test_time_limit_that_is_not_reached_has_no_effect(autojump_clock: Mock
     assert (abort.cancellation, abort.has_time_limit, trio.current_time()) == (None, False, 8)
 
 
-async def test_thread_sees_that_time_limit_was_reached(autojump_clock: MockClock) -> None:
+async def test_handler_thread_sees_that_the_timeout_expired(autojump_clock: MockClock) -> None:
     abort, seen = a_request(), list[bool]()
 
     async def handler() -> None:
@@ -355,7 +355,7 @@ async def test_thread_sees_that_time_limit_was_reached(autojump_clock: MockClock
     assert seen == [True]
 
 
-async def test_time_limit_is_paused_while_the_user_is_asked(autojump_clock: MockClock) -> None:
+async def test_handler_timeout_is_paused_during_elicitation(autojump_clock: MockClock) -> None:
     abort = a_request()
 
     async def asked() -> str:
@@ -374,7 +374,7 @@ async def test_time_limit_is_paused_while_the_user_is_asked(autojump_clock: Mock
     assert abort.cancellation.at == 105
 
 
-async def test_cancel_from_outside_takes_precedence_over_reached_time_limit(autojump_clock: MockClock) -> None:
+async def test_cancel_by_the_client_takes_precedence_over_an_expired_handler_timeout(autojump_clock: MockClock) -> None:
     abort = a_request()
 
     async def handler() -> None:
@@ -386,6 +386,6 @@ async def test_cancel_from_outside_takes_precedence_over_reached_time_limit(auto
     await run(abort, handler)
 
 
-async def test_time_limit_requires_a_running_handler() -> None:
+async def test_handler_timeout_outside_a_running_handler_raises() -> None:
     with pytest.raises(AssertionError, match="inside the nursery"), a_request().move_on_after(5):
         pytest.fail("entered")

@@ -97,7 +97,7 @@ async def test_confirmed_cancel_stops_the_request_and_returns_how_it_ended() -> 
     assert len(scope.aborts) == 2
 
 
-async def test_ending_is_finished_if_reply_existed_before_the_cancel_even_if_unsent() -> None:
+async def test_cancel_acknowledgement_is_finished_if_the_reply_existed_before_the_cancel() -> None:
     endings = some()
     scope = entered(endings, "t" * 16)
     assert asked(endings, "t" * 16) is None
@@ -105,7 +105,7 @@ async def test_ending_is_finished_if_reply_existed_before_the_cancel_even_if_uns
     assert asked(endings, "t" * 16) == {"state": "finished", "outcome": "result"}
 
 
-async def test_ending_has_the_outcome_of_the_reply() -> None:
+async def test_cancel_acknowledgement_contains_whether_the_reply_was_a_result_or_error() -> None:
     endings = some()
     scope = entered(endings, "t" * 16)
     scope.request.error = CodedError(-32603, "no")
@@ -113,7 +113,7 @@ async def test_ending_has_the_outcome_of_the_reply() -> None:
     assert asked(endings, "t" * 16) == {"state": "finished", "outcome": "error"}
 
 
-async def test_ending_is_abandoned_if_a_thread_was_abandoned() -> None:
+async def test_cancel_acknowledgement_is_abandoned_if_a_thread_was_abandoned() -> None:
     endings = some()
     scope = entered(endings, "t" * 16)
     assert asked(endings, "t" * 16) is None
@@ -122,7 +122,7 @@ async def test_ending_is_abandoned_if_a_thread_was_abandoned() -> None:
     assert asked(endings, "t" * 16) == {"state": "abandoned", "cleanupMs": 0}
 
 
-async def test_confirmed_cancel_does_not_cancel_a_task() -> None:
+async def test_confirmed_cancel_does_not_cancel_a_started_task() -> None:
     @attrs.define
     class FakeTask:
         has_started: bool
@@ -137,7 +137,7 @@ async def test_confirmed_cancel_does_not_cancel_a_task() -> None:
     assert len(scope.aborts) == 1
 
 
-async def test_token_of_another_principal_is_unknown() -> None:
+async def test_cancel_token_of_another_principal_is_unknown() -> None:
     endings = some()
     scope = entered(endings, "t" * 16, ADA)
     for other in (EVE, None):
@@ -148,7 +148,7 @@ async def test_token_of_another_principal_is_unknown() -> None:
     assert asked(endings, "t" * 16, ADA) is None
 
 
-async def test_token_in_use_is_ignored_for_another_request_until_it_is_free() -> None:
+async def test_cancel_token_in_use_is_ignored_for_another_request() -> None:
     endings = some()
     first, second = entered(endings, "t" * 16), entered(endings, "t" * 16)
     assert (first.ending is not None, second.ending) == (True, None)
@@ -159,7 +159,7 @@ async def test_token_in_use_is_ignored_for_another_request_until_it_is_free() ->
     assert len(endings) == 1
 
 
-async def test_oldest_endings_of_a_caller_are_forgotten_first_but_none_of_others() -> None:
+async def test_oldest_ending_records_of_a_caller_are_dropped_before_those_of_other_callers() -> None:
     endings, ada, eve = some(max_endings=2, max_server_endings=4), Caller(), Caller()
 
     def over(token: str, caller: Caller) -> None:
@@ -180,7 +180,7 @@ async def test_oldest_endings_of_a_caller_are_forgotten_first_but_none_of_others
     assert len(endings) == 4
 
 
-async def test_endings_are_forgotten_after_ending_timeout(autojump_clock: Any) -> None:
+async def test_ending_records_are_dropped_after_ending_timeout(autojump_clock: Any) -> None:
     alarms = Alarms()
     endings = Endings(alarms, Limits(ending_timeout=10), 30.0)
     async with trio.open_nursery() as nursery:

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from trio_mcp.concurrency.time_limits import HandlerLimit
 
 
-async def test_handler_limit_cancels_what_runs_in_its_scope(autojump_clock: MockClock) -> None:
+async def test_handler_timeout_cancels_its_scope(autojump_clock: MockClock) -> None:
     limit = HandlerLimit(5)
     assert limit.deadline == trio.current_time() + 5
     with limit.scope:
@@ -17,7 +17,7 @@ async def test_handler_limit_cancels_what_runs_in_its_scope(autojump_clock: Mock
     assert trio.current_time() == 5
 
 
-async def test_handler_limit_is_reached_after_its_seconds(autojump_clock: MockClock) -> None:
+async def test_handler_timeout_expires_after_its_seconds(autojump_clock: MockClock) -> None:
     limit = HandlerLimit(5)
     await limit.wait_until_over()
     assert trio.current_time() == 5
@@ -25,7 +25,7 @@ async def test_handler_limit_is_reached_after_its_seconds(autojump_clock: MockCl
     assert trio.current_time() == 5
 
 
-async def test_handler_limit_is_extended_by_the_time_in_which_the_user_is_asked(
+async def test_handler_timeout_is_extended_by_the_time_of_elicitation(
     autojump_clock: MockClock,
 ) -> None:
     limit, seen = HandlerLimit(5), list[float]()
@@ -48,7 +48,7 @@ async def test_handler_limit_is_extended_by_the_time_in_which_the_user_is_asked(
     assert seen == [205]
 
 
-async def test_handler_limit_continues_after_a_question_that_failed(autojump_clock: MockClock) -> None:
+async def test_handler_timeout_continues_after_a_failed_elicitation(autojump_clock: MockClock) -> None:
     limit = HandlerLimit(5)
     with pytest.raises(LookupError), limit.paused():
         await trio.sleep(10)

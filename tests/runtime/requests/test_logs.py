@@ -48,7 +48,7 @@ def scope() -> FakeScope:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_log_has_a_method_for_each_level_and_one_that_takes_the_level_name(scope: Any, level: str) -> None:
+async def test_request_log_has_a_method_for_each_level_and_one_with_a_level_argument(scope: Any, level: str) -> None:
     log = RequestLog(scope)
     send: Callable[..., Any] = getattr(log, level)
     await send({"a": [1, None]})
@@ -130,7 +130,7 @@ def full(scope: Any) -> None:
     scope.outbox.put(b'{"method":"notifications/message","params":0}' + b" " * 1000 + b"\n")
 
 
-async def test_log_waits_for_room_and_log_nowait_drops_the_message(scope: Any) -> None:
+async def test_log_waits_for_space_in_the_outbox_and_log_nowait_drops_the_message(scope: Any) -> None:
     log = RequestLog(scope)
     full(scope)
     assert not log.log_nowait("info", "dropped")
@@ -156,7 +156,7 @@ async def test_log_message_that_waited_is_filtered_by_the_current_level(scope: A
     assert scope.sent() == []
 
 
-async def test_log_messages_go_to_the_exchange_on_which_the_request_was_retried(scope: Any) -> None:
+async def test_log_messages_of_a_retried_request_are_sent_on_the_exchange_of_the_retry(scope: Any) -> None:
     log, before = RequestLog(scope), scope.outbox
     scope.outbox = Outbox(1000)
     await log.info("x")
@@ -210,7 +210,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     return Turns(monkeypatch)
 
 
-async def test_other_tasks_run_after_32_filtered_log_messages_and_a_millisecond(
+async def test_log_yields_to_other_tasks_after_32_filtered_messages_in_a_millisecond(
     scope: Any, real_time: Clock, turns: Turns
 ) -> None:
     scope.exchange.state.log_rank = 5
@@ -222,7 +222,9 @@ async def test_other_tasks_run_after_32_filtered_log_messages_and_a_millisecond(
     assert await turns.in_(40, lambda: log.debug("x")) == []
 
 
-async def test_other_tasks_run_while_many_log_messages_are_queued(scope: Any, real_time: Clock, turns: Turns) -> None:
+async def test_log_yields_to_other_tasks_while_many_messages_are_queued(
+    scope: Any, real_time: Clock, turns: Turns
+) -> None:
     scope.outbox = Outbox(100_000)
     log = RequestLog(scope)
     assert await turns.in_(50, lambda: log.info("x")) == [], "until 16 KiB wait, the writer gets its turn"

@@ -101,7 +101,7 @@ async def floor(**runner: Any) -> AsyncGenerator[Floor]:
 # Phases
 
 
-async def test_request_scope_goes_from_waiting_to_running_to_over() -> None:
+async def test_request_scope_phases_are_waiting_running_and_over() -> None:
     async with floor() as this:
         scope = this.scope()
         assert (scope.phase, scope.sends, (scope.handler_task is not None), scope.is_cancelled) == (
@@ -130,14 +130,14 @@ async def test_request_cancelled_before_its_start_never_runs() -> None:
         assert (scope.phase, (scope.handler_task is not None)) == (Phase.MUTED, False)
 
 
-async def test_request_scope_is_closed_after_handler_was_interrupted() -> None:
+async def test_request_scope_is_over_after_its_handler_was_interrupted() -> None:
     async with floor() as this:
         scope = this.running()
         scope.detach()
         assert scope.phase is Phase.OVER
 
 
-async def test_leave_returns_whether_the_nursery_scope_was_cancelled() -> None:
+async def test_leaving_a_request_scope_returns_whether_its_nursery_was_cancelled() -> None:
     for cancels in (True, False):
         async with floor() as this:
             scope = this.scope()
@@ -149,7 +149,7 @@ async def test_leave_returns_whether_the_nursery_scope_was_cancelled() -> None:
             assert scope.leave() is cancels
 
 
-async def test_no_line_is_sent_before_the_handler_starts_or_after_it_ends() -> None:
+async def test_no_message_of_a_request_is_sent_before_its_handler_starts_or_after_it_ends() -> None:
     async with floor() as this:
         scope = this.scope(progressToken=0)
         assert not scope.put(b"{}\n")
@@ -166,7 +166,7 @@ async def test_no_line_is_sent_before_the_handler_starts_or_after_it_ends() -> N
 # Cancels
 
 
-async def test_cancel_withdraws_unsent_lines_and_first_cancel_counts(autojump_clock: MockClock) -> None:
+async def test_cancel_withdraws_unsent_messages_and_the_first_cancel_counts(autojump_clock: MockClock) -> None:
     async with floor() as this:
         scope = this.running(progressToken="p")
         await trio.sleep(7)
@@ -181,7 +181,7 @@ async def test_cancel_withdraws_unsent_lines_and_first_cancel_counts(autojump_cl
         assert this.sent() == [], "neither lines nor the progress that was kept"
 
 
-async def test_questions_of_an_expired_request_are_not_withdrawn() -> None:
+async def test_unsent_input_requests_of_an_expired_request_are_not_withdrawn() -> None:
     async with floor() as this:
         scope = this.running()
         scope.put(b'{"method":"x"}\n')
@@ -189,7 +189,7 @@ async def test_questions_of_an_expired_request_are_not_withdrawn() -> None:
         assert len(this.sent()) == 1
 
 
-async def test_request_that_is_over_cannot_be_cancelled() -> None:
+async def test_finished_request_cannot_be_cancelled() -> None:
     async with floor() as this:
         scope = this.running()
         scope.mute()
@@ -200,7 +200,7 @@ async def test_request_that_is_over_cannot_be_cancelled() -> None:
         assert other.from_outside is None
 
 
-async def test_cancel_ends_waits_for_room_and_for_the_next_round(autojump_clock: MockClock) -> None:
+async def test_cancelled_request_stops_waiting_for_outbox_space_or_a_retry(autojump_clock: MockClock) -> None:
     async with floor() as this:
         this.exchange.outbox.put(b"x" * 4000)
         for wait in ("room", "round"):
@@ -231,7 +231,7 @@ async def ask(scope: RequestScope, answers: list[Any]) -> None:
         answers.append("no way back")
 
 
-async def test_abort_calls_the_runner() -> None:
+async def test_aborting_a_request_notifies_the_runner_once() -> None:
     async with floor() as this:
         scope = this.running()
         scope.abort(CancelCause.DISCONNECT, "gone")
@@ -242,7 +242,7 @@ async def test_abort_calls_the_runner() -> None:
 # The deadline of the caller
 
 
-async def test_request_expires_after_caller_deadline_plus_grace(autojump_clock: MockClock) -> None:
+async def test_request_expires_after_the_caller_deadline_plus_grace(autojump_clock: MockClock) -> None:
     async with floor() as this:
         await trio.sleep(10)
         scope = this.running(**{REMAINING_MS: 3000})
@@ -260,7 +260,7 @@ async def test_request_without_a_deadline_never_expires(autojump_clock: MockCloc
         assert len(this.runner.alarms) == 0
 
 
-async def test_a_request_that_is_over_does_not_expire(autojump_clock: MockClock) -> None:
+async def test_finished_request_does_not_expire(autojump_clock: MockClock) -> None:
     async with floor() as this:
         scope = this.running(**{REMAINING_MS: 3000})
         scope.detach()
@@ -268,7 +268,7 @@ async def test_a_request_that_is_over_does_not_expire(autojump_clock: MockClock)
         assert this.runner.ends == []
 
 
-async def test_cleanup_alarm_is_stopped_when_the_request_ends(autojump_clock: MockClock) -> None:
+async def test_cleanup_timer_is_stopped_when_the_request_ends(autojump_clock: MockClock) -> None:
     async with floor() as this:
         rung = list[str]()
         for name in ("ends", "stays"):
@@ -284,7 +284,7 @@ async def test_cleanup_alarm_is_stopped_when_the_request_ends(autojump_clock: Mo
 # What it tells its client
 
 
-async def test_stored_progress_is_sent_after_the_interval_and_before_the_end(
+async def test_buffered_progress_is_sent_after_the_interval_and_before_the_end(
     autojump_clock: MockClock,
 ) -> None:
     async with floor() as this:
@@ -344,7 +344,7 @@ async def test_no_log_message_is_sent_without_logging_or_before_start_or_after_e
         assert not closed.log._admits("error")
 
 
-async def test_request_scope_creates_its_log_once() -> None:
+async def test_request_log_is_created_once_per_request() -> None:
     async with floor() as this:
         scope = this.running()
         assert scope.log is scope.log
@@ -362,7 +362,7 @@ async def test_trace_of_a_request_is_read_from_its_meta() -> None:
 # Rounds
 
 
-async def test_parked_request_continues_on_the_exchange_of_the_retry(autojump_clock: MockClock) -> None:
+async def test_suspended_request_continues_on_the_exchange_of_its_retry(autojump_clock: MockClock) -> None:
     async with floor() as this:
         scope, answers = this.running(LATEST_MODERN, progressToken="p", **{REMAINING_MS: 3000}), list[Any]()
         scope.progress(1)
@@ -400,7 +400,7 @@ async def test_parked_request_continues_on_the_exchange_of_the_retry(autojump_cl
         assert this.sent() == []
 
 
-async def test_a_retry_without_a_token_gets_no_progress() -> None:
+async def test_retry_without_a_progress_token_gets_no_progress() -> None:
     async with floor() as this:
         scope, answers = this.running(LATEST_MODERN, progressToken="p"), list[Any]()
         this.nursery.start_soon(ask, scope, answers)
@@ -412,7 +412,7 @@ async def test_a_retry_without_a_token_gets_no_progress() -> None:
         assert not scope.progress(1)
 
 
-async def test_question_after_cancel_or_without_nursery_raises_no_back_channel() -> None:
+async def test_input_request_after_a_cancel_or_without_a_nursery_raises_no_back_channel() -> None:
     async with floor() as this:
         cancelled, left = this.running(LATEST_MODERN), this.running(LATEST_MODERN)
         cancelled.cancel(at_once(CancelCause.PEER, None))
@@ -422,7 +422,7 @@ async def test_question_after_cancel_or_without_nursery_raises_no_back_channel()
                 await require_input(scope, "roots/list", None)
 
 
-async def test_task_waiting_for_an_answer_gets_no_back_channel_when_the_request_ends() -> None:
+async def test_handler_waiting_for_an_answer_gets_no_back_channel_when_the_request_ends() -> None:
     for end in ("cancel", "leave", "detach", "run_again"):
         async with floor() as this, trio.open_nursery() as elsewhere:
             scope, answers = this.running(LATEST_MODERN), list[Any]()
@@ -441,7 +441,7 @@ async def test_task_waiting_for_an_answer_gets_no_back_channel_when_the_request_
             assert answers == ["no way back"], end
 
 
-async def test_run_again_stops_the_handler_and_answers_with_another_result(autojump_clock: MockClock) -> None:
+async def test_replaying_a_handler_cancels_it_and_sends_the_replacement_result(autojump_clock: MockClock) -> None:
     async with floor() as this:
         scope = this.running()
         assert scope.answered_instead is None
@@ -452,7 +452,7 @@ async def test_run_again_stops_the_handler_and_answers_with_another_result(autoj
         assert this.nursery.cancel_scope.cancel_called
 
 
-async def test_handler_that_runs_again_gets_earlier_answers_without_asking() -> None:
+async def test_replayed_handler_gets_earlier_answers_without_new_input_requests() -> None:
     async with floor() as this:
         sent, answers = list[list[str]](), list[Any]()
         scope = this.running(LATEST_MODERN)
@@ -470,7 +470,7 @@ async def test_handler_that_runs_again_gets_earlier_answers_without_asking() -> 
 # The end
 
 
-async def test_request_that_is_over_keeps_no_references(autojump_clock: MockClock) -> None:
+async def test_finished_request_keeps_no_references(autojump_clock: MockClock) -> None:
     class Kept:
         pass
 

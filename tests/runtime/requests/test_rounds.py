@@ -92,7 +92,7 @@ async def asking(test: Callable[[Asker], Awaitable[None]], known: dict[str, Any]
 # One round
 
 
-async def test_question_is_sent_and_its_answer_reaches_the_asking_task() -> None:
+async def test_input_request_is_sent_and_its_answer_reaches_the_waiting_task() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()
@@ -104,7 +104,7 @@ async def test_question_is_sent_and_its_answer_reaches_the_asking_task() -> None
     await asking(test)
 
 
-async def test_questions_of_tasks_started_together_are_sent_together() -> None:
+async def test_input_requests_of_concurrent_tasks_are_sent_together() -> None:
     async def test(asker: Asker) -> None:
         for number in range(3):
             asker.ask("sampling/createMessage", {"n": number})
@@ -116,7 +116,7 @@ async def test_questions_of_tasks_started_together_are_sent_together() -> None:
     await asking(test)
 
 
-async def test_question_gets_the_requested_key_unless_an_open_question_has_it() -> None:
+async def test_input_request_gets_the_requested_key_unless_it_is_in_use() -> None:
     async def test(asker: Asker) -> None:
         for _ in range(2):
             asker.nursery.start_soon(asker.rounds.ask, "roots/list", None, "where")
@@ -128,7 +128,7 @@ async def test_question_gets_the_requested_key_unless_an_open_question_has_it() 
     await asking(test)
 
 
-async def test_question_key_is_derived_from_content_and_unique_for_repeated_questions() -> None:
+async def test_input_request_key_is_derived_from_its_content_and_unique() -> None:
     async def keys(*params: Any) -> list[str]:
         found = list[str]()
 
@@ -148,7 +148,7 @@ async def test_question_key_is_derived_from_content_and_unique_for_repeated_ques
     assert await keys({"n": 3}) != await keys({"n": 1})
 
 
-async def test_a_question_waits_for_room_in_the_outbox() -> None:
+async def test_input_request_waits_for_space_in_the_outbox() -> None:
     async def test(asker: Asker) -> None:
         asker.scope.outbox.put(b"x" * 4000)
         asker.ask()
@@ -160,7 +160,7 @@ async def test_a_question_waits_for_room_in_the_outbox() -> None:
     await asking(test)
 
 
-async def test_a_question_that_cannot_be_written_is_not_asked() -> None:
+async def test_input_request_that_json_cannot_encode_raises_and_is_not_sent() -> None:
     async def test(asker: Asker) -> None:
         with pytest.raises(NotSerializable):
             await asker.rounds.ask("sampling/createMessage", {"n": float("nan")})
@@ -170,7 +170,7 @@ async def test_a_question_that_cannot_be_written_is_not_asked() -> None:
     await asking(test)
 
 
-async def test_a_task_that_was_cancelled_asks_nothing() -> None:
+async def test_cancelled_task_sends_no_input_request() -> None:
     async def test(asker: Asker) -> None:
         asker.ask().cancel()
         await wait_all_tasks_blocked()
@@ -179,7 +179,7 @@ async def test_a_task_that_was_cancelled_asks_nothing() -> None:
     await asking(test)
 
 
-async def test_question_abandoned_before_sending_is_not_sent() -> None:
+async def test_input_request_cancelled_before_sending_is_not_sent() -> None:
     async def test(asker: Asker) -> None:
         asker.scope.outbox.put(b"x" * 4000)
         asker.ask()
@@ -193,7 +193,7 @@ async def test_question_abandoned_before_sending_is_not_sent() -> None:
     await asking(test)
 
 
-async def test_no_round_is_sent_if_all_questions_were_abandoned() -> None:
+async def test_no_input_required_result_is_sent_if_all_input_requests_were_cancelled() -> None:
     async def test(asker: Asker) -> None:
         asker.scope.outbox.put(b"x" * 4000)
         given_up = asker.ask()
@@ -207,7 +207,7 @@ async def test_no_round_is_sent_if_all_questions_were_abandoned() -> None:
     await asking(test)
 
 
-async def test_question_of_a_request_that_no_longer_sends_is_not_sent() -> None:
+async def test_input_request_of_a_request_that_no_longer_sends_is_not_sent() -> None:
     async def test(asker: Asker) -> None:
         asker.scope.sends = False
         asker.ask()
@@ -217,7 +217,7 @@ async def test_question_of_a_request_that_no_longer_sends_is_not_sent() -> None:
     await asking(test)
 
 
-async def test_only_the_question_without_client_capability_fails() -> None:
+async def test_only_the_input_request_without_client_capability_raises() -> None:
     async def test(asker: Asker) -> None:
         asker.ask("elicitation/create", {"mode": "form"})
         asker.ask()
@@ -230,7 +230,7 @@ async def test_only_the_question_without_client_capability_fails() -> None:
     await asking(test)
 
 
-async def test_no_round_is_sent_if_the_only_question_failed() -> None:
+async def test_no_input_required_result_is_sent_if_its_only_input_request_failed() -> None:
     async def test(asker: Asker) -> None:
         asker.ask("elicitation/create", {"mode": "form"})
         await wait_all_tasks_blocked()
@@ -244,7 +244,7 @@ async def test_no_round_is_sent_if_the_only_question_failed() -> None:
 # Several rounds
 
 
-async def test_unanswered_question_is_asked_again_with_the_same_key() -> None:
+async def test_unanswered_input_request_is_sent_again_with_the_same_key() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         asker.ask("sampling/createMessage", {})
@@ -262,7 +262,7 @@ async def test_unanswered_question_is_asked_again_with_the_same_key() -> None:
     await asking(test)
 
 
-async def test_answer_to_a_question_that_was_not_asked_is_ignored() -> None:
+async def test_input_response_with_an_unknown_key_is_ignored() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()
@@ -272,7 +272,7 @@ async def test_answer_to_a_question_that_was_not_asked_is_ignored() -> None:
     await asking(test)
 
 
-async def test_answer_to_an_abandoned_question_is_ignored() -> None:
+async def test_input_response_to_a_cancelled_input_request_is_ignored() -> None:
     async def test(asker: Asker) -> None:
         given_up = asker.ask()
         (key,) = await asker.keys()
@@ -284,7 +284,7 @@ async def test_answer_to_an_abandoned_question_is_ignored() -> None:
     await asking(test)
 
 
-async def test_question_asked_during_a_round_waits_for_the_next_round() -> None:
+async def test_input_request_made_before_the_retry_arrives_is_sent_with_the_next_result() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()
@@ -301,7 +301,7 @@ async def test_question_asked_during_a_round_waits_for_the_next_round() -> None:
     await asking(test)
 
 
-async def test_resumed_waits_only_while_the_request_is_parked() -> None:
+async def test_resumed_waits_only_while_the_request_awaits_a_retry() -> None:
     async def test(asker: Asker) -> None:
         await asker.rounds.resumed()
         asker.ask()
@@ -322,7 +322,7 @@ async def test_resumed_waits_only_while_the_request_is_parked() -> None:
     await asking(test)
 
 
-async def test_answers_of_one_round_are_not_reused_in_the_next() -> None:
+async def test_input_responses_of_one_retry_are_not_reused_in_the_next() -> None:
     async def test(asker: Asker) -> None:
         first = asker.ask()
         (key,) = await asker.keys()
@@ -341,7 +341,7 @@ async def test_answers_of_one_round_are_not_reused_in_the_next() -> None:
 # A handler that runs again
 
 
-async def test_question_answered_in_an_earlier_round_returns_at_once() -> None:
+async def test_replayed_input_request_answered_before_returns_at_once() -> None:
     keys = list[str]()
 
     async def first(asker: Asker) -> None:
@@ -361,7 +361,7 @@ async def test_question_answered_in_an_earlier_round_returns_at_once() -> None:
 # The end
 
 
-async def test_end_of_request_fails_open_and_later_questions() -> None:
+async def test_end_of_a_request_fails_its_open_and_later_input_requests() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         await asker.keys()
@@ -377,7 +377,7 @@ async def test_end_of_request_fails_open_and_later_questions() -> None:
     await asking(test)
 
 
-async def test_end_of_request_keeps_answers_that_have_arrived() -> None:
+async def test_end_of_a_request_keeps_input_responses_that_have_arrived() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()

@@ -163,7 +163,7 @@ def code_of(error: Any) -> tuple[int, str]:
 # Answers
 
 
-async def test_request_is_run_and_its_result_is_sent_with_its_id() -> None:
+async def test_runner_runs_a_request_and_sends_the_result_with_its_id() -> None:
     async with serving() as this:
         request = this.call(7)
         assert (this.handler.begun, this.exchange.find(request) is not None) == ([], True)
@@ -172,7 +172,7 @@ async def test_request_is_run_and_its_result_is_sent_with_its_id() -> None:
         assert (this.host.load.in_flight, this.host.load.inbound_bytes) == (0, 0)
 
 
-async def test_a_request_that_needs_no_task_is_answered_in_the_reader() -> None:
+async def test_request_that_needs_no_task_is_answered_by_the_reader() -> None:
     async with serving() as this:
         for name, answer in (
             ("now", {"content": []}),
@@ -186,7 +186,7 @@ async def test_a_request_that_needs_no_task_is_answered_in_the_reader() -> None:
         assert this.handler.begun == []
 
 
-async def test_handlers_begin_in_the_order_in_which_their_requests_came() -> None:
+async def test_handlers_start_in_the_order_of_their_requests() -> None:
     async with serving() as this:
         for number in range(20):
             this.call(number)
@@ -212,7 +212,7 @@ async def test_handler_and_its_tasks_can_read_the_current_request() -> None:
         assert seen == [True, True]
 
 
-async def test_reply_waits_for_all_tasks_of_the_handler() -> None:
+async def test_response_waits_for_all_child_tasks_of_the_handler() -> None:
     release = trio.Event()
 
     async def handle(scope: RequestScope) -> Any:
@@ -237,7 +237,9 @@ async def test_reply_waits_for_all_tasks_of_the_handler() -> None:
         (SystemExit(3), {"content": [{"type": "text", "text": "internal error in tool x"}], "isError": True}),
     ],
 )
-async def test_exception_of_handler_is_answered_and_cancels_its_tasks(failure: BaseException, answer: Any) -> None:
+async def test_exception_of_a_handler_is_answered_and_cancels_its_child_tasks(
+    failure: BaseException, answer: Any
+) -> None:
     ended, begun = list[str | None](), trio.Event()
 
     async def child() -> None:
@@ -262,7 +264,7 @@ async def test_exception_of_handler_is_answered_and_cancels_its_tasks(failure: B
         assert this.host.load.in_flight == 0
 
 
-async def test_exception_in_a_task_of_the_handler_fails_the_handler() -> None:
+async def test_exception_in_a_child_task_fails_the_handler() -> None:
     async def fail() -> None:
         raise CodedError(3, "no")
 
@@ -290,7 +292,7 @@ async def test_handler_that_cancels_its_own_scope_is_answered_with_an_error() ->
         assert code_of(error) == (-32603, "The request was cancelled by its own handler")
 
 
-async def test_result_is_sent_even_if_handler_scope_was_cancelled_at_the_end() -> None:
+async def test_result_is_sent_although_the_handler_scope_was_cancelled_at_the_end() -> None:
     async def handle(scope: RequestScope) -> Any:
         assert scope.nursery is not None
         scope.nursery.cancel_scope.cancel()
@@ -302,7 +304,7 @@ async def test_result_is_sent_even_if_handler_scope_was_cancelled_at_the_end() -
         assert await this.answers() == {1: {"content": []}}
 
 
-async def test_progress_is_sent_before_the_reply_and_nothing_after_it() -> None:
+async def test_progress_is_sent_before_the_response_and_not_after_it() -> None:
     async def handle(scope: RequestScope) -> Any:
         for value in range(3):
             scope.progress(value)
@@ -319,7 +321,7 @@ async def test_progress_is_sent_before_the_reply_and_nothing_after_it() -> None:
         assert await this.sent() == []
 
 
-async def test_a_reply_waits_for_room_and_its_request_counts_until_then() -> None:
+async def test_response_waits_for_outbox_space_and_its_request_counts_until_then() -> None:
     async with serving(Limits(high_water=10)) as this:
         this.outbox.put(b"x" * 40)
         this.call(1)
@@ -329,7 +331,9 @@ async def test_a_reply_waits_for_room_and_its_request_counts_until_then() -> Non
         assert list(await this.answers()) == [1]
 
 
-async def test_failure_of_handler_whose_peer_is_gone_is_not_logged_as_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_handler_failure_after_the_client_disconnected_is_not_logged_as_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "trio_mcp")
 
     async def handle(scope: RequestScope) -> Any:
@@ -354,7 +358,7 @@ async def test_failure_of_handler_whose_peer_is_gone_is_not_logged_as_error(capl
             assert record.getMessage().startswith("tools/call (request 1) failed in 'x' after ")
 
 
-async def test_a_span_is_ended_with_the_result_of_its_handler() -> None:
+async def test_span_is_ended_with_the_result_of_its_handler() -> None:
     tracer = Tracer()
     async with serving(tracer=tracer) as this:
         this.call(1)
@@ -375,7 +379,7 @@ async def nobody_answers(_: RequestScope) -> Any:
 # Bounds
 
 
-async def test_requests_are_queued_up_to_the_limit_and_then_refused_unexecuted() -> None:
+async def test_requests_beyond_the_queue_limit_are_refused_without_running() -> None:
     release = trio.Event()
 
     async def handle(scope: RequestScope) -> Any:
@@ -398,7 +402,7 @@ async def test_requests_are_queued_up_to_the_limit_and_then_refused_unexecuted()
         assert (this.host.load.queued, this.host.load.in_flight, this.host.load.inbound_bytes) == (0, 0, 0)
 
 
-async def test_a_request_that_waited_is_run_with_all_its_parameters() -> None:
+async def test_queued_request_runs_with_all_its_parameters() -> None:
     seen = list[Any]()
 
     async def handle(scope: RequestScope) -> Any:
@@ -413,7 +417,7 @@ async def test_a_request_that_waited_is_run_with_all_its_parameters() -> None:
         assert seen[1] == ({"name": "x", "arguments": {"a": [1]}, "_meta": {"b": 2}}, {"b": 2})
 
 
-async def test_new_requests_are_refused_with_the_first_reason_while_connection_ends() -> None:
+async def test_new_requests_during_shutdown_are_refused_with_the_first_reason() -> None:
     async with serving() as this:
         this.runner.refuse_new("over")
         this.runner.refuse_new("another")
@@ -429,7 +433,7 @@ async def test_new_requests_are_refused_with_the_first_reason_while_connection_e
 # Cancels
 
 
-async def test_a_cancelled_request_is_never_answered_whatever_its_handler_does(
+async def test_cancelled_request_is_never_answered_regardless_of_its_handler(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")
@@ -461,7 +465,7 @@ async def test_a_cancelled_request_is_never_answered_whatever_its_handler_does(
         assert "request 2 failed after its cancel: LookupError('why')" in told
 
 
-async def test_a_request_that_was_cancelled_before_its_handler_ran_never_runs() -> None:
+async def test_request_cancelled_before_its_handler_started_never_runs() -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.call(1)
         this.call(2)
@@ -476,7 +480,7 @@ async def test_a_request_that_was_cancelled_before_its_handler_ran_never_runs() 
 
 
 @pytest.mark.parametrize("size", [1, 1000])
-async def test_a_request_that_was_cancelled_while_it_waited_leaves_no_alarm(size: int) -> None:
+async def test_request_cancelled_while_queued_leaves_no_timer(size: int) -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.handler.handle = nobody_answers
         this.call(1)
@@ -487,7 +491,7 @@ async def test_a_request_that_was_cancelled_while_it_waited_leaves_no_alarm(size
         assert [alarm.is_set for alarm in alarms] == [False]
 
 
-async def test_unsent_lines_of_a_cancelled_request_are_withdrawn() -> None:
+async def test_unsent_messages_of_a_cancelled_request_are_withdrawn() -> None:
     async def handle(scope: RequestScope) -> Any:
         assert scope.put(b'{"id":null}\n')
         await trio.sleep_forever()
@@ -501,7 +505,7 @@ async def test_unsent_lines_of_a_cancelled_request_are_withdrawn() -> None:
         assert await this.sent() == []
 
 
-async def test_cancel_ends_a_reply_that_waits_for_room() -> None:
+async def test_cancel_drops_a_response_that_waits_for_outbox_space() -> None:
     async with serving(Limits(high_water=10)) as this:
         this.outbox.put(b"x" * 40)
         this.call(1)
@@ -512,7 +516,7 @@ async def test_cancel_ends_a_reply_that_waits_for_room() -> None:
         assert this.outbox.size == 40
 
 
-async def test_request_without_reply_does_not_wait_for_room() -> None:
+async def test_request_without_a_response_does_not_wait_for_outbox_space() -> None:
     async with serving(Limits(high_water=10)) as this:
         this.handler.handle = nobody_answers
         this.call(1)
@@ -543,7 +547,7 @@ async def test_request_is_cancelled_at_most_once_and_not_after_its_end() -> None
         assert scopes[0].cancellation.cause is CancelCause.SHUTDOWN
 
 
-async def test_cleanup_longer_than_its_grace_is_logged_and_releases_its_slot(
+async def test_cleanup_beyond_the_grace_is_logged_and_releases_its_slot(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(scope: RequestScope) -> Any:
@@ -601,7 +605,7 @@ async def test_slow_cleanup_is_logged_in_the_context_of_its_handler(
         await trio.sleep(100)
 
 
-async def test_cleanup_within_its_grace_is_not_logged(
+async def test_cleanup_within_the_grace_is_not_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(scope: RequestScope) -> Any:
@@ -620,7 +624,7 @@ async def test_cleanup_within_its_grace_is_not_logged(
         assert (this.host.load.overrun, caplog.records) == (0, [])
 
 
-async def test_request_is_cancelled_after_caller_deadline_plus_grace(
+async def test_request_is_cancelled_after_the_caller_deadline_plus_grace(
     autojump_clock: MockClock,
 ) -> None:
     seen = list[tuple[float, Any]]()
@@ -661,7 +665,7 @@ def retry(this: Connection, number: int, state: str, *keys: str, **more: Any) ->
     this.call(number, modern=True, requestState=state, inputResponses=dict.fromkeys(keys, ROOTS), **more)
 
 
-async def test_parked_handler_continues_with_the_id_of_the_retry() -> None:
+async def test_suspended_handler_continues_with_the_id_of_the_retry() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         request = this.call(1, modern=True)
@@ -676,7 +680,7 @@ async def test_parked_handler_continues_with_the_id_of_the_retry() -> None:
         assert this.handler.begun == [1], "it never ran again"
 
 
-async def test_handle_of_parked_request_is_valid_once_and_only_for_its_caller() -> None:
+async def test_request_state_is_valid_once_and_only_for_its_caller() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         other = Connection(this.host, this.handler, UNKNOWN_PEER)
@@ -704,7 +708,7 @@ async def test_principal_can_retry_on_another_connection() -> None:
         assert await this.sent() == []
 
 
-async def test_retry_beyond_the_limit_is_refused_and_handler_stays_parked() -> None:
+async def test_retry_beyond_the_limit_is_refused_and_its_handler_stays_suspended() -> None:
     async with serving(Limits(max_in_flight=1, max_queued=0)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -721,7 +725,7 @@ async def test_retry_beyond_the_limit_is_refused_and_handler_stays_parked() -> N
         assert (await this.answers())[4]["answer"] == ROOTS
 
 
-async def test_a_retry_waits_for_its_turn() -> None:
+async def test_retry_waits_in_the_request_queue() -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -736,7 +740,7 @@ async def test_a_retry_waits_for_its_turn() -> None:
         assert (await this.answers())[3]["answer"] == ROOTS
 
 
-async def test_parked_request_releases_its_slot() -> None:
+async def test_suspended_request_releases_its_slot() -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -745,7 +749,7 @@ async def test_parked_request_releases_its_slot() -> None:
         assert [answers[number]["resultType"] for number in (1, 2)] == ["input_required"] * 2
 
 
-async def test_questions_of_an_expired_parked_handler_are_still_sent(autojump_clock: MockClock) -> None:
+async def test_input_requests_of_an_expired_suspended_handler_are_still_sent(autojump_clock: MockClock) -> None:
     async with serving(Limits(retry_timeout=10)) as this:
         seen = list[Any]()
 
@@ -765,7 +769,7 @@ async def test_questions_of_an_expired_parked_handler_are_still_sent(autojump_cl
         assert list(await this.answers()) == [1]
 
 
-async def test_cancel_with_the_last_request_id_cancels_the_parked_handler() -> None:
+async def test_cancel_with_the_last_request_id_cancels_the_suspended_handler() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -776,7 +780,7 @@ async def test_cancel_with_the_last_request_id_cancels_the_parked_handler() -> N
         assert (load.parked, load.in_flight, load.cancelled, len(this.host.parking)) == (0, 0, 1, 0)
 
 
-async def test_parked_handlers_are_cancelled_with_their_connection() -> None:
+async def test_suspended_handlers_are_cancelled_when_their_connection_closes() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -786,7 +790,7 @@ async def test_parked_handlers_are_cancelled_with_their_connection() -> None:
         assert (this.host.load.parked, this.host.load.cancelled, len(this.host.parking)) == (0, 1, 0)
 
 
-async def test_cancelled_parked_handler_uses_a_slot_while_it_cleans_up() -> None:
+async def test_cancelled_suspended_handler_uses_a_slot_during_cleanup() -> None:
     release = trio.Event()
 
     async def handle(scope: RequestScope) -> Any:
@@ -825,7 +829,7 @@ async def test_cancelling_a_queued_retry_cancels_the_handler() -> None:
         assert (this.host.load.in_flight, this.host.load.inbound_bytes) == (0, 0)
 
 
-async def test_result_returned_while_parked_is_sent_to_the_retry(autojump_clock: MockClock) -> None:
+async def test_result_returned_while_suspended_is_sent_to_the_retry(autojump_clock: MockClock) -> None:
     async def handle(scope: RequestScope) -> Any:
         with trio.move_on_after(5):
             await require_input(scope, "roots/list", None)
@@ -854,7 +858,7 @@ async def test_each_retry_has_its_own_caller_deadline(autojump_clock: MockClock)
         assert (await this.answers())[3]["answer"] == ROOTS
 
 
-async def test_handle_is_invalid_after_the_caller_deadline(autojump_clock: MockClock) -> None:
+async def test_request_state_is_invalid_after_the_caller_deadline(autojump_clock: MockClock) -> None:
     async with serving(Limits(deadline_grace=0)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True, _meta={REMAINING_MS: 5000})
@@ -865,7 +869,7 @@ async def test_handle_is_invalid_after_the_caller_deadline(autojump_clock: MockC
         assert (this.host.load.parked, this.host.load.cancelled) == (0, 1)
 
 
-async def test_request_whose_handler_runs_again_is_answered_with_its_questions() -> None:
+async def test_request_of_a_replayed_handler_is_answered_with_the_replacement_result() -> None:
     async def handle(scope: RequestScope) -> Any:
         scope.run_again({"content": [], "instead": True}, "it will run again")
         await trio.sleep_forever()
@@ -880,7 +884,7 @@ async def test_request_whose_handler_runs_again_is_answered_with_its_questions()
 # The end
 
 
-async def test_parked_handlers_get_the_cause_when_the_host_ends() -> None:
+async def test_suspended_handlers_are_cancelled_with_the_shutdown_reason() -> None:
     seen = list[Any]()
 
     async def handle(scope: RequestScope) -> Any:
@@ -897,13 +901,13 @@ async def test_parked_handlers_get_the_cause_when_the_host_ends() -> None:
     assert (cancellation.cause, cancellation.reason) == (CancelCause.SHUTDOWN, "the server has ended")
 
 
-async def test_detached_runner_drops_its_handler() -> None:
+async def test_detached_runner_keeps_no_reference_to_its_handler() -> None:
     async with serving() as this:
         this.runner.detach()
         assert this.handler not in vars(this.runner).values()
 
 
-async def test_handlers_run_in_the_host_nursery_only_while_the_host_runs() -> None:
+async def test_handlers_run_in_the_nursery_of_the_request_host() -> None:
     host = RequestHost(Limits())
     assert host.nursery is None
     async with serving() as this:
