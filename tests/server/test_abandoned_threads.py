@@ -75,7 +75,9 @@ def deaf(clock: MockClock, released: list[Gate], **limits: int) -> Deaf:
     return made
 
 
-async def test_abandoned_threads_below_the_limit_do_not_block_calls(clock: MockClock, released: list[Gate]) -> None:
+async def test_calls_continue_while_abandoned_threads_are_below_the_limit(
+    clock: MockClock, released: list[Gate]
+) -> None:
     these = deaf(clock, released, worker_threads=2)
     with trio.fail_after(PATIENCE + 10 * LONG):
         async with open_memory(these.server) as client:
@@ -83,7 +85,7 @@ async def test_abandoned_threads_below_the_limit_do_not_block_calls(clock: MockC
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_plain_def_calls_are_refused_beyond_max_abandoned_threads(
+async def test_sync_tool_calls_are_rejected_at_max_abandoned_threads(
     clock: MockClock, released: list[Gate], caplog: pytest.LogCaptureFixture
 ) -> None:
     these = deaf(clock, released, max_abandoned_threads=2)
@@ -115,7 +117,7 @@ async def until_served(client: Client) -> None:
             return
 
 
-async def test_queued_plain_def_calls_are_refused_when_max_abandoned_threads_is_reached(
+async def test_queued_sync_tool_calls_are_rejected_at_max_abandoned_threads(
     clock: MockClock, released: list[Gate]
 ) -> None:
     these = deaf(clock, released, worker_threads=1, max_abandoned_threads=1)
@@ -144,7 +146,7 @@ async def wait_then_cancel(these: Deaf, leaving: trio.CancelScope, nursery: trio
     leaving.cancel()
 
 
-async def test_log_shows_where_in_the_authors_code_an_abandoned_thread_hangs(
+async def test_log_shows_the_stack_in_user_code_of_an_abandoned_thread(
     clock: MockClock, released: list[Gate], caplog: pytest.LogCaptureFixture
 ) -> None:
     these = deaf(clock, released)
@@ -165,7 +167,7 @@ def assert_is_stack_of_the_author(text: str) -> None:
     assert "trio_mcp/runtime" not in text
 
 
-async def test_log_of_a_slow_cleanup_shows_the_position_of_its_thread(clock: MockClock, released: list[Gate]) -> None:
+async def test_log_of_a_slow_cleanup_shows_the_stack_of_its_thread(clock: MockClock, released: list[Gate]) -> None:
     these = deaf(clock, released)
     with trio.fail_after(PATIENCE):
         async with open_memory(these.server) as client, trio.open_nursery() as nursery:

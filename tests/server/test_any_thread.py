@@ -89,7 +89,7 @@ def members(kind: type) -> Iterator[str]:
             yield name
 
 
-def test_every_server_method_is_tested_from_a_thread() -> None:
+def test_every_server_method_is_listed_in_a_table_of_thread_tests() -> None:
     """A new method belongs in one of the tables: see `ActiveRuns.call_in_run` and `Observers`."""
     assert set(members(Server)) == READS | set(CHANGES) - OF_PACKAGE | REFUSED
     assert set(members(Offering)) <= set(members(Server))
@@ -128,7 +128,7 @@ OTHERS: dict[type, set[str]] = {
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.__name__)
-def test_every_member_that_handlers_can_use_is_listed(kind: type) -> None:
+def test_every_member_usable_by_handlers_is_listed_in_the_thread_tests(kind: type) -> None:
     assert set(members(kind)) == OTHERS[kind]
 
 
@@ -151,7 +151,9 @@ def under_trio(call: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("run", [lambda call: call(), under_trio], ids=["thread", "run of trio"])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("name", CHANGES)
-async def test_server_change_from_a_thread_is_applied_while_calls_continue(name: str, era: Any, run: Any) -> None:
+async def test_server_changed_from_a_thread_serves_the_change_while_calls_continue(
+    name: str, era: Any, run: Any
+) -> None:
     server = with_offers()
     server.tool(name="probe")(echo)
     threads = list[int]()
@@ -170,7 +172,7 @@ async def test_server_change_from_a_thread_is_applied_while_calls_continue(name:
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-async def test_refused_server_change_raises_in_its_thread_while_calls_continue(name: str) -> None:
+async def test_rejected_server_change_raises_in_the_calling_thread_while_calls_continue(name: str) -> None:
     server = with_offers()
     async with open_memory(server) as client:
         with pytest.raises((ValueError, RuntimeError)):
@@ -178,7 +180,7 @@ async def test_refused_server_change_raises_in_its_thread_while_calls_continue(n
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_duplicate_name_raises_in_the_thread_that_declares_it() -> None:
+async def test_duplicate_tool_name_raises_in_the_thread_that_registers_it() -> None:
     server = with_offers()
     async with open_memory(server) as client:
         with pytest.raises(ValueError, match="there is already a tool named 'echo'"):
@@ -186,7 +188,7 @@ async def test_duplicate_name_raises_in_the_thread_that_declares_it() -> None:
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_change_of_a_mounted_server_from_a_thread_reaches_all_clients() -> None:
+async def test_mounted_server_changed_from_a_thread_notifies_all_clients() -> None:
     whole, part, news = Server("whole"), Server("part"), list[object]()
     part.tool(echo)
     whole.mount(part, prefix="part")
@@ -240,7 +242,7 @@ async def test_concurrent_server_changes_from_many_threads_are_all_applied() -> 
 # What a handler says
 
 
-async def test_progress_from_threads_works_while_the_handler_blocks_trio() -> None:
+async def test_progress_reports_from_threads_succeed_while_a_handler_blocks_the_trio_thread() -> None:
     server, heard = Server("s", limits=Limits(progress_interval=0)), list[float]()
     server.resource("note://motto")(lambda: "never block")
 
@@ -259,7 +261,7 @@ async def test_progress_from_threads_works_while_the_handler_blocks_trio() -> No
     assert heard[-1] == 3, "a later report takes the place of one that was not read yet"
 
 
-async def test_progress_from_a_thread_within_the_interval_is_stored() -> None:
+async def test_progress_report_from_a_thread_within_the_interval_is_delayed_and_last_one_sent() -> None:
     server, heard = Server("s", limits=Limits(progress_interval=1000)), list[Progress]()
 
     @server.tool
@@ -273,7 +275,7 @@ async def test_progress_from_a_thread_within_the_interval_is_stored() -> None:
     assert heard == [Progress(1), Progress(4)]
 
 
-async def test_question_asked_from_a_pool_thread_is_answered() -> None:
+async def test_elicitation_from_an_executor_thread_returns_the_answer() -> None:
     server = Server("s")
 
     @server.tool
@@ -285,7 +287,7 @@ async def test_question_asked_from_a_pool_thread_is_answered() -> None:
         assert (await client.call_tool("work")).text == "Ann"
 
 
-async def test_cancel_reaches_a_pool_thread_that_waits_for_an_answer() -> None:
+async def test_cancelled_call_ends_an_executor_thread_waiting_for_an_elicitation() -> None:
     server, asked, ended = Server("s"), trio.Event(), threading.Event()
 
     @server.tool
@@ -314,7 +316,7 @@ async def test_cancel_reaches_a_pool_thread_that_waits_for_an_answer() -> None:
     assert ended.is_set()
 
 
-async def test_a_context_raises_runtime_error_in_a_thread_after_its_handler_returned() -> None:
+async def test_context_used_in_a_thread_after_its_request_raises_runtime_error() -> None:
     server, kept = Server("s"), list[WorkerContext]()
 
     @server.tool
@@ -332,7 +334,7 @@ async def test_a_context_raises_runtime_error_in_a_thread_after_its_handler_retu
 # Groups and clients
 
 
-async def test_a_thread_adds_a_member_to_a_group() -> None:
+async def test_client_group_member_can_be_added_from_a_thread() -> None:
     description = MemberDescription(InMemory(with_offers()))
     with trio.fail_after(PATIENCE):
         async with open_group() as group:
@@ -349,7 +351,7 @@ async def test_a_thread_adds_a_member_to_a_group() -> None:
             await trio.to_thread.run_sync(group.add, "two", description)
 
 
-async def test_a_client_raises_runtime_error_in_another_run_of_trio_and_stays_usable() -> None:
+async def test_client_used_in_another_trio_run_raises_runtime_error_and_stays_usable() -> None:
     members = {"one": MemberDescription(InMemory(Server("o")))}
     async with open_memory(with_offers()) as client, open_group(members) as group:
         for call in (
@@ -373,7 +375,7 @@ async def test_a_client_raises_runtime_error_in_another_run_of_trio_and_stays_us
 # What authors test with, and what stores and caches share
 
 
-async def test_recording_context_records_progress_from_a_pool_thread() -> None:
+async def test_recording_context_records_progress_from_an_executor_thread() -> None:
     ctx = RecordingContext()
 
     def work(context: WorkerContext) -> bool:
@@ -384,7 +386,7 @@ async def test_recording_context_records_progress_from_a_pool_thread() -> None:
     assert ctx.progress_reports == [Progress(1)]
 
 
-async def test_custom_task_store_can_notify_watchers_from_its_thread() -> None:
+async def test_custom_task_store_can_notify_watchers_from_a_thread() -> None:
     watchers = HintQueues[str]()
     with trio.fail_after(PATIENCE), watchers.watch() as hints:
         async with trio.open_nursery() as nursery:
@@ -392,7 +394,7 @@ async def test_custom_task_store_can_notify_watchers_from_its_thread() -> None:
             assert [await hints.__anext__(), await hints.__anext__()] == ["a", "b"]
 
 
-async def test_cache_can_be_invalidated_from_a_thread_during_a_call() -> None:
+async def test_client_cache_can_be_invalidated_from_a_thread_during_list_requests() -> None:
     server = Server("s", cache=CacheHints(60_000, "public"))
     server.tool(echo)
     partition, over = ResponseCache().partition("s"), threading.Event()
@@ -412,7 +414,7 @@ async def test_cache_can_be_invalidated_from_a_thread_during_a_call() -> None:
 # Two runs
 
 
-def test_server_served_in_two_threads_refuses_changes() -> None:
+def test_server_served_in_two_threads_at_once_rejects_changes() -> None:
     server, barrier = with_offers(), threading.Barrier(2)
     told, refused = list[str](), list[str]()
 
@@ -447,7 +449,7 @@ def test_server_served_in_two_threads_refuses_changes() -> None:
     server.remove_tool("echo")
 
 
-def test_a_declaration_before_and_after_serving_needs_no_trio() -> None:
+def test_server_can_be_changed_without_trio_before_and_after_serving() -> None:
     server = with_offers()
 
     async def main() -> None:
@@ -461,7 +463,7 @@ def test_a_declaration_before_and_after_serving_needs_no_trio() -> None:
     assert server._tools.registry.known("later") is not None
 
 
-async def test_thread_can_change_the_server_after_it_has_stopped() -> None:
+async def test_stopped_server_can_be_changed_from_a_thread() -> None:
     server = with_offers()
     async with open_memory(server):
         await wait_all_tasks_blocked()
@@ -469,7 +471,7 @@ async def test_thread_can_change_the_server_after_it_has_stopped() -> None:
     assert not len(server._tools.registry)
 
 
-def test_log_drops_a_message_after_the_end_of_the_run() -> None:
+def test_log_message_after_the_end_of_the_trio_run_is_dropped() -> None:
     server, logs = Server("logging"), list[RequestLog]()
 
     @server.tool

@@ -54,7 +54,7 @@ async def read(client: Client, uri: str = VIEW) -> Any:
     return contents
 
 
-async def test_apps_extension_is_declared_and_seen_by_both_sides(era: Era) -> None:
+async def test_apps_extension_is_declared_and_visible_to_server_and_client(era: Era) -> None:
     server, apps, seen = dashboard(), Apps(), []
 
     @server.tool
@@ -74,7 +74,7 @@ async def test_apps_extension_is_declared_and_seen_by_both_sides(era: Era) -> No
     assert seen[1] is None
 
 
-async def test_apps_extension_without_mime_types_counts_as_undeclared() -> None:
+async def test_apps_extension_without_mime_types_counts_as_undeclared_by_the_client() -> None:
     class Untyped(Extension[dict[str, Any], dict[str, Any]]):
         __module__ = "trio_mcp.like_it"
 
@@ -90,7 +90,7 @@ async def test_apps_extension_without_mime_types_counts_as_undeclared() -> None:
     assert seen == [None]
 
 
-async def test_tool_lists_its_view_and_visibility(era: Era) -> None:
+async def test_tools_list_contains_the_view_uri_and_visibility_of_a_tool(era: Era) -> None:
     async with open_memory(dashboard(), era=era) as client:
         listed = {tool.name: tool.meta async for tool in client.list_tools()}
         assert listed == {
@@ -100,7 +100,7 @@ async def test_tool_lists_its_view_and_visibility(era: Era) -> None:
         assert (await client.call_tool("refresh")).text == "fresh"  # servers filter nothing
 
 
-async def test_view_contents_have_mime_type_and_content_security_policy(era: Era) -> None:
+async def test_view_contents_have_the_app_mime_type_and_content_security_policy(era: Era) -> None:
     policy = AppPolicy(
         connect=["https://api.example.com", "wss://*.example.com:8443"],
         resources=["https://cdn.example.com"],
@@ -131,13 +131,13 @@ async def test_view_contents_have_mime_type_and_content_security_policy(era: Era
     assert AppPolicy.of(contents) == policy
 
 
-async def test_view_without_needs_has_no_policy_in_meta(era: Era) -> None:
+async def test_view_without_declared_needs_has_no_policy_in_meta(era: Era) -> None:
     async with open_memory(dashboard(), era=era) as client:
         assert (await read(client)).meta is None
 
 
 @pytest.mark.parametrize("form", ["bytes", "contents", "result"])
-async def test_view_can_be_given_in_any_form(form: str) -> None:
+async def test_view_can_be_registered_in_every_accepted_form(form: str) -> None:
     server = Server("w", extensions=[Apps()])
 
     @server.resource("ui://w/{name}", app=AppPolicy(prefers_border=True))
@@ -179,7 +179,7 @@ def test_string_with_an_html_document_is_a_view(page: str) -> None:
         (TextResourceContents(VIEW, PAGE, "text/html"), "have the type text/html;profile=mcp-app"),
     ],
 )
-async def test_view_that_is_not_html_is_a_server_error(
+async def test_view_that_does_not_return_html_is_a_server_error(
     value: Any, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("w", extensions=[Apps()])
@@ -192,7 +192,7 @@ async def test_view_that_is_not_html_is_a_server_error(
 
 
 @pytest.mark.parametrize("schema", [None, {"type": "object"}])
-async def test_tool_with_a_view_returns_content_for_hosts_without_apps(schema: dict[str, Any] | None) -> None:
+async def test_tool_with_a_view_returns_text_content_to_hosts_without_apps(schema: dict[str, Any] | None) -> None:
     server = dashboard()
 
     @server.tool(ui=UI(VIEW), output_schema=schema)
@@ -212,7 +212,7 @@ async def test_tool_with_a_view_returns_content_for_hosts_without_apps(schema: d
 # What an author may not say
 
 
-def test_views_need_the_extension() -> None:
+def test_registering_a_view_without_the_apps_extension_raises() -> None:
     server = Server("w")
     with pytest.raises(ValueError, match=r"extensions=\[Apps\(\)\]"):
         server.tool(ui=UI(VIEW))(lambda: "a")
@@ -221,14 +221,14 @@ def test_views_need_the_extension() -> None:
 
 
 @pytest.mark.parametrize("uri", ["w/dash", "https://example.com", "ui://", "ui:/w"])
-def test_view_uri_must_have_the_ui_scheme(uri: str) -> None:
+def test_view_uri_without_the_ui_scheme_raises_at_registration(uri: str) -> None:
     with pytest.raises(ValueError, match="must begin with ui://"):
         UI(uri)
     with pytest.raises(ValueError, match=r"must begin with ui://|is not a URI"):
         dashboard().resource(uri, app=AppPolicy())(lambda: PAGE)
 
 
-def test_view_with_another_mime_type_is_refused() -> None:
+def test_view_with_a_mime_type_of_its_own_raises_at_registration() -> None:
     server = dashboard()
     server.resource("ui://w/same", app=AppPolicy(), mime_type=TYPE)(lambda: PAGE)
     with pytest.raises(ValueError, match="leave out mime_type="):
@@ -236,12 +236,12 @@ def test_view_with_another_mime_type_is_refused() -> None:
 
 
 @pytest.mark.parametrize("callers", ["app", ("user",)])
-def test_unknown_tool_visibility_is_refused(callers: Any) -> None:
+def test_unknown_tool_visibility_raises_at_registration(callers: Any) -> None:
     with pytest.raises(ValueError, match="visible_to must contain"):
         UI(VIEW, visible_to=callers)
 
 
-def test_tool_needs_a_caller_and_at_most_one_view() -> None:
+def test_tool_ui_with_empty_visibility_or_two_views_raises_at_registration() -> None:
     with pytest.raises(ValueError, match="visible_to must not be empty"):
         dashboard().tool(ui=UI(VIEW, visible_to=()), name="a")(lambda: "a")
     for meta in ({"ui": {}}, {"ui/resourceUri": VIEW}):
@@ -252,13 +252,13 @@ def test_tool_needs_a_caller_and_at_most_one_view() -> None:
 @pytest.mark.parametrize(
     "origin", ["example.com", "https://a.example;script-src *", "https://a b", "'unsafe-eval'", "*", "https://a/p"]
 )
-def test_origin_cannot_inject_into_the_policy(origin: str) -> None:
+def test_origin_with_a_policy_directive_raises_instead_of_being_injected(origin: str) -> None:
     for name in ("connect", "resources", "frames", "base_uris"):
         with pytest.raises(ValueError, match="is not an origin"):
             AppPolicy(**{name: [origin]})  # type: ignore[arg-type]
 
 
-def test_unknown_view_permission_is_refused() -> None:
+def test_unknown_view_permission_raises_at_registration() -> None:
     with pytest.raises(ValueError, match="camera, microphone, geolocation, clipboard_write"):
         AppPolicy(permissions=["clipboardWrite"])
 
@@ -268,7 +268,7 @@ async def start(server: Server) -> None:
         pass
 
 
-async def test_server_does_not_start_if_a_view_of_a_tool_is_missing() -> None:
+async def test_server_start_raises_if_the_view_of_a_tool_is_not_registered() -> None:
     await start(dashboard())
     server = dashboard()
     server.tool(ui=UI("ui://w/list"), name="list")(lambda: "listed")
@@ -282,14 +282,14 @@ async def test_server_does_not_start_if_a_view_of_a_tool_is_missing() -> None:
     await start(server)
 
 
-async def test_views_named_in_meta_must_exist_at_start() -> None:
+async def test_server_start_raises_if_a_view_uri_in_tool_meta_is_not_registered() -> None:
     server = Server("w", extensions=[Apps()])
     server.tool(meta={"ui": {"resourceUri": VIEW}}, name="a")(lambda: "a")
     with pytest.raises(RuntimeError, match="no such resource"):
         await start(server)
 
 
-async def test_tools_of_a_mounted_server_keep_their_views() -> None:
+async def test_tools_of_a_mounted_server_keep_their_view_uris() -> None:
     whole = Server("all", extensions=[Apps()])
     whole.mount(dashboard(AppPolicy(prefers_border=True)), prefix="w")
     async with open_memory(whole) as client:
@@ -301,7 +301,7 @@ async def test_tools_of_a_mounted_server_keep_their_views() -> None:
 # A server that lists two tools in the place of all
 
 
-async def test_tools_visible_only_to_views_are_listed_but_not_found_by_search() -> None:
+async def test_app_only_tools_are_listed_but_not_found_by_tool_search() -> None:
     server = dashboard()
     server.searchable()
 
@@ -332,7 +332,7 @@ def said(meta: Any) -> UI:
     return UI.of(Tool("t", {"type": "object"}, meta=meta))
 
 
-def test_deprecated_view_uri_is_read_but_the_new_one_takes_precedence() -> None:
+def test_deprecated_view_uri_key_is_read_but_the_current_key_takes_precedence() -> None:
     assert said({"ui/resourceUri": VIEW}) == UI(VIEW)
     assert said({"ui/resourceUri": "ui://w/old", "ui": {"resourceUri": VIEW}}).view == VIEW
 
@@ -349,7 +349,9 @@ def test_deprecated_view_uri_is_read_but_the_new_one_takes_precedence() -> None:
         ({"model": {}}, ()),
     ],
 )
-def test_invalid_tool_visibility_from_a_server_means_no_caller(visibility: Any, callers: tuple[str, ...]) -> None:
+def test_invalid_tool_visibility_is_read_by_the_client_as_visible_to_none(
+    visibility: Any, callers: tuple[str, ...]
+) -> None:
     assert said({"ui": {"visibility": visibility}}).visible_to == callers
 
 
@@ -374,7 +376,7 @@ ANYTHING: Any = st.recursive(
 
 
 @given(ANYTHING)
-def test_reading_app_metadata_of_a_server_never_raises(meta: Any) -> None:
+def test_invalid_app_metadata_from_a_server_is_read_without_an_exception(meta: Any) -> None:
     meta = meta if isinstance(meta, dict) else {"ui": meta}
     tool = Tool("t", {"type": "object"}, meta=meta)
     renamed = with_view_renamed(tool, lambda uri: f"{uri}!")
@@ -384,7 +386,7 @@ def test_reading_app_metadata_of_a_server_never_raises(meta: Any) -> None:
     assert policy.count(";") == 9
 
 
-def test_policy_from_a_server_allows_only_what_it_names() -> None:
+def test_app_policy_from_a_server_allows_only_its_valid_origins() -> None:
     given = {
         "csp": {
             "connectDomains": ["https://api.example.com", "https://x;script-src *", 3],

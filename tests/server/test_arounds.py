@@ -140,7 +140,7 @@ OFFERED = {
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_middleware_declared_first_is_outermost(era: Era) -> None:
+async def test_middleware_registered_first_is_outermost(era: Era) -> None:
     server, order = shop(), list[str]()
     for name in ("outer", "inner"):
 
@@ -158,7 +158,7 @@ async def test_middleware_declared_first_is_outermost(era: Era) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("method", OFFERED)
-async def test_middleware_runs_only_for_its_methods(method: str, era: Era) -> None:
+async def test_middleware_runs_only_for_its_registered_methods(method: str, era: Era) -> None:
     server = shop()
     seen, seen_of_all = seen_by(server, method), seen_by(server)
     async with open_memory(server, era=era) as client:
@@ -169,14 +169,14 @@ async def test_middleware_runs_only_for_its_methods(method: str, era: Era) -> No
     assert [line for line in seen_of_all if "/" in line] == [f"{each} {offer}" for each, offer in OFFERED.items()]
 
 
-def test_middleware_can_name_all_methods_that_run_in_a_task() -> None:
+def test_middleware_can_be_registered_for_every_request_handled_in_a_task() -> None:
     requests = {row.name for row in ROWS if row.is_request and row.sent_by("client")}
     at_once = {name for name in ServerConnection._immediate_answers if not name.startswith("tasks/")}
     assert requests - at_once == MIDDLEWARE_METHODS
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_middleware_can_refuse_before_the_handler_runs(era: Era) -> None:
+async def test_middleware_can_reject_a_request_before_the_handler_runs(era: Era) -> None:
     server, ran = Server("s"), False
 
     @server.tool
@@ -234,7 +234,7 @@ async def test_middleware_does_not_change_arguments_of_the_original_request() ->
     assert kept == [{"number": 2}]
 
 
-async def test_middleware_cannot_replace_arguments_of_a_request_without_any() -> None:
+async def test_middleware_that_sets_arguments_of_tools_list_raises() -> None:
     server = shop()
 
     @server.middleware("tools/list")
@@ -266,7 +266,7 @@ async def test_middleware_can_change_the_result_or_skip_the_handler(era: Era) ->
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_middleware_sees_how_the_handler_ends(era: Era) -> None:
+async def test_middleware_receives_the_result_or_exception_of_the_handler(era: Era) -> None:
     server = Server("s")
 
     @server.tool
@@ -288,7 +288,7 @@ async def test_middleware_sees_how_the_handler_ends(era: Era) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_cancel_reaches_middleware_and_its_cleanup_runs(era: Era, autojump_clock: MockClock) -> None:
+async def test_cancelled_request_cancels_middleware_and_runs_its_cleanup(era: Era, autojump_clock: MockClock) -> None:
     server, cleaned = shop(), list[object]()
 
     @server.middleware("tools/call")
@@ -310,7 +310,7 @@ async def test_cancel_reaches_middleware_and_its_cleanup_runs(era: Era, autojump
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_middleware_runs_once_for_a_handler_that_asks(era: Era) -> None:
+async def test_middleware_runs_once_for_a_handler_that_elicits(era: Era) -> None:
     server = Server("s")
 
     @server.tool
@@ -325,7 +325,7 @@ async def test_middleware_runs_once_for_a_handler_that_asks(era: Era) -> None:
 
 @pytest.mark.parametrize("replay", [True, False])
 @pytest.mark.parametrize("era", ERAS)
-async def test_middleware_can_ask_the_user(era: Era, replay: bool) -> None:
+async def test_middleware_can_elicit_from_the_user(era: Era, replay: bool) -> None:
     server = Server("s")
 
     @server.tool(replay=replay)
@@ -342,7 +342,7 @@ async def test_middleware_can_ask_the_user(era: Era, replay: bool) -> None:
         assert "Ada" in (await client.call_tool("ask")).text
 
 
-async def test_middleware_runs_again_with_a_handler_that_runs_again() -> None:
+async def test_middleware_runs_again_with_each_rerun_of_a_replayed_handler() -> None:
     server = Server("s")
 
     @server.tool(replay=True)
@@ -363,7 +363,7 @@ async def test_middleware_runs_again_with_a_handler_that_runs_again() -> None:
     ]
 
 
-async def test_middleware_runs_as_long_as_a_stream_is_open(autojump_clock: MockClock) -> None:
+async def test_middleware_of_a_listen_stream_runs_until_the_stream_ends(autojump_clock: MockClock) -> None:
     server = shop()
     seen = seen_by(server, "subscriptions/listen")
     async with open_memory(server, era="modern") as client:
@@ -410,7 +410,7 @@ async def mark(request: ServerRequest, next: Next) -> Any:
     return attrs.evolve(result, meta={"example.org/marked": True})
 
 
-async def test_call_refused_by_middleware_leaves_no_task(autojump_clock: MockClock) -> None:
+async def test_call_rejected_by_middleware_creates_no_task(autojump_clock: MockClock) -> None:
     server = tasking(refuse)
     async with open_scripted_client(server, LATEST_LEGACY) as client:
         assert (await core(client, "tools/call", SLEEP, "error"))["code"] == -31000
@@ -418,7 +418,7 @@ async def test_call_refused_by_middleware_leaves_no_task(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize(("check", "text"), [(tell, "not you"), (mark, "slept")])
-async def test_call_that_asks_for_a_task_gets_one_even_if_middleware_answers(
+async def test_call_requested_as_a_task_creates_one_even_if_middleware_answers(
     check: Any, text: str, autojump_clock: MockClock
 ) -> None:
     server = tasking(check)
@@ -429,7 +429,7 @@ async def test_call_that_asks_for_a_task_gets_one_even_if_middleware_answers(
     assert ("example.org/marked" in result["_meta"]) is (check is mark)
 
 
-async def test_waiting_middleware_counts_towards_the_grace_of_a_task(autojump_clock: MockClock) -> None:
+async def test_time_in_middleware_counts_towards_the_task_grace(autojump_clock: MockClock) -> None:
     async def wait(request: ServerRequest, next: Next) -> Any:
         await trio.sleep(10)
         return await next(request)
@@ -440,7 +440,7 @@ async def test_waiting_middleware_counts_towards_the_grace_of_a_task(autojump_cl
         assert trio.current_time() - start == pytest.approx(1)
 
 
-async def test_a_call_that_waits_less_than_the_grace_is_no_task(autojump_clock: MockClock) -> None:
+async def test_call_that_ends_within_the_task_grace_despite_middleware_is_not_a_task(autojump_clock: MockClock) -> None:
     async def wait(request: ServerRequest, next: Next) -> Any:
         await trio.sleep(2)
         return await next(request)
@@ -451,7 +451,7 @@ async def test_a_call_that_waits_less_than_the_grace_is_no_task(autojump_clock: 
         assert await peer.text("sleep", {"seconds": 1}) == "slept"
 
 
-async def test_middleware_runs_again_for_a_task_after_a_restart(autojump_clock: MockClock) -> None:
+async def test_middleware_runs_again_for_a_task_rerun_after_a_restart(autojump_clock: MockClock) -> None:
     store, attempts = MemoryTaskStore(), list[int]()
 
     def server_of() -> Server:
@@ -515,7 +515,7 @@ async def test_middleware_runs_for_extension_requests_with_typed_params(era: Era
     assert of_all == [f"{query.name} None", "Hits", f"{query.name} None", "CodedError"]
 
 
-async def test_middleware_of_an_extension_returns_its_result_class() -> None:
+async def test_middleware_of_an_extension_method_returns_its_result_class() -> None:
     server = Server("s", extensions=[searching])
 
     @server.middleware(query.name)
@@ -532,7 +532,7 @@ async def test_middleware_of_an_extension_returns_its_result_class() -> None:
         assert caught.value.code == -32603
 
 
-async def test_middleware_runs_for_skill_requests() -> None:
+async def test_middleware_runs_for_requests_of_the_skills_extension() -> None:
     skills = Skills()
     skills.add_files("fish", {"SKILL.md": "---\nname: fish\ndescription: How to fish\n---\n"})
     server = Server("s", extensions=[skills])
@@ -545,7 +545,7 @@ async def test_middleware_runs_for_skill_requests() -> None:
 # Mistakes
 
 
-def test_middleware_for_an_unsupported_method_is_refused_at_declaration() -> None:
+def test_middleware_for_an_unsupported_method_raises_at_registration() -> None:
     server = Server("s")
     with pytest.raises(ValueError, match=r"'ping', which is answered at once.* tools/call"):
         server.middleware("ping")
@@ -562,7 +562,7 @@ def test_middleware_for_an_unsupported_method_is_refused_at_declaration() -> Non
         searches.middleware("no such")
 
 
-def test_middleware_methods_and_functions_are_positional() -> None:
+def test_middleware_with_misplaced_arguments_raises_with_the_right_form() -> None:
     server: Any = Server("s")
     for given in [("tools/call", tell), (["tools/call"],), (tell, "tools/call"), (5,)]:
         with pytest.raises(TypeError, match=r'right:  server.middleware\("tools/call"\)\(function\)'):
@@ -586,7 +586,7 @@ async def test_callable_object_can_be_middleware() -> None:
     assert counted.requests == 1
 
 
-async def test_request_repr_in_middleware_hides_client_data() -> None:
+async def test_server_request_repr_in_middleware_omits_client_data() -> None:
     server, shown = shop(), list[str]()
 
     @server.middleware("tools/call")
@@ -605,7 +605,7 @@ def plain(request: ServerRequest, next: Next) -> Any: ...
 
 
 @pytest.mark.parametrize("function", [three, one, plain, ServerRequest])
-def test_unsuitable_middleware_is_refused_at_declaration(function: Any) -> None:
+def test_middleware_with_an_unsuitable_signature_raises_at_registration(function: Any) -> None:
     with pytest.raises(TypeError, match="async def around"):
         Server("s").middleware("tools/call")(function)
     with pytest.raises(TypeError, match="async def around"):
@@ -624,7 +624,7 @@ async def no_request(request: ServerRequest, next: Next) -> Any:
     ("function", "words"),
     [(no_return, "no_return returned no result for"), (no_request, "next must be called with the request")],
 )
-async def test_middleware_that_forgets_result_or_request_gets_a_clear_error(
+async def test_middleware_without_return_or_request_argument_fails_the_call_with_a_clear_log(
     function: Any, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = shop()
@@ -634,7 +634,7 @@ async def test_middleware_that_forgets_result_or_request_gets_a_clear_error(
     assert words in caplog.text
 
 
-async def test_mounted_server_with_middleware_fails_the_start() -> None:
+async def test_mounting_a_server_with_middleware_fails_at_start() -> None:
     inner, outer = shop(), Server("outer")
     outer.mount(inner, prefix="shop")
     inner.middleware(mark)

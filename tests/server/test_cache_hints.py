@@ -77,7 +77,9 @@ async def pages(peer: MemoryPeer, method: str) -> AsyncIterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("method", ASKS)
-async def test_cacheable_results_are_stale_and_private_by_default(autojump_clock: MockClock, method: str) -> None:
+async def test_cacheable_results_have_ttl_zero_and_private_scope_by_default(
+    autojump_clock: MockClock, method: str
+) -> None:
     async with connected(offering(), MODERN) as peer:
         assert await hints(peer, method, **ASKS[method]) == (0, "private")
 
@@ -97,7 +99,7 @@ async def test_method_can_have_its_own_cache_hints(autojump_clock: MockClock, me
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_legacy_results_have_no_cache_hints(autojump_clock: MockClock, revision: str) -> None:
+async def test_results_in_legacy_revisions_have_no_cache_hints(autojump_clock: MockClock, revision: str) -> None:
     async with connected(offering(cache=CacheHints(60_000, "public")), revision) as peer:
         for method, params in [*ASKS.items(), ("resources/read", {"uri": "x://own/5/public"})]:
             if method != "server/discover":
@@ -105,7 +107,7 @@ async def test_legacy_results_have_no_cache_hints(autojump_clock: MockClock, rev
                 assert not {"ttlMs", "cacheScope"} & set(result), method
 
 
-async def test_uncacheable_results_have_no_cache_hints(autojump_clock: MockClock) -> None:
+async def test_results_of_uncacheable_methods_have_no_cache_hints(autojump_clock: MockClock) -> None:
     async with connected(offering(cache=CacheHints(60_000, "public")), MODERN) as peer:
         for result in (
             await peer.call("t0"),
@@ -150,7 +152,7 @@ async def test_cache_hints_of_a_result_override_those_of_the_resource(
 
 
 @pytest.mark.parametrize("said", ["-1/private", "5/shared"])
-async def test_result_with_invalid_cache_hints_is_a_logged_error(
+async def test_result_with_invalid_cache_hints_is_a_logged_internal_error(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, said: str
 ) -> None:
     async with connected(offering(), MODERN) as peer:
@@ -161,7 +163,7 @@ async def test_result_with_invalid_cache_hints_is_a_logged_error(
     assert isinstance(record.exc_info[1], ValueError)
 
 
-async def test_all_pages_of_a_list_have_the_same_scope_and_their_own_time_to_live(autojump_clock: MockClock) -> None:
+async def test_all_pages_of_a_list_have_the_same_cache_scope_and_their_own_ttl(autojump_clock: MockClock) -> None:
     server = offering(cache_by_method={"tools/list": CacheHints(5, "public")})
     async with connected(server, MODERN) as peer:
         told = [(page["ttlMs"], page["cacheScope"]) async for page in pages(peer, "tools/list")]
@@ -183,7 +185,7 @@ async def test_lists_have_the_same_order_for_every_caller(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize("ttl_ms", [-1, 2**53, 1.5, "5", True, None])
-def test_cache_time_to_live_must_be_a_json_integer(ttl_ms: Any) -> None:
+def test_cache_hints_ttl_must_be_a_json_integer(ttl_ms: Any) -> None:
     with pytest.raises(ValueError, match="ttl_ms"):
         CacheHints(ttl_ms)
 
@@ -193,7 +195,7 @@ def test_cache_scope_must_be_public_or_private() -> None:
         CacheHints(5, "shared")  # type: ignore[arg-type]
 
 
-def test_invalid_cache_hints_of_a_resource_are_refused_at_declaration() -> None:
+def test_invalid_cache_hints_of_a_resource_raise_at_registration() -> None:
     server = Server("hints")
     with pytest.raises(ValueError, match="ttl_ms"):
 
@@ -204,6 +206,6 @@ def test_invalid_cache_hints_of_a_resource_are_refused_at_declaration() -> None:
     assert server.capabilities.resources is None
 
 
-def test_cache_hints_for_uncacheable_methods_are_refused() -> None:
+def test_cache_hints_for_uncacheable_methods_raise() -> None:
     with pytest.raises(ValueError, match="tools/call"):
         Server("hints", cache_by_method={"tools/call": CacheHints(5)})

@@ -21,7 +21,7 @@ async def cancelled_handler(server: Server, name: str) -> None:
         nursery.cancel_scope.cancel(reason="enough")
 
 
-async def test_handler_sees_cause_and_reason_of_its_cancellation() -> None:
+async def test_cancelled_handler_can_read_the_cause_and_reason() -> None:
     server, seen, reasons = Server("s"), list[Cancellation | None](), list[str | None]()
 
     @server.tool
@@ -43,7 +43,7 @@ async def test_handler_sees_cause_and_reason_of_its_cancellation() -> None:
     assert reasons == ["enough"]
 
 
-async def test_check_cancelled_raises_only_after_the_cancel() -> None:
+async def test_check_cancelled_raises_only_after_the_cancellation() -> None:
     server, steps = Server("s"), list[str]()
 
     @server.tool
@@ -65,7 +65,7 @@ async def test_check_cancelled_raises_only_after_the_cancel() -> None:
     assert steps == ["not yet", "raised"]
 
 
-async def test_handler_cancelled_by_the_application_has_cause_parent() -> None:
+async def test_handler_cancelled_by_the_enclosing_scope_has_cause_parent() -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool

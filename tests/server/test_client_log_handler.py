@@ -25,7 +25,7 @@ def bridged() -> Iterator[tuple[logging.Logger, ClientLogHandler]]:
 Bridged = tuple[logging.Logger, ClientLogHandler]
 
 
-async def test_log_record_reaches_the_client_of_its_request(bridged: Bridged) -> None:
+async def test_log_record_is_sent_to_the_client_of_its_request(bridged: Bridged) -> None:
     server, seen = Server("s"), list[LogParams]()
 
     @server.tool
@@ -38,7 +38,7 @@ async def test_log_record_reaches_the_client_of_its_request(bridged: Bridged) ->
     assert seen == [LogParams("warning", "disk full", "bridged")]
 
 
-async def test_log_record_from_a_worker_thread_reaches_the_client(bridged: Bridged) -> None:
+async def test_log_record_from_a_worker_thread_is_sent_to_the_client_of_its_request(bridged: Bridged) -> None:
     server, seen = Server("s"), list[LogParams]()
 
     @server.tool
@@ -50,14 +50,14 @@ async def test_log_record_from_a_worker_thread_reaches_the_client(bridged: Bridg
     assert [log.data for log in seen] == ["from a thread"]
 
 
-async def test_log_record_outside_a_request_is_not_sent(bridged: Bridged) -> None:
+async def test_log_record_outside_a_request_is_sent_to_no_client(bridged: Bridged) -> None:
     async with open_memory(Server("s"), era="legacy", on_log=lambda _: pytest.fail("nobody asked")) as client:
         bridged[0].error("not in a request")
         await client.ping()
     assert bridged[1].dropped == 0
 
 
-async def test_log_record_without_room_is_dropped_and_counted(bridged: Bridged) -> None:
+async def test_log_record_is_dropped_and_counted_if_the_outbox_is_full(bridged: Bridged) -> None:
     server = Server("s", limits=Limits(high_water=1000))
 
     @server.tool
@@ -70,7 +70,7 @@ async def test_log_record_without_room_is_dropped_and_counted(bridged: Bridged) 
     assert 80 < bridged[1].dropped < 100
 
 
-async def test_log_record_below_the_clients_level_is_not_counted_as_dropped(bridged: Bridged) -> None:
+async def test_log_record_below_the_log_level_of_the_client_is_not_counted_as_dropped(bridged: Bridged) -> None:
     server = Server("s")
 
     @server.tool
@@ -83,7 +83,7 @@ async def test_log_record_below_the_clients_level_is_not_counted_as_dropped(brid
     assert bridged[1].dropped == 0
 
 
-async def test_record_with_a_lone_surrogate_is_sent_with_an_escape(bridged: Bridged) -> None:
+async def test_log_record_with_a_lone_surrogate_is_sent_with_an_escape(bridged: Bridged) -> None:
     server = Server("s")
 
     @server.tool

@@ -93,7 +93,7 @@ async def text(peer: MemoryPeer, call: Any) -> Any:
     return (await peer.reply(call))["result"]["content"][0]["text"]
 
 
-async def test_client_can_run_a_question_as_a_task(autojump_clock: object) -> None:
+async def test_sampling_request_can_run_as_a_client_task(autojump_clock: object) -> None:
     async with Bench().asked() as (peer, call):
         before = trio.current_time()
         question = await told(peer, "sampling/createMessage", {"task": {**WORKING, "pollInterval": 3000}})
@@ -107,14 +107,16 @@ async def test_client_can_run_a_question_as_a_task(autojump_clock: object) -> No
 
 
 @pytest.mark.parametrize("tool", ["wait", "send"])
-async def test_every_kind_of_question_can_be_a_client_task(tool: str) -> None:
+async def test_every_kind_of_sampling_and_elicitation_can_run_as_a_client_task(tool: str) -> None:
     async with Bench().asked(tool) as (peer, call):
         await told(peer, "sampling/createMessage", {"task": {**TASK, "status": "completed"}})
         await told(peer, "tasks/result", SAID)
         assert await text(peer, call) == "m"
 
 
-async def test_time_of_a_client_task_does_not_count_for_the_tool_timeout(autojump_clock: object) -> None:
+async def test_time_of_an_elicitation_as_client_task_does_not_count_for_the_tool_timeout(
+    autojump_clock: object,
+) -> None:
     async with Bench().asked("elicit") as (peer, call):
         question = await told(peer, "elicitation/create", {"task": WORKING})
         assert question["task"] == {}
@@ -134,7 +136,7 @@ async def test_time_of_a_client_task_does_not_count_for_the_tool_timeout(autojum
         {"sampling": {}, "tasks": {"requests": {"sampling": {}}}},
     ],
 )
-async def test_question_as_task_fails_if_the_client_does_not_support_it(
+async def test_sampling_as_client_task_raises_if_the_client_lacks_the_capability(
     autojump_clock: object, capabilities: Any
 ) -> None:
     bench = Bench()
@@ -146,7 +148,7 @@ async def test_question_as_task_fails_if_the_client_does_not_support_it(
     assert error.capability == "tasks.requests.sampling.createMessage"
 
 
-async def test_client_tasks_are_unavailable_in_other_revisions(autojump_clock: object) -> None:
+async def test_sampling_as_client_task_raises_in_revisions_without_core_tasks(autojump_clock: object) -> None:
     for revision in ("2025-06-18", "2026-07-28"):
         bench = Bench()
         async with connected(bench.server, revision, RUNS_TASKS) as peer:
@@ -154,7 +156,7 @@ async def test_client_tasks_are_unavailable_in_other_revisions(autojump_clock: o
         assert isinstance(bench.errors[0], CapabilityMissing)
 
 
-async def test_a_cancel_of_the_call_cancels_the_task_once(autojump_clock: object) -> None:
+async def test_cancelled_tool_call_sends_tasks_cancel_once_for_its_client_task(autojump_clock: object) -> None:
     async with Bench().asked() as (peer, call):
         await told(peer, "sampling/createMessage", {"task": WORKING})
         await told(peer, "tasks/get", WORKING)
@@ -163,7 +165,9 @@ async def test_a_cancel_of_the_call_cancels_the_task_once(autojump_clock: object
         assert [(each["method"], each["params"]) for each in left] == [("tasks/cancel", {"taskId": "t"})]
 
 
-async def test_a_cancel_before_the_task_is_known_cancels_the_question(autojump_clock: object) -> None:
+async def test_cancelled_tool_call_cancels_the_sampling_request_if_its_client_task_is_unknown(
+    autojump_clock: object,
+) -> None:
     async with Bench().asked() as (peer, call):
         question = await peer.question("sampling/createMessage")
         await peer.cancel(call)
@@ -173,7 +177,7 @@ async def test_a_cancel_before_the_task_is_known_cancels_the_question(autojump_c
         ]
 
 
-async def test_a_cancel_between_the_arrival_of_the_task_and_its_reading_cancels_the_task(
+async def test_cancelled_tool_call_sends_tasks_cancel_for_a_client_task_received_but_unread(
     autojump_clock: object,
 ) -> None:
     async with Bench().asked() as (peer, call):
@@ -195,7 +199,7 @@ async def test_a_cancel_between_the_arrival_of_the_task_and_its_reading_cancels_
         ([{**WORKING, "taskId": "another"}], ProtocolViolation),
     ],
 )
-async def test_client_task_that_ends_otherwise_fails_the_question(
+async def test_sampling_raises_if_its_client_task_fails_is_cancelled_or_unknown(
     autojump_clock: object, states: list[Any], kind: type[MCPError]
 ) -> None:
     bench = Bench()
@@ -207,7 +211,7 @@ async def test_client_task_that_ends_otherwise_fails_the_question(
     assert type(bench.errors[0]) is kind
 
 
-async def test_the_error_of_the_question_is_the_error_of_its_task(autojump_clock: object) -> None:
+async def test_sampling_raises_the_error_of_its_client_task(autojump_clock: object) -> None:
     bench = Bench()
     async with bench.asked() as (peer, call):
         await told(peer, "sampling/createMessage", {"task": {**TASK, "status": "failed"}})
@@ -217,7 +221,7 @@ async def test_the_error_of_the_question_is_the_error_of_its_task(autojump_clock
     assert bench.errors[0].code == -1
 
 
-async def test_invalid_time_to_live_of_a_client_task_is_refused(autojump_clock: object) -> None:
+async def test_client_task_ttl_that_is_not_positive_raises(autojump_clock: object) -> None:
     for ttl in (0, -1):
         bench = Bench()
         async with bench.asked(ttl=ttl) as (peer, call):
@@ -225,7 +229,7 @@ async def test_invalid_time_to_live_of_a_client_task_is_refused(autojump_clock: 
         assert isinstance(bench.errors[0], ValueError)
 
 
-async def test_trio_mcp_client_answers_a_question_as_a_task(autojump_clock: object) -> None:
+async def test_trio_mcp_client_runs_sampling_as_a_client_task(autojump_clock: object) -> None:
     bench, ended = Bench(), trio.Event()
 
     async def think(_: CreateMessageParams) -> CreateMessageResult:
@@ -246,7 +250,7 @@ async def test_trio_mcp_client_answers_a_question_as_a_task(autojump_clock: obje
         assert trio.current_time() == before
 
 
-async def test_scripted_user_answers_a_question_as_a_task() -> None:
+async def test_scripted_user_of_the_test_context_answers_sampling_as_a_client_task() -> None:
     def say(params: CreateMessageParams) -> CreateMessageResult:
         return CreateMessageResult("assistant", TextContent("hi"), "m")
 

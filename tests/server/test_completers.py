@@ -30,7 +30,7 @@ class Size(Enum):
         (list(range(150)), [str(number) for number in range(100)]),
     ],
 )
-async def test_values_of_a_completer_are_sent_as_text(returned: Any, values: list[str]) -> None:
+async def test_non_string_values_of_a_completer_are_sent_as_strings(returned: Any, values: list[str]) -> None:
     server = Server("completing")
 
     @server.prompt
@@ -70,7 +70,7 @@ MISSING: list[tuple[dict[str, str], str]] = [
 @pytest.mark.parametrize(("target", "words"), MISSING)
 @pytest.mark.parametrize("is_first", [True, False], ids=["before the prompt", "after the prompt"])
 @pytest.mark.parametrize("is_mounted", [True, False], ids=["mounted", "alone"])
-async def test_server_does_not_start_with_a_completer_for_a_missing_prompt_or_argument(
+async def test_server_start_raises_if_the_prompt_or_argument_of_a_completer_is_missing(
     target: dict[str, Any], words: str, is_first: bool, is_mounted: bool
 ) -> None:
     server, outer = Server("completing"), Server("outer")
@@ -90,7 +90,7 @@ async def test_server_does_not_start_with_a_completer_for_a_missing_prompt_or_ar
     assert words in str(raised.value)
 
 
-async def test_completer_for_a_prompt_that_was_removed_later_does_not_stop_the_start() -> None:
+async def test_server_starts_if_the_prompt_of_a_completer_was_removed() -> None:
     server = Server("completing")
     server.completion(prompt="plan", argument="year")(lambda value: [value])
     declared(server)

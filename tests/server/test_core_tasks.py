@@ -97,13 +97,13 @@ async def capabilities_of(server: Server, revision: str = LEGACY) -> dict[str, A
         return result["capabilities"]
 
 
-async def test_a_server_with_tasks_declares_them() -> None:
+async def test_legacy_server_with_task_tools_declares_the_tasks_capability() -> None:
     declared = await capabilities_of(Scene().server)
     assert declared["tasks"] == {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     assert "extensions" not in declared
 
 
-async def test_a_server_without_tasks_declares_none() -> None:
+async def test_legacy_server_without_task_tools_declares_no_tasks_capability() -> None:
     server = Server("s")
 
     @server.tool
@@ -113,11 +113,11 @@ async def test_a_server_without_tasks_declares_none() -> None:
     assert "tasks" not in await capabilities_of(server)
 
 
-async def test_a_server_declares_no_tasks_in_a_revision_without_them() -> None:
+async def test_server_declares_no_tasks_capability_in_revisions_without_core_tasks() -> None:
     assert "tasks" not in await capabilities_of(Scene().server, "2025-06-18")
 
 
-async def test_listed_tool_shows_its_task_support() -> None:
+async def test_tools_list_shows_the_task_support_of_a_tool() -> None:
     async with opened(Scene()) as client:
         tools = {tool["name"]: tool for tool in (await ask(client, "tools/list"))["tools"]}
     assert tools["work"]["execution"] == {"taskSupport": "optional"}
@@ -126,7 +126,7 @@ async def test_listed_tool_shows_its_task_support() -> None:
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel", "tasks/list"])
-async def test_server_without_tasks_has_no_task_methods(method: str) -> None:
+async def test_task_methods_of_a_server_without_task_tools_are_method_not_found(method: str) -> None:
     server = Server("s")
 
     @server.tool
@@ -140,7 +140,7 @@ async def test_server_without_tasks_has_no_task_methods(method: str) -> None:
 # Which calls are tasks
 
 
-async def test_server_without_tasks_ignores_task_params_of_a_call() -> None:
+async def test_task_params_of_a_call_are_ignored_by_a_server_without_task_tools() -> None:
     server = Server("s")
 
     @server.tool
@@ -152,7 +152,7 @@ async def test_server_without_tasks_ignores_task_params_of_a_call() -> None:
     assert result["content"] == [{"type": "text", "text": "plain"}]
 
 
-async def test_task_params_are_ignored_in_a_revision_without_tasks() -> None:
+async def test_task_params_of_a_call_are_ignored_in_revisions_without_core_tasks() -> None:
     scene = Scene()
     scene.gate.set()
     async with opened(scene, revision="2025-06-18") as client:
@@ -160,19 +160,19 @@ async def test_task_params_are_ignored_in_a_revision_without_tasks() -> None:
     assert result["content"] == [{"type": "text", "text": "done"}]
 
 
-async def test_tool_with_task_never_refuses_a_call_as_task() -> None:
+async def test_tool_with_task_support_forbidden_rejects_a_call_as_task() -> None:
     async with opened(Scene()) as client:
         error = await refused(client, "tools/call", name="plain", arguments={"text": "a"}, task={})
     assert error["code"] == -32601
 
 
-async def test_tool_with_task_always_refuses_a_plain_call() -> None:
+async def test_tool_with_task_support_required_rejects_a_plain_call() -> None:
     async with opened(Scene()) as client:
         error = await refused(client, "tools/call", name="must", arguments={"text": "a"})
     assert error["code"] == -32601
 
 
-async def test_tool_with_optional_task_runs_as_a_plain_call_unless_requested() -> None:
+async def test_tool_with_task_support_optional_runs_as_a_plain_call_unless_requested() -> None:
     scene = Scene()
     scene.gate.set()
     async with opened(scene) as client:
@@ -181,13 +181,13 @@ async def test_tool_with_optional_task_runs_as_a_plain_call_unless_requested() -
     assert RELATED not in result.get("_meta", {})
 
 
-async def test_unknown_tool_is_refused_without_creating_a_task() -> None:
+async def test_call_as_task_of_an_unknown_tool_is_rejected_without_a_task() -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, "tools/call", name="nothing", task={}))["code"] == -32602
         assert (await ask(client, "tasks/list"))["tasks"] == []
 
 
-async def test_invalid_arguments_fail_the_task() -> None:
+async def test_call_as_task_with_invalid_arguments_fails_its_task() -> None:
     async with opened(Scene()) as client:
         task = await create(client, "must", text=5)
         result = await ask(client, "tasks/result", taskId=task["taskId"])
@@ -198,7 +198,7 @@ async def test_invalid_arguments_fail_the_task() -> None:
 # Creation
 
 
-async def test_task_call_is_answered_before_its_handler_ends() -> None:
+async def test_call_as_task_is_answered_before_its_handler_ends() -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client, ttl=60_000)
@@ -211,7 +211,7 @@ async def test_task_call_is_answered_before_its_handler_ends() -> None:
         assert not scene.ended.is_set()
 
 
-async def test_task_ids_are_unique() -> None:
+async def test_legacy_task_ids_are_unique() -> None:
     async with opened(Scene()) as client:
         assert len({(await create(client))["taskId"] for _ in range(20)}) == 20
 
@@ -228,14 +228,14 @@ async def test_task_ids_are_unique() -> None:
         (..., 1_000_000),
     ],
 )
-async def test_task_ttl_is_as_requested_up_to_the_maximum(asked: Any, told: int) -> None:
+async def test_legacy_task_ttl_is_as_requested_up_to_the_maximum(asked: Any, told: int) -> None:
     async with opened(Scene(ttl=1000, max_ttl=2000)) as client:
         task = await create(client, ttl=asked)
         assert task["ttl"] == told
         assert (await ask(client, "tasks/get", taskId=task["taskId"]))["ttl"] == told
 
 
-async def test_task_ttl_can_be_unlimited() -> None:
+async def test_legacy_task_ttl_can_be_unlimited() -> None:
     async with opened(Scene(max_ttl=float("inf"))) as client:
         task = await create(client, ttl=None)
         assert task["ttl"] is None
@@ -243,7 +243,7 @@ async def test_task_ttl_can_be_unlimited() -> None:
 
 
 @pytest.mark.parametrize("ttl", [0, -1, -0.5, "60", True, [1]])
-async def test_invalid_task_ttl_is_refused(ttl: Any) -> None:
+async def test_invalid_task_ttl_in_a_call_is_invalid_params(ttl: Any) -> None:
     scene = Scene()
     async with opened(scene) as client:
         error = await refused(client, "tools/call", name="work", arguments={}, task={"ttl": ttl})
@@ -252,7 +252,7 @@ async def test_invalid_task_ttl_is_refused(ttl: Any) -> None:
 
 
 @pytest.mark.parametrize("task", ["yes", 5, [], True])
-async def test_task_params_that_are_not_an_object_are_refused(task: Any) -> None:
+async def test_task_params_that_are_not_an_object_are_invalid_params(task: Any) -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, "tools/call", name="work", arguments={}, task=task))["code"] == -32602
 
@@ -260,7 +260,7 @@ async def test_task_params_that_are_not_an_object_are_refused(task: Any) -> None
 # State and result
 
 
-async def test_tasks_get_returns_a_flat_state_without_related_task() -> None:
+async def test_tasks_get_returns_the_task_at_top_level_without_related_task_meta() -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client)
@@ -272,7 +272,7 @@ async def test_tasks_get_returns_a_flat_state_without_related_task() -> None:
     assert set(state) == {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval"}
 
 
-async def test_related_task_in_meta_of_a_request_is_ignored() -> None:
+async def test_related_task_in_meta_of_tasks_get_is_ignored() -> None:
     async with opened(Scene()) as client:
         one, other = await create(client), await create(client)
         params = {"taskId": one["taskId"]}
@@ -280,7 +280,7 @@ async def test_related_task_in_meta_of_a_request_is_ignored() -> None:
         assert (await result_of(client, asked))["taskId"] == one["taskId"]
 
 
-async def test_tasks_result_waits_and_returns_the_call_result_with_related_task() -> None:
+async def test_tasks_result_waits_and_returns_the_call_result_with_related_task_meta() -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client, text="hello")
@@ -293,7 +293,7 @@ async def test_tasks_result_waits_and_returns_the_call_result_with_related_task(
     assert result == {**plain, "_meta": {**plain.get("_meta", {}), RELATED: {"taskId": task["taskId"]}}}
 
 
-async def test_tasks_result_can_be_requested_again() -> None:
+async def test_tasks_result_can_be_requested_repeatedly() -> None:
     scene = Scene()
     scene.gate.set()
     async with opened(scene) as client:
@@ -310,7 +310,7 @@ async def test_tasks_result_can_be_requested_again() -> None:
         ("result", "no such row"),
     ],
 )
-async def test_tool_failure_fails_the_task_and_is_its_result(how: str, text: str) -> None:
+async def test_tool_error_fails_the_legacy_task_and_is_its_result(how: str, text: str) -> None:
     async with opened(Scene()) as client:
         task = await create(client, "fail", how=how)
         result = await ask(client, "tasks/result", taskId=task["taskId"])
@@ -321,7 +321,7 @@ async def test_tool_failure_fails_the_task_and_is_its_result(how: str, text: str
         assert state["statusMessage"] == text
 
 
-async def test_error_of_the_call_is_the_error_of_tasks_result() -> None:
+async def test_protocol_error_of_the_call_is_the_error_of_tasks_result() -> None:
     async with opened(Scene()) as client:
         task = await create(client, "fail", how="coded")
         error = await refused(client, "tasks/result", taskId=task["taskId"])
@@ -331,7 +331,7 @@ async def test_error_of_the_call_is_the_error_of_tasks_result() -> None:
         assert state["statusMessage"] == "out of paper"
 
 
-async def test_cancelling_tasks_result_ends_only_the_wait() -> None:
+async def test_cancelled_tasks_result_request_does_not_cancel_the_task() -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client)
@@ -341,7 +341,7 @@ async def test_cancelling_tasks_result_ends_only_the_wait() -> None:
         assert (await ask(client, "tasks/result", taskId=task["taskId"]))["content"][0]["text"] == "done"
 
 
-async def test_cancelling_the_call_does_not_cancel_its_task() -> None:
+async def test_cancelled_notification_for_the_call_does_not_cancel_its_task() -> None:
     scene = Scene()
     async with opened(scene) as client:
         asked = await client.request("tools/call", {"name": "work", "arguments": {}, "task": {}})
@@ -354,12 +354,12 @@ async def test_cancelling_the_call_does_not_cancel_its_task() -> None:
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
 @pytest.mark.parametrize("params", [{"taskId": "unknown"}, {"taskId": 5}, {}])
-async def test_unknown_task_id_is_invalid_params(method: str, params: dict[str, Any]) -> None:
+async def test_unknown_legacy_task_id_is_invalid_params(method: str, params: dict[str, Any]) -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, method, **params))["code"] == -32602
 
 
-async def test_tasks_update_is_not_found() -> None:
+async def test_tasks_update_is_method_not_found_in_legacy_revisions() -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, "tasks/update", taskId="x", inputResponses={}))["code"] == -32601
 
@@ -367,7 +367,7 @@ async def test_tasks_update_is_not_found() -> None:
 # Cancel
 
 
-async def test_tasks_cancel_returns_cancelled_and_cancels_the_handler() -> None:
+async def test_tasks_cancel_returns_status_cancelled_and_cancels_the_handler() -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client)
@@ -380,7 +380,7 @@ async def test_tasks_cancel_returns_cancelled_and_cancels_the_handler() -> None:
         assert scene.cancellations[0].cause.value == "task"
 
 
-async def test_a_cancelled_task_stays_cancelled_whatever_its_handler_does() -> None:
+async def test_cancelled_task_stays_cancelled_if_its_handler_returns_a_result() -> None:
     server = Server("s")
     ended = trio.Event()
 
@@ -401,7 +401,7 @@ async def test_a_cancelled_task_stays_cancelled_whatever_its_handler_does() -> N
 
 
 @pytest.mark.parametrize("how", ["completed", "failed", "cancelled"])
-async def test_finished_task_cannot_be_cancelled(how: str) -> None:
+async def test_finished_legacy_task_cannot_be_cancelled(how: str) -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client, "fail", how="error") if how == "failed" else await create(client)
@@ -431,7 +431,7 @@ async def test_tasks_result_of_a_cancelled_task_is_an_error() -> None:
 # Listing
 
 
-async def test_tasks_list_returns_each_task_once_page_by_page() -> None:
+async def test_tasks_list_pages_contain_each_task_once() -> None:
     async with opened(Scene()) as client:
         made = [(await create(client))["taskId"] for _ in range(230)]
         found: list[str] = []
@@ -447,7 +447,7 @@ async def test_tasks_list_returns_each_task_once_page_by_page() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["unknown", "", 5])
-async def test_tasks_list_refuses_an_invalid_cursor(cursor: Any) -> None:
+async def test_tasks_list_with_an_invalid_cursor_is_invalid_params(cursor: Any) -> None:
     async with opened(Scene()) as client:
         await create(client)
         assert (await refused(client, "tasks/list", cursor=cursor))["code"] == -32602

@@ -136,7 +136,7 @@ async def text_of(client: ScriptedClient, task: str) -> str:
     return (await ask(client, "tasks/result", taskId=task))["content"][0]["text"]
 
 
-async def test_question_of_a_task_is_sent_at_once_with_its_task_id(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_legacy_task_is_sent_at_once_with_related_task_meta(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "greet")
         asked = await question(client)
@@ -147,7 +147,7 @@ async def test_question_of_a_task_is_sent_at_once_with_its_task_id(autojump_cloc
         assert await text_of(client, task) == "hello Bob"
 
 
-async def test_task_status_changes_to_input_required_and_back(autojump_clock: MockClock) -> None:
+async def test_legacy_task_status_is_input_required_while_an_elicitation_is_open(autojump_clock: MockClock) -> None:
     async with opened() as client:
         await create(client, "greet")
         status: Callable[[str], Any] = lambda status: {  # noqa: E731
@@ -162,7 +162,7 @@ async def test_task_status_changes_to_input_required_and_back(autojump_clock: Mo
         assert [each["params"]["status"] for each in messages] in (["working", "completed"], ["completed"])
 
 
-async def test_sampling_and_roots_requests_work_in_a_task(autojump_clock: MockClock) -> None:
+async def test_sampling_and_roots_requests_work_in_a_legacy_task(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "sample")
         asked = await question(client, "sampling/createMessage")
@@ -177,7 +177,9 @@ async def test_sampling_and_roots_requests_work_in_a_task(autojump_clock: MockCl
         assert await text_of(client, task) == "file:///a"
 
 
-async def test_other_request_of_a_task_goes_over_the_connection(autojump_clock: MockClock) -> None:
+async def test_ping_from_a_legacy_task_is_sent_on_the_connection_without_input_required(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as client:
         task = await create(client, "ping")
         asked = await client.expect({"id": ..., "method": "ping", "params": ...})
@@ -187,12 +189,14 @@ async def test_other_request_of_a_task_goes_over_the_connection(autojump_clock: 
         assert await text_of(client, task) == "pong"
 
 
-async def test_task_cannot_send_a_request_missing_in_the_revision(autojump_clock: MockClock) -> None:
+async def test_request_missing_in_the_revision_raises_method_not_found_in_a_legacy_task(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as client:
         assert await text_of(client, await create(client, "custom")) == "-32601"
 
 
-async def test_concurrent_questions_of_a_task_each_get_their_answer(autojump_clock: MockClock) -> None:
+async def test_concurrent_elicitations_of_a_legacy_task_each_get_their_answer(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "both")
         first, second = await question(client), await question(client)
@@ -202,7 +206,9 @@ async def test_concurrent_questions_of_a_task_each_get_their_answer(autojump_clo
         assert await text_of(client, task) == "cancel decline"
 
 
-async def test_error_reply_fails_the_question_of_a_task(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_legacy_task_raises_the_error_response_of_the_client(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as client:
         task = await create(client, "robust")
         await client.refuse(await question(client), -1, "not now", {"a": 1})
@@ -210,7 +216,7 @@ async def test_error_reply_fails_the_question_of_a_task(autojump_clock: MockCloc
 
 
 @pytest.mark.parametrize("result", [[1, "x", None], "text", 5, None])
-async def test_answer_that_is_not_an_object_fails_the_question_of_a_task(
+async def test_elicitation_from_a_legacy_task_raises_on_a_result_that_is_not_an_object(
     autojump_clock: MockClock, result: Any
 ) -> None:
     async with opened() as client:
@@ -219,14 +225,16 @@ async def test_answer_that_is_not_an_object_fails_the_question_of_a_task(
         assert await text_of(client, task) == "violation"
 
 
-async def test_invalid_answer_fails_the_question_of_a_task(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_legacy_task_raises_on_an_invalid_result(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "robust")
         await client.answer(await question(client), {"action": "laugh"})
         assert await text_of(client, task) == "violation"
 
 
-async def test_question_of_a_task_without_client_capability_fails_unsent(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_legacy_task_is_not_sent_without_the_client_capability(
+    autojump_clock: MockClock,
+) -> None:
     async with opened({}) as client:
         task = await create(client, "greet")
         asked = await client.request("tasks/result", {"taskId": task})
@@ -235,7 +243,7 @@ async def test_question_of_a_task_without_client_capability_fails_unsent(autojum
         assert not any("elicitation" in str(each.get("method")) for way, each in client.transcript if way == "received")
 
 
-async def test_cancelling_a_task_cancels_its_question(autojump_clock: MockClock) -> None:
+async def test_tasks_cancel_cancels_the_open_elicitation_of_the_task(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "greet")
         asked = await question(client)
@@ -246,7 +254,7 @@ async def test_cancelling_a_task_cancels_its_question(autojump_clock: MockClock)
         assert (await ask(client, "tasks/get", taskId=task))["status"] == "cancelled"
 
 
-async def test_question_abandoned_by_the_handler_of_a_task_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_elicitation_that_a_task_handler_stops_awaiting_is_cancelled(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "impatient")
         asked = await question(client)
@@ -255,7 +263,7 @@ async def test_question_abandoned_by_the_handler_of_a_task_is_cancelled(autojump
         assert await text_of(client, task) == "gave up"
 
 
-async def test_a_question_waits_as_long_as_the_task_lives(autojump_clock: MockClock) -> None:
+async def test_open_elicitation_of_a_legacy_task_is_cancelled_at_the_task_ttl(autojump_clock: MockClock) -> None:
     async with opened(ttl=20) as client:
         task = await create(client, "greet")
         asked = await question(client)
@@ -265,7 +273,7 @@ async def test_a_question_waits_as_long_as_the_task_lives(autojump_clock: MockCl
         assert (await ask(client, "tasks/get", taskId=task))["status"] == "failed"
 
 
-async def test_input_required_returned_by_a_task_is_asked(autojump_clock: MockClock) -> None:
+async def test_input_required_returned_by_a_legacy_task_is_sent_as_an_elicitation(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "returned")
         asked = await question(client)
@@ -274,7 +282,7 @@ async def test_input_required_returned_by_a_task_is_asked(autojump_clock: MockCl
         assert await text_of(client, task) == "decline kept"
 
 
-async def test_replayed_tool_asks_in_its_task(autojump_clock: MockClock) -> None:
+async def test_replayed_tool_can_elicit_in_a_legacy_task(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "replayed")
         asked = await question(client)
@@ -283,7 +291,7 @@ async def test_replayed_tool_asks_in_its_task(autojump_clock: MockClock) -> None
         assert await text_of(client, task) == "decline"
 
 
-async def test_question_is_asked_once_if_tasks_result_waits_on_the_same_connection(autojump_clock: MockClock) -> None:
+async def test_elicitation_is_sent_once_if_tasks_result_waits_on_the_same_connection(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "greet")
         result = await client.request("tasks/result", {"taskId": task})
@@ -294,7 +302,7 @@ async def test_question_is_asked_once_if_tasks_result_waits_on_the_same_connecti
         assert answer["result"]["content"][0]["text"] == "hello Bob"
 
 
-async def test_stateless_server_cannot_ask_in_a_task(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_task_fails_on_a_stateless_server(autojump_clock: MockClock) -> None:
     server = asking_server(TaskSettings(store=MemoryTaskStore()))
     async with open_scripted_client(server, LEGACY, ALL, stateless=True) as client:
         for name in ("greet", "returned"):
@@ -329,7 +337,9 @@ async def connections() -> AsyncGenerator[Connections]:
         nursery.cancel_scope.cancel()
 
 
-async def test_question_of_a_disconnected_client_waits_for_tasks_result(autojump_clock: MockClock) -> None:
+async def test_elicitation_of_a_disconnected_client_is_sent_with_the_next_tasks_result(
+    autojump_clock: MockClock,
+) -> None:
     async with connections() as server:
         first = await server.open("ann")
         task = await create(first, "greet")
@@ -346,7 +356,7 @@ async def test_question_of_a_disconnected_client_waits_for_tasks_result(autojump
         assert answer["result"]["content"][0]["text"] == "hello Bob"
 
 
-async def test_question_refused_by_a_leaving_client_waits_for_tasks_result(
+async def test_elicitation_rejected_by_a_disconnecting_client_is_sent_with_the_next_tasks_result(
     autojump_clock: MockClock,
 ) -> None:
     async with connections() as server:
@@ -361,7 +371,9 @@ async def test_question_refused_by_a_leaving_client_waits_for_tasks_result(
         assert answer["result"]["content"][0]["text"] == "hello Bob"
 
 
-async def test_question_moves_to_a_waiting_client_when_the_first_disconnects(autojump_clock: MockClock) -> None:
+async def test_elicitation_is_resent_to_a_client_in_tasks_result_if_the_first_disconnects(
+    autojump_clock: MockClock,
+) -> None:
     async with connections() as server:
         first, second = await server.open("ann"), await server.open("ann")
         task = await create(first, "greet")
@@ -373,7 +385,9 @@ async def test_question_moves_to_a_waiting_client_when_the_first_disconnects(aut
         await second.until({"id": ..., "result": {"content": [{"type": "text", "text": "hello Bob"}], ...: ...}})
 
 
-async def test_question_moves_to_the_next_tasks_result_when_one_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_elicitation_is_resent_for_the_next_tasks_result_if_the_first_is_cancelled(
+    autojump_clock: MockClock,
+) -> None:
     async with connections() as server:
         first = await server.open("ann")
         task = await create(first, "greet")
@@ -388,7 +402,7 @@ async def test_question_moves_to_the_next_tasks_result_when_one_is_cancelled(aut
         assert (await question(second))["params"]["message"] == "who?"
 
 
-async def test_other_request_of_a_task_fails_after_its_client_disconnected(autojump_clock: MockClock) -> None:
+async def test_ping_from_a_legacy_task_fails_after_its_client_disconnected(autojump_clock: MockClock) -> None:
     async with connections() as server:
         first, second = await server.open("ann"), await server.open("ann")
         task = await create(first, "late_ping")
@@ -396,7 +410,7 @@ async def test_other_request_of_a_task_fails_after_its_client_disconnected(autoj
         assert await text_of(second, task) == "away"
 
 
-async def test_waiting_tasks_result_fails_when_the_task_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_waiting_tasks_result_is_an_error_once_the_task_is_cancelled(autojump_clock: MockClock) -> None:
     async with connections() as server:
         first, other = await server.open("ann"), await server.open("ann")
         task = await create(first, "greet")
@@ -412,7 +426,9 @@ async def test_waiting_tasks_result_fails_when_the_task_is_cancelled(autojump_cl
         assert reply["error"]["code"] == -32602
 
 
-async def test_question_of_a_task_is_not_sent_to_a_client_without_the_capability(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_task_is_not_sent_to_a_client_without_the_capability(
+    autojump_clock: MockClock,
+) -> None:
     async with connections() as server:
         first = await server.open("ann")
         task = await create(first, "greet")
@@ -427,7 +443,7 @@ async def test_question_of_a_task_is_not_sent_to_a_client_without_the_capability
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
-async def test_task_of_another_principal_is_unknown(autojump_clock: MockClock, method: str) -> None:
+async def test_legacy_task_of_another_principal_is_an_unknown_task(autojump_clock: MockClock, method: str) -> None:
     async with connections() as server:
         ann, bob = await server.open("ann"), await server.open("bob")
         task = await create(ann, "greet")
@@ -442,7 +458,7 @@ async def test_task_of_another_principal_is_unknown(autojump_clock: MockClock, m
         assert (await bob.until({"id": asked, "error": ...}))["error"]["code"] == -32602
 
 
-async def test_tasks_list_is_unavailable_to_indistinguishable_clients(autojump_clock: MockClock) -> None:
+async def test_tasks_list_is_method_not_found_if_clients_have_no_principal(autojump_clock: MockClock) -> None:
     async with asking_server()._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         await nursery.start(connection_to(running, theirs, Peer(session_id="s")).run)
@@ -456,7 +472,7 @@ async def test_tasks_list_is_unavailable_to_indistinguishable_clients(autojump_c
         nursery.cancel_scope.cancel()
 
 
-async def test_question_of_a_task_can_be_asked_by_another_process_with_the_same_store(
+async def test_elicitation_from_a_task_can_be_sent_by_another_server_with_the_same_store(
     autojump_clock: MockClock,
 ) -> None:
     settings = TaskSettings(store=MemoryTaskStore())

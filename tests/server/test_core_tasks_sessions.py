@@ -87,7 +87,7 @@ async def result_on(connection: Connection) -> str:
     return reply["result"]["content"][0]["text"]
 
 
-async def test_tasks_list_is_unavailable_without_a_principal(autojump_clock: MockClock) -> None:
+async def test_tasks_list_over_http_is_method_not_found_without_a_principal(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "tell")
@@ -95,14 +95,14 @@ async def test_tasks_list_is_unavailable_without_a_principal(autojump_clock: Moc
         assert await status_of(endpoint, session, task) == "working"
 
 
-async def test_task_id_alone_gives_access_without_principals(autojump_clock: MockClock) -> None:
+async def test_legacy_task_id_alone_gives_access_over_http_without_principals(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         task = await create(endpoint, await endpoint.initialize(**ASKABLE), "tell")
         other = await endpoint.initialize(**ASKABLE)
         assert await status_of(endpoint, other, task) == "working"
 
 
-async def test_a_task_outlives_its_session(autojump_clock: MockClock) -> None:
+async def test_legacy_task_is_readable_after_its_session_was_deleted(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "tell")
@@ -112,7 +112,7 @@ async def test_a_task_outlives_its_session(autojump_clock: MockClock) -> None:
         assert reply["result"]["content"][0]["text"] == "told"
 
 
-async def test_question_is_sent_on_the_stream_of_tasks_result(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_task_is_sent_on_the_sse_stream_of_tasks_result(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "greet")
@@ -124,7 +124,7 @@ async def test_question_is_sent_on_the_stream_of_tasks_result(autojump_clock: Mo
         assert await result_on(fetching) == "hello Bob"
 
 
-async def test_question_is_sent_to_a_waiting_tasks_result(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_task_is_sent_to_a_tasks_result_already_waiting(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "greet", arguments={"delay": 5})
@@ -133,7 +133,9 @@ async def test_question_is_sent_to_a_waiting_tasks_result(autojump_clock: MockCl
         assert await result_on(fetching) == "hello Bob"
 
 
-async def test_question_is_sent_at_once_on_the_sessions_get_stream(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_task_is_sent_at_once_on_the_get_stream_of_its_session(
+    autojump_clock: MockClock,
+) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         listening = await endpoint.get(session)
@@ -146,7 +148,7 @@ async def test_question_is_sent_at_once_on_the_sessions_get_stream(autojump_cloc
         assert reply["result"]["content"][0]["text"] == "hello Bob"
 
 
-async def test_question_is_sent_on_a_later_get_stream_when_the_task_is_polled(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_polled_task_is_sent_on_a_get_stream_opened_later(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "greet")
@@ -159,7 +161,7 @@ async def test_question_is_sent_on_a_later_get_stream_when_the_task_is_polled(au
         assert await status_of(endpoint, session, task) == "completed"
 
 
-async def test_repeated_tasks_result_is_asked_again_and_either_answer_counts(
+async def test_repeated_tasks_result_resends_the_elicitation_and_either_answer_counts(
     autojump_clock: MockClock,
 ) -> None:
     async with in_memory(asking_server()) as endpoint:
@@ -179,7 +181,7 @@ async def test_repeated_tasks_result_is_asked_again_and_either_answer_counts(
         assert await result_on(second) == "hello Bob"
 
 
-async def test_client_can_disconnect_between_questions_of_a_task(autojump_clock: MockClock) -> None:
+async def test_client_can_disconnect_between_two_elicitations_of_a_task(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "twice")
@@ -194,7 +196,7 @@ async def test_client_can_disconnect_between_questions_of_a_task(autojump_clock:
         assert reply["result"]["content"][0]["text"] == "decline decline"
 
 
-async def test_question_is_sent_only_to_sessions_of_the_same_principal(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_task_is_sent_only_to_sessions_of_its_principal(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server(), auth=protected(issued())) as endpoint:
         first = await session_of(endpoint, "alice-1", **ASKABLE)
         task = await create(endpoint, first, "greet")
@@ -211,7 +213,7 @@ async def test_question_is_sent_only_to_sessions_of_the_same_principal(autojump_
         assert await result_on(fetching) == "hello Bob"
 
 
-async def test_protected_server_declares_tasks_list(autojump_clock: MockClock) -> None:
+async def test_server_with_authorization_declares_the_tasks_list_capability(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server(), auth=protected(issued())) as endpoint:
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
         headers = {**(await session_of(endpoint, "alice-1")), "Mcp-Session-Id": None}
@@ -219,7 +221,7 @@ async def test_protected_server_declares_tasks_list(autojump_clock: MockClock) -
         assert messages_in(opened)[-1]["result"]["capabilities"]["tasks"]["list"] == {}
 
 
-async def test_task_notifications_are_sent_on_the_get_stream(autojump_clock: MockClock) -> None:
+async def test_notifications_of_a_legacy_task_are_sent_on_the_get_stream(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         listening = await endpoint.get(session)
@@ -236,7 +238,7 @@ async def test_task_notifications_are_sent_on_the_get_stream(autojump_clock: Moc
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/list", "tasks/cancel"])
-async def test_tasks_get_is_answered_without_a_stream(autojump_clock: MockClock, method: str) -> None:
+async def test_tasks_get_over_http_is_answered_as_json_without_a_stream(autojump_clock: MockClock, method: str) -> None:
     async with in_memory(asking_server(), auth=protected(issued())) as endpoint:
         session = await session_of(endpoint, "alice-1", **ASKABLE)
         task = await create(endpoint, session, "tell")
@@ -245,7 +247,7 @@ async def test_tasks_get_is_answered_without_a_stream(autojump_clock: MockClock,
         assert answered.headers["content-type"] == "application/json"
 
 
-async def test_tasks_get_works_on_a_stateless_server(autojump_clock: MockClock) -> None:
+async def test_tasks_get_works_on_a_stateless_http_server_with_a_store(autojump_clock: MockClock) -> None:
     server = Server("s", tasks=TaskSettings(store=MemoryTaskStore()))
 
     @server.tool(task="optional")

@@ -50,7 +50,9 @@ async def create(client: ScriptedClient, **meta: Any) -> str:
     return (await client.expect_result(asked))["task"]["taskId"]
 
 
-async def test_progress_of_a_task_uses_the_token_of_the_call_and_names_the_task(autojump_clock: MockClock) -> None:
+async def test_progress_of_a_legacy_task_has_the_token_of_the_call_and_related_task_meta(
+    autojump_clock: MockClock,
+) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         task = await create(client, progressToken="mine")
@@ -65,7 +67,7 @@ async def test_progress_of_a_task_uses_the_token_of_the_call_and_names_the_task(
         }
 
 
-async def test_log_message_of_a_task_names_the_task(autojump_clock: MockClock) -> None:
+async def test_log_message_of_a_legacy_task_has_related_task_meta(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         task = await create(client)
@@ -79,7 +81,7 @@ async def test_log_message_of_a_task_names_the_task(autojump_clock: MockClock) -
         }
 
 
-async def test_log_level_applies_to_tasks(autojump_clock: MockClock) -> None:
+async def test_log_level_of_the_client_applies_to_legacy_tasks(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         await client.expect_result(await client.request("logging/setLevel", {"level": "error"}))
@@ -88,7 +90,9 @@ async def test_log_level_applies_to_tasks(autojump_clock: MockClock) -> None:
         await client.expect_silence(1)
 
 
-async def test_custom_notification_of_a_task_names_the_task_and_keeps_its_meta(autojump_clock: MockClock) -> None:
+async def test_custom_notification_of_a_legacy_task_keeps_its_meta_beside_related_task(
+    autojump_clock: MockClock,
+) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         task = await create(client)
@@ -97,7 +101,7 @@ async def test_custom_notification_of_a_task_names_the_task_and_keeps_its_meta(a
         assert told["params"] == {"n": 1, "_meta": {"acme": 2, RELATED: {"taskId": task}}}
 
 
-async def test_notifications_of_a_plain_call_name_no_task(autojump_clock: MockClock) -> None:
+async def test_notifications_of_a_plain_call_have_no_related_task_meta(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         await client.request("tools/call", {"name": "work", "arguments": {}}, meta={"progressToken": 1})
@@ -106,7 +110,7 @@ async def test_notifications_of_a_plain_call_name_no_task(autojump_clock: MockCl
             assert RELATED not in str(await client.receive())
 
 
-async def test_client_is_notified_of_the_end_of_its_task(autojump_clock: MockClock) -> None:
+async def test_client_is_notified_if_its_task_completes(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         task = await create(client)
@@ -118,7 +122,7 @@ async def test_client_is_notified_of_the_end_of_its_task(autojump_clock: MockClo
     assert "_meta" not in told
 
 
-async def test_client_is_notified_of_the_failure_of_its_task(autojump_clock: MockClock) -> None:
+async def test_client_is_notified_if_its_task_fails(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         await create(client)
@@ -127,7 +131,7 @@ async def test_client_is_notified_of_the_failure_of_its_task(autojump_clock: Moc
     assert (told["status"], told["statusMessage"]) == ("failed", "internal error in tool work")
 
 
-async def test_client_is_notified_of_the_cancellation_of_its_task(autojump_clock: MockClock) -> None:
+async def test_client_is_notified_if_its_task_is_cancelled(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         task = await create(client)
@@ -137,7 +141,7 @@ async def test_client_is_notified_of_the_cancellation_of_its_task(autojump_clock
     assert [each["params"]["status"] for each in messages if "method" in each] == ["cancelled"]
 
 
-async def test_status_message_alone_sends_no_status_notification(autojump_clock: MockClock) -> None:
+async def test_changed_status_message_alone_sends_no_task_notification(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         await create(client)
@@ -145,7 +149,7 @@ async def test_status_message_alone_sends_no_status_notification(autojump_clock:
         await client.expect_silence(1)
 
 
-async def test_task_whose_client_disconnected_logs_without_waiting(autojump_clock: MockClock) -> None:
+async def test_task_whose_client_disconnected_can_log_without_waiting(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(drain_timeout=0.01))
     gone, done = trio.Event(), trio.Event()
 

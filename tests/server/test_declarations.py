@@ -30,7 +30,7 @@ class Unit:
     """A note for somebody else."""
 
 
-def test_resource_without_a_uri_is_refused() -> None:
+def test_resource_without_a_uri_raises_at_registration() -> None:
     async def note() -> str:
         return "a"
 
@@ -39,7 +39,7 @@ def test_resource_without_a_uri_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tool", "prompt"])
-def test_unbound_method_is_refused(kind: str) -> None:
+def test_unbound_method_as_a_tool_raises_at_registration(kind: str) -> None:
     server = Server("s")
     with pytest.raises(
         TypeError, match=r"Shop\.order is a method.*right:  server\.tool\(thing\.order\)".replace(".*", r"[\s\S]*")
@@ -62,7 +62,7 @@ async def test_bound_method_can_be_a_tool() -> None:
 
 
 @pytest.mark.parametrize("register", [Server("s").tool, Server("s").prompt, Server("s").resource("x://y")])
-def test_generator_function_is_refused(register: Callable[[Any], Any]) -> None:
+def test_generator_function_as_a_handler_raises_at_registration(register: Callable[[Any], Any]) -> None:
     async def count() -> AsyncIterator[int]:
         yield 1
 
@@ -79,7 +79,7 @@ def test_generator_function_is_refused(register: Callable[[Any], Any]) -> None:
     [Annotated[int, FieldInfo()], list[Annotated[int, FieldInfo()]] | None, Annotated[int, AtLeast(1)]],
     ids=["note", "inside", "bound"],
 )
-def test_constraint_that_would_not_be_checked_is_refused(kind: Any) -> None:
+def test_parameter_constraint_that_would_not_be_validated_raises_at_registration(kind: Any) -> None:
     async def order(number: Any) -> None: ...
 
     order.__annotations__["number"] = kind
@@ -88,7 +88,7 @@ def test_constraint_that_would_not_be_checked_is_refused(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("default", [FieldInfo(3), dataclasses.field(default=3)])
-def test_default_that_is_a_pydantic_field_is_refused(default: Any) -> None:
+def test_pydantic_field_as_a_parameter_default_raises_at_registration(default: Any) -> None:
     async def order(number: int = default) -> None: ...
 
     with pytest.raises(TypeError, match=r"msgspec\.Meta\(ge=1, description='How many\.'\)\] = 3"):
@@ -100,12 +100,12 @@ class Ordered:
     number: Annotated[int, AtLeast(1)]
 
 
-async def test_form_constraint_that_would_not_be_checked_is_refused() -> None:
+async def test_form_constraint_that_would_not_be_validated_raises() -> None:
     with pytest.raises(TypeError, match=r"form Ordered: field 'number' of Ordered: AtLeast of tests is not supported"):
         await RecordingContext(elicitation=lambda *_: None).elicit("how many?", Ordered)  # type: ignore[arg-type]
 
 
-def test_pydantic_field_in_a_class_that_pydantic_does_not_validate_is_refused() -> None:
+def test_pydantic_field_in_a_class_not_validated_by_pydantic_raises() -> None:
     pydantic = pytest.importorskip("pydantic")
     counted = dataclasses.make_dataclass("Counted", [("number", Annotated[int, pydantic.Field(ge=1)])])
 
@@ -146,7 +146,7 @@ class InDict(TypedDict):
 
 @pytest.mark.parametrize("kind", [Line, ByDefault, InAttrs, InStruct, InTuple, InDict])
 @pytest.mark.parametrize("inside", [False, True])
-def test_field_constraint_that_would_not_be_checked_is_refused(kind: type[Any], inside: bool) -> None:
+def test_field_constraint_that_would_not_be_validated_raises_at_registration(kind: type[Any], inside: bool) -> None:
     async def order(thing: Any) -> None: ...
 
     order.__annotations__["thing"] = dict[str, kind | None] if inside else kind
@@ -177,7 +177,7 @@ def test_parameters_with_msgspec_metadata_and_foreign_annotations_are_accepted()
 
 
 @pytest.mark.parametrize("name", ["two words", "a,b", "größe", "a/b", "x" * 129, "tab\t", "\u202eevil"])
-def test_tool_name_outside_the_specification_is_refused(name: str) -> None:
+def test_tool_name_invalid_by_the_specification_raises_at_registration(name: str) -> None:
     async def order() -> None: ...
 
     with pytest.raises(ValueError, match=r"is not a valid tool name.*1 to 128 letters"):
@@ -185,7 +185,7 @@ def test_tool_name_outside_the_specification_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["getUser", "DATA_EXPORT_v2", "admin.tools.list", "a-b", "x" * 128])
-def test_tool_name_of_the_specification_is_accepted(name: str) -> None:
+def test_tool_name_valid_by_the_specification_is_accepted(name: str) -> None:
     async def order() -> None: ...
 
     Server("s").tool(name=name)(order)

@@ -65,9 +65,7 @@ SPHINX = """Search the archive.
 
 
 @pytest.mark.parametrize("doc", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
-def test_each_docstring_style_describes_parameters_and_the_rest_describes_the_tool(
-    doc: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_each_docstring_style_describes_the_parameters_and_the_tool(doc: str, caplog: pytest.LogCaptureFixture) -> None:
     async def search(text: str, ctx: RequestContext, limit: int = 3) -> None: ...
 
     search.__doc__ = doc
@@ -84,7 +82,7 @@ def test_each_docstring_style_describes_parameters_and_the_rest_describes_the_to
     assert caplog.text == ""
 
 
-def test_other_docstring_sections_stay_in_the_tool_description() -> None:
+def test_other_docstring_sections_remain_in_the_tool_description() -> None:
     sections = "Args:\n    a: One.", "Raises:\n    ValueError: When empty.", "Note:\n    Slow."
     description, _ = parameters_in("\n\n".join(("Do it.", *sections)))
     assert description == "Do it.\n\nRaises ValueError: When empty.\n\nNote: Slow."
@@ -94,11 +92,11 @@ def test_other_docstring_sections_stay_in_the_tool_description() -> None:
     "doc",
     [None, "", "Do it.", "Do it.\n\nReturns:\n    Nothing.", "Args are read.", "It has\nArguments: many of them."],
 )
-def test_docstring_without_a_parameter_section_is_unchanged(doc: str | None) -> None:
+def test_docstring_without_a_parameter_section_is_the_tool_description(doc: str | None) -> None:
     assert parameters_in(doc) == (doc, {})
 
 
-def test_description_in_annotated_overrides_the_docstring() -> None:
+def test_description_in_annotated_overrides_that_of_the_docstring() -> None:
     class Doc:
         def __init__(self, documentation: str) -> None:
             self.documentation = documentation

@@ -128,12 +128,12 @@ MODE = {"type": "string", "enum": ["w", "r"]}
     ],
     ids=str,
 )
-def test_schema_of_an_enum_has_a_type_and_the_order_of_its_author(kind: Any, expected: dict[str, Any]) -> None:
+def test_schema_of_an_enum_has_a_type_and_the_declared_order(kind: Any, expected: dict[str, Any]) -> None:
     made = schema_of(kind)
     assert {key: value for key, value in made.items() if key in expected} == expected
 
 
-def test_schemas_of_tools_have_no_keywords_that_hosts_refuse() -> None:
+def test_tool_schemas_have_no_keywords_that_mcp_hosts_reject() -> None:
     def nodes(schema: Any) -> Iterator[dict[str, Any]]:
         jsonschema_rs.meta.validate(schema)
         yield from schemas_in(schema)
@@ -148,7 +148,7 @@ def test_schemas_of_tools_have_no_keywords_that_hosts_refuse() -> None:
                     assert all(isinstance(value, str) for value in node["enum"])
 
 
-async def test_tools_list_sends_choices_in_the_order_of_the_author() -> None:
+async def test_tools_list_sends_enum_values_in_the_declared_order() -> None:
     server = Server("s")
 
     @server.tool

@@ -39,14 +39,14 @@ async def told(peer: MemoryPeer) -> dict[str, Any]:
     return await peer.notification(TASKS)
 
 
-async def test_listen_acknowledges_known_tasks(autojump_clock: MockClock) -> None:
+async def test_listen_acknowledges_only_known_task_ids(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "work", {"seconds": 5})
         assert await listen(peer, "unknown", task, task) == {"taskIds": [task]}
         assert await listen(peer, "unknown", id=2) == {}
 
 
-async def test_listen_does_not_acknowledge_tasks_of_another_principal(autojump_clock: MockClock) -> None:
+async def test_listen_does_not_acknowledge_a_task_of_another_principal(autojump_clock: MockClock) -> None:
     async with connected_twice(slow_server(), principals=("ann", "bob")) as (ann, bob):
         for peer in (ann, bob):
             await peer.open(MODERN, KNOWS)
@@ -56,7 +56,7 @@ async def test_listen_does_not_acknowledge_tasks_of_another_principal(autojump_c
         assert await bob.everything(1) == []
 
 
-async def test_task_stream_sends_each_state_as_tasks_get_returns_it(autojump_clock: MockClock) -> None:
+async def test_listen_stream_sends_each_task_state_as_tasks_get_returns_it(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 1})
         await wait_all_tasks_blocked()
@@ -77,7 +77,7 @@ async def test_task_stream_sends_each_state_as_tasks_get_returns_it(autojump_clo
         assert states[-1] == {name: value for name, value in read.items() if name not in ("resultType", "_meta")}
 
 
-async def test_listening_to_a_finished_task_sends_its_end_at_once(autojump_clock: MockClock) -> None:
+async def test_listen_for_a_finished_task_sends_its_final_state_at_once(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "work")
         await state_of(peer, task)
@@ -85,7 +85,7 @@ async def test_listening_to_a_finished_task_sends_its_end_at_once(autojump_clock
         assert (await told(peer))["status"] == "completed"
 
 
-async def test_slow_task_listener_gets_only_the_last_change(autojump_clock: MockClock) -> None:
+async def test_slow_listener_of_a_task_receives_only_the_latest_states(autojump_clock: MockClock) -> None:
     server = Server("chatty", limits=Limits(high_water=256, progress_interval=0.01))
     go = trio.Event()
 
@@ -115,7 +115,7 @@ async def test_slow_task_listener_gets_only_the_last_change(autojump_clock: Mock
     assert len(states) < 20
 
 
-async def test_task_stream_is_refused_to_a_client_without_the_extension(autojump_clock: MockClock) -> None:
+async def test_listen_with_task_ids_is_rejected_without_the_tasks_extension(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(), {}) as peer:
         for task_ids in (["t"], []):
             reply = await peer.request("subscriptions/listen", {"notifications": {"taskIds": task_ids}})
@@ -123,12 +123,12 @@ async def test_task_stream_is_refused_to_a_client_without_the_extension(autojump
             assert reply["error"]["data"] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 
 
-async def test_server_without_tasks_acknowledges_no_tasks(autojump_clock: MockClock) -> None:
+async def test_listen_acknowledges_no_task_ids_on_a_server_without_task_tools(autojump_clock: MockClock) -> None:
     async with knowing(noted()) as peer:
         assert await listen(peer, "t", toolsListChanged=True) == {"toolsListChanged": True}
 
 
-async def test_tasks_beyond_the_subscription_limit_are_not_acknowledged(autojump_clock: MockClock) -> None:
+async def test_listen_does_not_acknowledge_tasks_beyond_the_subscription_limit(autojump_clock: MockClock) -> None:
     server = slow_server()
     server.limits = Limits(max_subscriptions=3)
     async with knowing(server) as peer:
@@ -137,7 +137,7 @@ async def test_tasks_beyond_the_subscription_limit_are_not_acknowledged(autojump
         assert await listen(peer, *tasks[2:], id=2) == {"taskIds": tasks[2:3]}
 
 
-async def test_stream_sends_task_states_and_other_changes(
+async def test_listen_stream_sends_task_states_together_with_list_changes(
     autojump_clock: MockClock,
 ) -> None:
     server = slow_server()
@@ -151,7 +151,7 @@ async def test_stream_sends_task_states_and_other_changes(
         assert [m for m in await peer.everything(1) if subscription_of(m) == 1 and m["method"] != TASKS] == []
 
 
-async def test_cancelled_task_stream_sends_nothing_more(autojump_clock: MockClock) -> None:
+async def test_cancelled_listen_stream_sends_no_more_task_states(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "work", {"seconds": 5})
         await listen(peer, task)
@@ -160,7 +160,7 @@ async def test_cancelled_task_stream_sends_nothing_more(autojump_clock: MockCloc
         assert await peer.everything(20) == []
 
 
-async def test_task_stream_ended_by_the_server_has_a_result(autojump_clock: MockClock) -> None:
+async def test_listen_stream_with_tasks_ended_by_the_server_has_a_result(autojump_clock: MockClock) -> None:
     server = slow_server()
     ours, theirs = memory_transport_pair()
     async with server._running() as running, trio.open_nursery() as nursery:
@@ -175,7 +175,9 @@ async def test_task_stream_ended_by_the_server_has_a_result(autojump_clock: Mock
         nursery.cancel_scope.cancel()
 
 
-async def test_task_stream_covers_tasks_of_another_server_with_the_same_store(autojump_clock: MockClock) -> None:
+async def test_listen_stream_sends_states_of_a_task_on_another_server_with_the_same_store(
+    autojump_clock: MockClock,
+) -> None:
     store = MemoryTaskStore()
     async with knowing(slow_server(store=store)) as here, knowing(slow_server(store=store)) as there:
         task = await task_of(here, "work", {"seconds": 5})
@@ -195,7 +197,7 @@ class MoodyStore(MemoryTaskStore):
         return await super().read(scope, task_id)
 
 
-async def test_failing_store_delays_task_states_on_the_stream(
+async def test_listen_stream_sends_task_states_late_if_the_store_fails_for_a_while(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MoodyStore()
@@ -224,7 +226,9 @@ class DeafStore(MemoryTaskStore):
             yield receive
 
 
-async def test_task_change_without_a_hint_is_sent_after_the_next_poll(autojump_clock: MockClock) -> None:
+async def test_listen_stream_sends_a_task_state_after_the_next_poll_if_the_store_does_not_notify(
+    autojump_clock: MockClock,
+) -> None:
     store = DeafStore()
     async with knowing(slow_server(store=store)) as here, knowing(slow_server(store=store)) as there:
         task = await task_of(here, "work", {"seconds": 5})
@@ -233,7 +237,9 @@ async def test_task_change_without_a_hint_is_sent_after_the_next_poll(autojump_c
         assert (await told(there))["status"] == "completed"
 
 
-async def test_expiry_of_an_unattended_task_is_sent_on_the_stream(autojump_clock: MockClock) -> None:
+async def test_listen_stream_sends_the_failure_of_a_task_that_expires_without_a_worker(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s", tasks=TaskSettings())
 
     @server.tool
@@ -251,7 +257,7 @@ async def test_expiry_of_an_unattended_task_is_sent_on_the_stream(autojump_clock
         assert (await told(peer))["status"] == "failed"
 
 
-async def test_task_is_not_polled_after_its_last_listener_has_left(autojump_clock: MockClock) -> None:
+async def test_task_is_not_polled_after_its_last_listen_stream_ended(autojump_clock: MockClock) -> None:
     store = CountingStore()
     async with knowing(slow_server(store=store)) as peer:
         ended, running = await task_of(peer, "work"), await task_of(peer, "work", {"seconds": 200})
@@ -289,7 +295,9 @@ class CountingStore(MemoryTaskStore):
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_last_state_sent_for_each_task_is_its_current_state(seed: int, autojump_clock: MockClock) -> None:
+async def test_last_state_on_a_listen_stream_equals_the_current_state_of_each_task(
+    seed: int, autojump_clock: MockClock
+) -> None:
     chance = random.Random(seed)
     server = Server("many", limits=Limits(high_water=512, progress_interval=0.01))
 

@@ -20,7 +20,7 @@ REQUIRED = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 # Capability Negotiation
 
 
-async def test_server_with_task_tools_declares_the_extension_but_no_tasks_capability(
+async def test_modern_server_with_task_tools_declares_the_tasks_extension_only(
     autojump_clock: MockClock,
 ) -> None:
     async with knowing(slow_server()) as peer:
@@ -29,7 +29,7 @@ async def test_server_with_task_tools_declares_the_extension_but_no_tasks_capabi
     assert "tasks" not in declared
 
 
-async def test_server_without_task_tools_does_not_declare_the_extension(autojump_clock: MockClock) -> None:
+async def test_modern_server_without_task_tools_does_not_declare_the_tasks_extension(autojump_clock: MockClock) -> None:
     server = Server("plain")
     async with knowing(server) as peer:
         declared = (await peer.request("server/discover"))["result"]["capabilities"]
@@ -37,12 +37,12 @@ async def test_server_without_task_tools_does_not_declare_the_extension(autojump
         assert (await refused(peer, "tasks/get"))["code"] == -32601
 
 
-async def test_request_without_the_extension_is_never_answered_with_a_task(autojump_clock: MockClock) -> None:
+async def test_call_without_the_tasks_extension_never_returns_a_task(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(), {}) as peer:
         assert await peer.text("sleep", {"seconds": 5}) == "slept 5"
 
 
-async def test_extension_declared_on_one_request_does_not_apply_to_the_next(autojump_clock: MockClock) -> None:
+async def test_tasks_extension_declared_in_one_request_does_not_apply_to_the_next(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(), {}) as peer:
         peer.capabilities = KNOWS
         await task_of(peer, "sleep", {"seconds": 5})
@@ -50,14 +50,14 @@ async def test_extension_declared_on_one_request_does_not_apply_to_the_next(auto
         assert await peer.text("sleep", {"seconds": 5}) == "slept 5"
 
 
-async def test_tool_with_task_always_is_refused_without_the_extension(autojump_clock: MockClock) -> None:
+async def test_tool_with_task_required_rejects_a_client_without_the_tasks_extension(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(), {"elicitation": {}}) as peer:
         error = await peer.error("work")
     assert (error["code"], error["data"]) == (-32021, REQUIRED)
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_task_methods_are_refused_without_the_extension(method: str, autojump_clock: MockClock) -> None:
+async def test_task_methods_reject_a_client_without_the_tasks_extension(method: str, autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "work", {"seconds": 5})
         peer.capabilities = {"extensions": {"com.example/other": {}}}
@@ -69,7 +69,7 @@ async def test_task_methods_are_refused_without_the_extension(method: str, autoj
 # Task Creation
 
 
-async def test_call_is_answered_with_a_complete_flat_task(autojump_clock: MockClock) -> None:
+async def test_call_that_creates_a_task_returns_all_task_fields_at_top_level(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(ttl=60, poll_interval=0.5)) as peer:
         created = await peer.call("sleep", {"seconds": 5})
     assert created.pop("_meta").keys() == {"io.modelcontextprotocol/serverInfo"}
@@ -79,25 +79,25 @@ async def test_call_is_answered_with_a_complete_flat_task(autojump_clock: MockCl
     assert created == {"resultType": "task", "status": "working", "ttlMs": 60_000, "pollIntervalMs": 500}
 
 
-async def test_task_without_expiry_has_a_null_ttl(autojump_clock: MockClock) -> None:
+async def test_modern_task_without_expiry_has_a_null_ttl(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(ttl=float("inf"))) as peer:
         created = await peer.call("sleep", {"seconds": 5})
         assert created["ttlMs"] is None
         assert (await about(peer, "tasks/get", created["taskId"]))["ttlMs"] is None
 
 
-async def test_extension_task_ids_are_unique(autojump_clock: MockClock) -> None:
+async def test_modern_task_ids_are_unique(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         assert len({await task_of(peer, "work", {"seconds": 5}) for _ in range(50)}) == 50
 
 
-async def test_task_is_stored_before_the_call_is_answered(autojump_clock: MockClock) -> None:
+async def test_modern_task_is_stored_before_the_call_is_answered(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(grace=0)) as peer:
         created = await peer.call("sleep", {"seconds": 5})
         assert (await about(peer, "tasks/get", created["taskId"]))["status"] == "working"
 
 
-async def test_task_parameter_of_the_legacy_era_is_ignored(autojump_clock: MockClock) -> None:
+async def test_legacy_task_param_of_a_call_is_ignored_in_modern_revisions(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         for tool in ("greet", "sleep"):
             params = {"name": tool, "arguments": {"seconds": 0} if tool == "sleep" else {}, "task": {"ttl": "x"}}
@@ -107,14 +107,14 @@ async def test_task_parameter_of_the_legacy_era_is_ignored(autojump_clock: MockC
 # Task Polling
 
 
-async def test_working_task_has_no_result_error_or_questions(autojump_clock: MockClock) -> None:
+async def test_working_modern_task_has_no_result_error_or_input_requests(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         state = await about(peer, "tasks/get", await task_of(peer, "sleep", {"seconds": 5}))
     assert (state["resultType"], state["status"]) == ("complete", "working")
     assert not state.keys() & {"result", "error", "inputRequests", "requestState", "ttl", "pollInterval", "task"}
 
 
-async def test_completed_task_has_the_result_of_an_equal_plain_call(autojump_clock: MockClock) -> None:
+async def test_completed_modern_task_has_the_result_of_an_equal_plain_call(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "sleep", {"seconds": 5})
         await trio.sleep(5)
@@ -126,7 +126,7 @@ async def test_completed_task_has_the_result_of_an_equal_plain_call(autojump_clo
     assert not state.keys() & {"error", "inputRequests", "requestState"}
 
 
-async def test_task_result_keeps_meta_of_the_handler_but_not_of_the_reply(
+async def test_modern_task_result_keeps_meta_of_the_handler_but_not_of_the_response(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("named")
@@ -140,14 +140,14 @@ async def test_task_result_keeps_meta_of_the_handler_but_not_of_the_reply(
     assert state["result"] == {"resultType": "complete", "content": [], "_meta": {"com.example/seed": 5}}
 
 
-async def test_tool_failure_completes_an_extension_task(autojump_clock: MockClock) -> None:
+async def test_tool_error_completes_a_modern_task_with_is_error(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         state = await state_of(peer, await task_of(peer, "fail"))
     assert state["status"] == "completed"
     assert (state["result"]["isError"], state["result"]["content"][0]["text"]) == (True, "it went wrong")
 
 
-async def test_error_fails_an_extension_task(autojump_clock: MockClock) -> None:
+async def test_protocol_error_fails_a_modern_task(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         state = await state_of(peer, await task_of(peer, "break_"))
     assert (state["status"], state["error"]) == (
@@ -157,7 +157,7 @@ async def test_error_fails_an_extension_task(autojump_clock: MockClock) -> None:
     assert not state.keys() & {"result", "inputRequests", "requestState"}
 
 
-async def test_task_state_change_updates_last_updated(autojump_clock: MockClock) -> None:
+async def test_modern_task_state_change_updates_last_updated_at(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 1})
         before = await about(peer, "tasks/get", task)
@@ -167,7 +167,7 @@ async def test_task_state_change_updates_last_updated(autojump_clock: MockClock)
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_unknown_extension_task_is_invalid_params(method: str, autojump_clock: MockClock) -> None:
+async def test_unknown_modern_task_id_is_invalid_params(method: str, autojump_clock: MockClock) -> None:
     params: dict[str, Any] = {"inputResponses": {}} if method == "tasks/update" else {}
     async with knowing(slow_server()) as peer:
         assert (await refused(peer, method, "unknown", **params))["code"] == -32602
@@ -175,7 +175,9 @@ async def test_unknown_extension_task_is_invalid_params(method: str, autojump_cl
 
 
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
-async def test_task_methods_of_the_legacy_era_are_not_found(method: str, autojump_clock: MockClock) -> None:
+async def test_legacy_task_methods_are_method_not_found_in_modern_revisions(
+    method: str, autojump_clock: MockClock
+) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "work")
         assert (await refused(peer, method, task))["code"] == -32601
@@ -184,7 +186,7 @@ async def test_task_methods_of_the_legacy_era_are_not_found(method: str, autojum
 # Task Update Requests
 
 
-async def test_task_shows_all_its_open_questions(autojump_clock: MockClock) -> None:
+async def test_modern_task_state_contains_all_its_open_input_requests(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         state = await state_of(peer, await task_of(peer, "ask", {"names": 2}))
     assert state["status"] == "input_required"
@@ -198,7 +200,9 @@ def named(name: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"name": name}}
 
 
-async def test_partial_answers_leave_only_the_other_questions_open(autojump_clock: MockClock) -> None:
+async def test_tasks_update_with_partial_answers_leaves_the_other_input_requests_open(
+    autojump_clock: MockClock,
+) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 2})
         first, second = (await state_of(peer, task))["inputRequests"]
@@ -214,7 +218,7 @@ async def test_partial_answers_leave_only_the_other_questions_open(autojump_cloc
     assert "Ann" in state["result"]["content"][0]["text"]
 
 
-async def test_answers_without_an_open_question_are_ignored(autojump_clock: MockClock) -> None:
+async def test_tasks_update_ignores_answers_without_an_open_input_request(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 2})
         first, second = (await state_of(peer, task))["inputRequests"]
@@ -230,7 +234,7 @@ async def test_answers_without_an_open_question_are_ignored(autojump_clock: Mock
 
 
 @pytest.mark.parametrize("response", ["text", 5, None, [], True])
-async def test_answer_that_is_not_an_object_is_invalid_params_without_effect(
+async def test_tasks_update_with_an_answer_that_is_not_an_object_changes_nothing(
     response: Any, autojump_clock: MockClock
 ) -> None:
     async with knowing(slow_server()) as peer:
@@ -243,7 +247,7 @@ async def test_answer_that_is_not_an_object_is_invalid_params_without_effect(
 
 
 @pytest.mark.parametrize("responses", [{}, {"inputResponses": None}, {"inputResponses": []}])
-async def test_tasks_update_without_answers_is_invalid_params(
+async def test_tasks_update_without_input_responses_is_invalid_params(
     responses: dict[str, Any], autojump_clock: MockClock
 ) -> None:
     async with knowing(slow_server()) as peer:
@@ -251,7 +255,7 @@ async def test_tasks_update_without_answers_is_invalid_params(
         assert (await refused(peer, "tasks/update", task, **responses))["code"] == -32602
 
 
-async def test_question_keys_are_unique_within_a_task(autojump_clock: MockClock) -> None:
+async def test_input_request_keys_are_unique_within_a_task(autojump_clock: MockClock) -> None:
     server = Server("asking")
 
     @server.tool(task="required")
@@ -277,7 +281,7 @@ async def test_question_keys_are_unique_within_a_task(autojump_clock: MockClock)
 # Task Cancellation
 
 
-async def test_tasks_cancel_is_acknowledged_and_stops_the_handler(autojump_clock: MockClock) -> None:
+async def test_tasks_cancel_of_a_modern_task_is_acknowledged_and_cancels_the_handler(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "sleep", {"seconds": 1000})
         ack = await about(peer, "tasks/cancel", task)
@@ -289,9 +293,7 @@ async def test_tasks_cancel_is_acknowledged_and_stops_the_handler(autojump_clock
 
 
 @pytest.mark.parametrize("tool", ["work", "fail", "break_"])
-async def test_tasks_cancel_of_a_finished_task_is_acknowledged_without_effect(
-    tool: str, autojump_clock: MockClock
-) -> None:
+async def test_tasks_cancel_of_a_finished_modern_task_changes_nothing(tool: str, autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, tool)
         before = await state_of(peer, task)
@@ -300,7 +302,7 @@ async def test_tasks_cancel_of_a_finished_task_is_acknowledged_without_effect(
         assert await state_of(peer, task) == before
 
 
-async def test_cancelled_task_accepts_no_answers(autojump_clock: MockClock) -> None:
+async def test_tasks_update_of_a_cancelled_task_changes_nothing(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 1})
         (key,) = (await state_of(peer, task))["inputRequests"]
@@ -309,7 +311,7 @@ async def test_cancelled_task_accepts_no_answers(autojump_clock: MockClock) -> N
         assert (await state_of(peer, task))["status"] == "cancelled"
 
 
-async def test_cancelling_an_answered_call_does_not_cancel_its_task(autojump_clock: MockClock) -> None:
+async def test_cancelled_notification_after_the_response_does_not_cancel_the_task(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         message = peer.call_message("sleep", {"seconds": 50})
         await peer.send(message)
@@ -321,7 +323,7 @@ async def test_cancelling_an_answered_call_does_not_cancel_its_task(autojump_clo
 # Task Status Notifications
 
 
-async def test_extension_task_sends_no_progress_and_no_logs(autojump_clock: MockClock) -> None:
+async def test_modern_task_sends_no_progress_or_logs_after_its_start(autojump_clock: MockClock) -> None:
     server = Server("telling")
     told = trio.Event()
 
@@ -357,7 +359,7 @@ async def opened_twice(first: MemoryPeer, second: MemoryPeer) -> None:
         await peer.open(MODERN, KNOWS)
 
 
-async def test_extension_task_of_another_principal_is_unknown(autojump_clock: MockClock) -> None:
+async def test_modern_task_of_another_principal_is_an_unknown_task(autojump_clock: MockClock) -> None:
     async with connected_twice(slow_server(), principals=("ann", "bob")) as (ann, bob):
         await opened_twice(ann, bob)
         task = await task_of(ann, "ask", {"names": 1})
@@ -371,7 +373,7 @@ async def test_extension_task_of_another_principal_is_unknown(autojump_clock: Mo
         assert await state_of(ann, task) == before
 
 
-async def test_principal_can_use_its_task_on_another_connection(autojump_clock: MockClock) -> None:
+async def test_modern_task_is_usable_by_its_principal_on_another_connection(autojump_clock: MockClock) -> None:
     async with connected_twice(slow_server(), principals=("ann", "ann")) as (here, there):
         await opened_twice(here, there)
         task = await task_of(here, "work")
@@ -379,7 +381,7 @@ async def test_principal_can_use_its_task_on_another_connection(autojump_clock: 
         assert (await about(there, "tasks/get", task))["status"] == "completed"
 
 
-async def test_extension_task_id_alone_gives_access_without_principals(autojump_clock: MockClock) -> None:
+async def test_modern_task_id_alone_gives_access_without_principals(autojump_clock: MockClock) -> None:
     async with connected_twice(slow_server()) as (here, there):
         await opened_twice(here, there)
         task = await task_of(here, "work", {"seconds": 5})
@@ -391,7 +393,9 @@ async def test_extension_task_id_alone_gives_access_without_principals(autojump_
 # Both eras
 
 
-async def test_task_created_in_the_other_era_has_the_form_of_this_era(autojump_clock: MockClock) -> None:
+async def test_task_created_in_a_legacy_or_modern_call_is_readable_in_the_other_protocol(
+    autojump_clock: MockClock,
+) -> None:
     async with connected_twice(slow_server()) as (old, new):
         await old.open(LATEST_LEGACY)
         await new.open(MODERN, KNOWS)

@@ -71,7 +71,7 @@ def served(function: Callable[..., Any], **options: Any) -> Server:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("function", FAILING)
-async def test_unexpected_tool_exception_is_a_tool_error_without_its_text(
+async def test_unexpected_tool_exception_is_an_error_result_without_its_text(
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
     function: Callable[[RequestContext], Awaitable[Any]],
@@ -88,7 +88,7 @@ async def test_unexpected_tool_exception_is_a_tool_error_without_its_text(
 
 
 @pytest.mark.parametrize("where", ["own", "request"])
-async def test_tool_error_raised_in_a_child_task_reaches_the_model(
+async def test_tool_error_raised_in_a_child_task_is_an_error_result_with_its_text(
     caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     server = Server("s")
@@ -108,7 +108,7 @@ async def test_tool_error_raised_in_a_child_task_reaches_the_model(
 
 
 @pytest.mark.parametrize(("code", "message"), [("E42", "no"), (None, "no"), (4.2, "no"), (42, None)])
-async def test_invalid_error_code_fails_only_its_request(
+async def test_exception_with_an_invalid_error_code_fails_only_its_request(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, code: Any, message: Any
 ) -> None:
     async def work(wrong: bool) -> str:
@@ -122,7 +122,7 @@ async def test_invalid_error_code_fails_only_its_request(
     assert "an error needs an integer and a string" in caplog.text
 
 
-async def test_result_that_the_revision_cannot_express_is_a_tool_failure(caplog: pytest.LogCaptureFixture) -> None:
+async def test_result_not_expressible_in_the_revision_is_a_tool_error(caplog: pytest.LogCaptureFixture) -> None:
     async def sing() -> AudioContent:
         return AudioContent("aGk=", "audio/wav")
 
@@ -132,7 +132,7 @@ async def test_result_that_the_revision_cannot_express_is_a_tool_failure(caplog:
         assert "2024-11-05" in failed["content"][0]["text"]
 
 
-async def test_failed_prompt_or_resource_is_answered_with_an_error() -> None:
+async def test_failed_prompt_or_resource_is_answered_with_an_error_response() -> None:
     server = Server("s")
 
     @server.resource("x://broken")
@@ -150,7 +150,7 @@ async def test_failed_prompt_or_resource_is_answered_with_an_error() -> None:
             assert (caught.value.code, caught.value.message) == (-32603, "Internal error")
 
 
-async def test_exposed_errors_contain_type_and_text(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_contain_type_and_text_if_expose_errors_is_on(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)  # the surrogate below has no place in a report of xdist
     server = served(in_own_nursery, expose_errors=True)
 
@@ -186,7 +186,7 @@ class BrokenTracing:
             raise LookupError("broken")
 
 
-async def test_failed_observer_fails_only_its_request(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_a_tracing_observer_fails_only_its_request(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s", tracing=BrokenTracing())
 
     @server.tool

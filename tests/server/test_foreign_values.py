@@ -59,7 +59,7 @@ def rows_of(frame: Frame) -> list[Row]:
         (Fraction, Fraction(1, 2), {"type": "number"}, 0.5),
     ],
 )
-def test_standard_library_values_have_a_json_form_and_schema(
+def test_standard_library_values_have_a_json_form_and_a_schema(
     kind: Any, value: Any, schema: dict[str, Any], plain: Any
 ) -> None:
     output, make = result_maker(kind, None)
@@ -69,7 +69,7 @@ def test_standard_library_values_have_a_json_form_and_schema(
     assert to_plain({"inside": [value]}) == {"inside": [plain]}
 
 
-def test_numpy_scalars_and_arrays_become_numbers_and_lists() -> None:
+def test_numpy_scalars_and_arrays_are_encoded_as_numbers_and_lists() -> None:
     numpy = pytest.importorskip("numpy", reason="needs numpy: pip install -e '.[test]'")
     from numpy.typing import NDArray
 
@@ -92,7 +92,7 @@ def test_numpy_scalars_and_arrays_become_numbers_and_lists() -> None:
             to_plain(wrong)
 
 
-def test_array_parameter_is_refused_with_advice() -> None:
+def test_numpy_array_parameter_raises_at_registration_with_instructions() -> None:
     numpy = pytest.importorskip("numpy", reason="needs numpy: pip install -e '.[test]'")
 
     async def mean(values: Any) -> float:
@@ -115,7 +115,7 @@ def test_array_parameter_is_refused_with_advice() -> None:
         (Any, {"a": Frame(1)}, {"a": [{"value": 1}]}),
     ],
 )
-def test_encoder_is_used_for_nested_values_of_its_class(kind: Any, value: Any, plain: Any) -> None:
+def test_custom_encoder_is_used_for_nested_values_of_its_class(kind: Any, value: Any, plain: Any) -> None:
     encoders = Encoders({Frame: rows_of})
     output, make = result_maker(kind, None, encoders)
     result = make(value)
@@ -129,7 +129,7 @@ def test_encoder_is_used_for_nested_values_of_its_class(kind: Any, value: Any, p
         assert output["properties"]["result"]["items"] in ({"$ref": "#/$defs/Row"}, schema_of(Row))
 
 
-def test_encoder_schema_is_the_schema_of_its_return_annotation() -> None:
+def test_custom_encoder_schema_is_that_of_its_return_annotation() -> None:
     def total(frame: Frame) -> float:
         return float(sum(frame.rows))
 
@@ -143,7 +143,7 @@ def test_encoder_schema_is_the_schema_of_its_return_annotation() -> None:
     assert set(nested.get("$defs", {})) <= {"Row"}
 
 
-def test_unresolvable_encoder_annotation_raises_at_tool_declaration() -> None:
+def test_encoder_with_an_unresolvable_annotation_raises_at_tool_registration() -> None:
     def rows(frame: Frame) -> Nowhere: ...  # type: ignore[name-defined] # noqa: F821
 
     async def frame() -> Frame: ...
@@ -152,14 +152,14 @@ def test_unresolvable_encoder_annotation_raises_at_tool_declaration() -> None:
         Server("s", encoders={Frame: rows}).tool(frame)
 
 
-def test_encoder_takes_precedence_over_known_classes() -> None:
+def test_custom_encoder_takes_precedence_over_a_built_in_one() -> None:
     encoders = Encoders({Path: lambda path: path.name})
     assert to_plain([Path("/a/b")], encoders) == ["b"]
     assert to_plain([Path("/a/b")]) == ["/a/b"]
 
 
 @pytest.mark.parametrize("kind", [Row, dict, str, Decimal, dataclasses.make_dataclass("D", []), Literal["a"]])
-def test_encoder_for_a_class_with_a_json_form_is_refused(kind: Any) -> None:
+def test_custom_encoder_for_a_class_with_a_json_form_raises(kind: Any) -> None:
     with pytest.raises(TypeError, match=r"already has a JSON form|encoders must be a dict of functions by class"):
         Server("s", encoders={kind: str})
 
@@ -169,13 +169,13 @@ async def waiting(frame: Frame) -> int:
 
 
 @pytest.mark.parametrize("encoders", [{"Frame": str}, {Frame: "rows"}, {Frame: waiting}])
-def test_invalid_encoder_is_refused_when_it_is_passed(encoders: Any) -> None:
+def test_invalid_encoder_raises_at_server_creation(encoders: Any) -> None:
     with pytest.raises(TypeError, match=r"right:  encoders=\{Frame: encode_frame\}|is async: write a plain function"):
         Server("s", encoders=encoders)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_server_uses_its_encoders_in_tools_and_resources(era: Literal["legacy", "modern"]) -> None:
+async def test_server_encoders_apply_to_tools_and_resources(era: Literal["legacy", "modern"]) -> None:
     server = Server("s", encoders={Frame: rows_of})
 
     @server.tool
@@ -192,7 +192,7 @@ async def test_server_uses_its_encoders_in_tools_and_resources(era: Literal["leg
         assert json.loads(contents.text) == [{"value": 2}]  # type: ignore[union-attr]
 
 
-def test_class_without_a_json_form_is_refused_at_declaration_with_remedies() -> None:
+def test_return_class_without_a_json_form_raises_at_registration_with_remedies() -> None:
     async def frame() -> Frame:
         return Frame()
 
@@ -201,7 +201,7 @@ def test_class_without_a_json_form_is_refused_at_declaration_with_remedies() -> 
         Server("s").tool(frame)
 
 
-async def test_value_without_a_json_form_logs_remedies_and_hides_them_from_the_client(
+async def test_returned_value_without_a_json_form_logs_remedies_hidden_from_the_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("s")

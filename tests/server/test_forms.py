@@ -33,7 +33,7 @@ class Booking:
     insured: bool = False
 
 
-def test_class_becomes_a_flat_form_schema() -> None:
+def test_class_becomes_a_flat_elicitation_schema() -> None:
     schema = form_schema(Booking)
     assert schema["required"] == ["name"]
     properties = cast("Any", schema["properties"])
@@ -75,7 +75,7 @@ def test_form_field_that_accepts_none_is_not_required() -> None:
 
 
 @pytest.mark.parametrize("form", [Booking, Visit, Ticket])
-def test_form_schema_has_only_top_level_members_of_the_specification(form: type) -> None:
+def test_form_schema_has_only_top_level_keywords_of_the_specification(form: type) -> None:
     assert form_schema(form).keys() == {"type", "properties", "required"}
 
 
@@ -98,14 +98,14 @@ def test_datetime_form_field_has_its_format() -> None:
     assert fields["day"] == {"type": "string", "format": "date"}
 
 
-def test_list_of_an_enum_becomes_multiple_choice() -> None:
+def test_list_of_an_enum_is_a_multi_select_form_field() -> None:
     assert form_schema(Visit)["properties"]["seats"] == {
         "type": "array",
         "items": {"type": "string", "enum": ["aisle", "window"]},
     }
 
 
-def test_valid_form_answer_becomes_its_class() -> None:
+def test_valid_form_answer_is_converted_to_its_class() -> None:
     content = {"berth": "C7", "arrival": "2026-07-28T10:00:00Z", "day": "2026-07-28", "seats": ["aisle"], "length": 9}
     assert SchemaValidator(form_schema(Visit)).faults(content) is None
     visit = ElicitAnswer("accept", content).as_(Visit)
@@ -114,7 +114,7 @@ def test_valid_form_answer_becomes_its_class() -> None:
     assert (visit.leaving, visit.length, visit.crew, visit.meal) == (None, 9.0, None, None)
 
 
-def test_form_schema_given_as_dict_is_unchanged() -> None:
+def test_form_schema_given_as_a_dict_is_unchanged() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     assert form_schema(schema) is schema
 
@@ -125,7 +125,7 @@ class Nested:
 
 
 @pytest.mark.parametrize("form", [Nested, {"type": "string"}, {"type": "object", "properties": {"inner": {}}}])
-def test_nested_form_is_refused(form: object) -> None:
+def test_form_class_with_a_nested_class_raises(form: object) -> None:
     with pytest.raises(CodedError) as caught:
         form_schema(form)  # type: ignore[arg-type]
     assert caught.value.code == -32602
@@ -136,7 +136,7 @@ def test_error_for_a_nested_form_names_the_field() -> None:
         form_schema(Nested)
 
 
-def test_unresolvable_form_annotation_is_reported() -> None:
+def test_unresolvable_form_annotation_raises_with_its_name() -> None:
     class Form:
         name: Nowhere  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
 
@@ -144,13 +144,13 @@ def test_unresolvable_form_annotation_is_reported() -> None:
         form_schema(attrs.frozen(Form))
 
 
-def test_accepted_answer_becomes_the_class() -> None:
+def test_accepted_elicitation_is_converted_to_the_form_class() -> None:
     answer = ElicitAnswer("accept", {"name": "Ada", "seat": "aisle"})
     assert answer.as_(Booking) == Booking("Ada", seat=Seat.AISLE)
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_declined_answer_has_no_content(action: Literal["decline", "cancel"]) -> None:
+def test_declined_elicitation_has_no_content(action: Literal["decline", "cancel"]) -> None:
     assert ElicitAnswer(action).as_(Booking) is None
 
 
@@ -160,7 +160,7 @@ class Pair(NamedTuple):
 
 
 @pytest.mark.parametrize("form", ["text", 5, None, ["name", 5], print, int | None, Pair], ids=repr)
-def test_form_class_without_fields_is_refused_with_advice(form: Any) -> None:
+def test_form_class_without_fields_raises_with_instructions(form: Any) -> None:
     with pytest.raises(CodedError, match="a form must be a class with fields, such as a dataclass, or a") as raised:
         form_schema(form)
     assert raised.value.code == -32602
@@ -176,18 +176,18 @@ def test_form_class_without_fields_is_refused_with_advice(form: Any) -> None:
         ([["b", "a"]], {"type": "array", "items": {"type": "string", "enum": ["b", "a"]}}),
     ],
 )
-def test_list_of_strings_is_a_single_choice_form(form: Any, field: dict[str, Any]) -> None:
+def test_list_of_strings_is_a_single_select_form(form: Any, field: dict[str, Any]) -> None:
     assert form_schema(form) == {"type": "object", "properties": {"value": field}, "required": ["value"]}
     check_form_schema(form_schema(form))
 
 
 @pytest.mark.parametrize("form", [[], [1, 2], [None], [[]], [["a"], ["b"]], [{"a": {"title": "A"}}], [str]])
-def test_list_with_non_strings_is_refused_as_a_form(form: Any) -> None:
+def test_list_with_non_strings_raises_as_a_form(form: Any) -> None:
     with pytest.raises(CodedError, match="list of texts"):
         form_schema(form)
 
 
-async def test_handler_asks_for_a_choice_and_for_a_confirmation() -> None:
+async def test_handler_can_elicit_a_choice_and_a_confirmation() -> None:
     server = Server("asking")
 
     @server.tool
@@ -239,7 +239,7 @@ def test_form_schema_of_a_class_is_cached() -> None:
         ),
     ],
 )
-def test_single_value_question_is_a_form_with_one_field(
+def test_elicitation_of_a_single_value_is_a_form_with_one_field(
     kind: Any, field: dict[str, Any], given: Any, value: Any
 ) -> None:
     form = Form.of(kind)
@@ -253,13 +253,13 @@ def test_single_value_question_is_a_form_with_one_field(
 
 
 @pytest.mark.parametrize("kind", [list[int], list[Booking], int | str, Literal[1, "a"]])
-def test_single_value_type_that_a_form_cannot_have_is_refused(kind: Any) -> None:
+def test_elicitation_of_an_unsupported_single_value_type_raises(kind: Any) -> None:
     with pytest.raises(CodedError, match="Invalid params"):
         Form.of(kind)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_handler_can_ask_for_a_single_value(era: Literal["legacy", "modern"]) -> None:
+async def test_handler_can_elicit_a_single_value(era: Literal["legacy", "modern"]) -> None:
     server = Server("s")
 
     @server.tool

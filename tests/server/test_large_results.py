@@ -77,13 +77,13 @@ async def whole(client: Client, result: CallToolResult) -> list[Any]:
     return list((await client.read_resource(link_in(result).uri)).contents)
 
 
-async def test_small_result_is_unchanged() -> None:
+async def test_tool_result_below_the_size_limit_is_unchanged() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("rows", {"size": 3})
         assert (result.as_(list[int]), len(result.content)) == ([0, 1, 2], 1)
 
 
-async def test_large_result_is_truncated_and_can_be_read_through_its_link() -> None:
+async def test_large_tool_result_is_truncated_and_readable_through_its_link() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("text", {"size": 5000})
         link = link_in(result)
@@ -94,13 +94,13 @@ async def test_large_result_is_truncated_and_can_be_read_through_its_link() -> N
         assert await whole(client, result) == [TextResourceContents(link.uri, "0123456789" * 500, "text/plain")]
 
 
-async def test_structured_content_repeated_as_text_is_stored_once() -> None:
+async def test_structured_content_equal_to_the_text_of_a_large_result_is_stored_once() -> None:
     async with open_memory(printer()) as client:
         (contents,) = await whole(client, await client.call_tool("rows", {"size": 1000}))
         assert json.loads(contents.text) == list(range(1000))
 
 
-async def test_images_unknown_blocks_and_data_are_kept_in_a_large_result() -> None:
+async def test_large_result_keeps_images_unknown_blocks_and_embedded_data() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("picture")
         (picture,) = await whole(client, result)
@@ -112,7 +112,7 @@ async def test_images_unknown_blocks_and_data_are_kept_in_a_large_result() -> No
         assert (text.text, json.loads(unknown.text)["type"], json.loads(data.text)) == ("a" * 3000, "new", {"b": 1})
 
 
-async def test_truncated_failure_is_still_a_failure() -> None:
+async def test_truncated_error_result_is_still_an_error() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("fail", {"size": 5000})
         assert result.is_error
@@ -134,7 +134,7 @@ async def test_output_schema_that_a_truncated_result_would_violate_is_not_listed
         assert (await client.call_tool("rows")).schema_error is None
 
 
-async def test_stored_result_is_dropped_after_its_time_without_any_request(autojump_clock: MockClock) -> None:
+async def test_stored_large_result_is_dropped_at_its_ttl_without_any_request(autojump_clock: MockClock) -> None:
     async with open_memory(printer(ttl=10.0)) as client:
         result = await client.call_tool("text", {"size": 5000})
         await trio.sleep(9)
@@ -144,7 +144,7 @@ async def test_stored_result_is_dropped_after_its_time_without_any_request(autoj
             await whole(client, result)
 
 
-async def test_stored_results_of_a_caller_take_at_most_half_and_oldest_are_dropped() -> None:
+async def test_stored_large_results_of_a_caller_use_at_most_half_of_the_storage() -> None:
     async with open_memory(printer(total_bytes=20_000)) as client:
         results = [await client.call_tool("text", {"size": 5000}) for _ in range(3)]
         with pytest.raises(PeerError, match="Resource not found"):
@@ -156,7 +156,7 @@ async def test_stored_results_of_a_caller_take_at_most_half_and_oldest_are_dropp
         assert await whole(client, results[2])
 
 
-async def test_result_of_100_megabytes_keeps_only_its_beginning() -> None:
+async def test_result_of_100_megabytes_is_truncated_without_being_stored() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("text", {"size": 100 * MEGABYTE})
         assert len(result.text) < 200
@@ -164,7 +164,7 @@ async def test_result_of_100_megabytes_keeps_only_its_beginning() -> None:
 
 
 @pytest.mark.parametrize("uri", ["result://kept/x", "result://kept/" + "x" * 43, "result://kept/%00"])
-async def test_unknown_result_link_is_not_found(uri: str) -> None:
+async def test_unknown_large_result_link_is_resource_not_found(uri: str) -> None:
     async with open_memory(printer()) as client:
         await client.call_tool("text", {"size": 5000})
         with pytest.raises(PeerError, match="Resource not found"):
@@ -172,12 +172,12 @@ async def test_unknown_result_link_is_not_found(uri: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"max_bytes": 0}, {"ttl": 0}, {"total_bytes": -1}])
-def test_invalid_large_result_sizes_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_large_result_sizes_raise_value_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be greater than 0"):
         keep_large_results(Server("s"), **wrong)
 
 
-def test_negative_preview_is_refused() -> None:
+def test_negative_large_result_preview_raises_value_error() -> None:
     with pytest.raises(ValueError, match="preview must be 0 or more, not -1"):
         keep_large_results(Server("s"), preview=-1)
 
@@ -201,7 +201,7 @@ async def can_read(endpoint: Endpoint, headers: Mapping[str, str | None], uri: s
     return "result" in reply
 
 
-async def test_result_link_works_only_for_its_principal() -> None:
+async def test_large_result_link_is_readable_only_by_its_principal() -> None:
     tokens = issued()
     async with in_memory(printer(), auth=protected(tokens)) as endpoint:
         uri = await link_for(endpoint, bearer("alice-1"), is_modern=True)
@@ -211,7 +211,7 @@ async def test_result_link_works_only_for_its_principal() -> None:
         assert not await can_read(endpoint, await session_of(endpoint, "bob-1"), uri, is_modern=False)
 
 
-async def test_result_link_works_only_in_its_session_or_for_anyone_without_sessions() -> None:
+async def test_large_result_link_is_readable_only_in_its_session_or_by_any_modern_client() -> None:
     async with in_memory(printer()) as endpoint:
         one, two = await endpoint.initialize(), await endpoint.initialize()
         uri = await link_for(endpoint, one, is_modern=False)
@@ -224,7 +224,7 @@ async def test_result_link_works_only_in_its_session_or_for_anyone_without_sessi
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_result_link_works_only_on_its_connection(era: Any) -> None:
+async def test_large_result_link_is_readable_only_on_its_connection(era: Any) -> None:
     server = printer()
     async with open_memory(server, era=era) as one, open_memory(server, era=era) as two:
         result = await one.call_tool("text", {"size": 5000})
@@ -234,7 +234,7 @@ async def test_result_link_works_only_on_its_connection(era: Any) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_result_link_of_a_task_works_on_the_connection_of_its_first_request(era: Any) -> None:
+async def test_large_result_link_of_a_task_is_readable_on_the_connection_of_the_call(era: Any) -> None:
     server = Server("printer")
 
     @server.tool(task="required")
@@ -249,7 +249,7 @@ async def test_result_link_of_a_task_works_on_the_connection_of_its_first_reques
         assert (await whole(client, result))[0].text == "0123456789" * 500
 
 
-async def test_result_of_a_restarted_task_has_no_unreadable_link(autojump_clock: MockClock) -> None:
+async def test_large_result_of_a_task_rerun_after_a_restart_has_no_link(autojump_clock: MockClock) -> None:
     store = TouchyStore()
 
     def server_of(store: TaskStore) -> Server:
@@ -275,7 +275,7 @@ async def test_result_of_a_restarted_task_has_no_unreadable_link(autojump_clock:
     assert "The rest was not stored, because the server was restarted" in result["content"][0]["text"]
 
 
-async def test_gateway_truncates_large_results_of_its_members() -> None:
+async def test_gateway_truncates_large_results_of_its_member_servers() -> None:
     member = Server("member")
 
     @member.tool

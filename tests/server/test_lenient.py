@@ -88,7 +88,7 @@ NOT_GIVEN: Any = object()
         (Any, None, "[1]", "[1]"),
     ],
 )
-def test_lenient_arguments_convert_strings_and_null_by_the_schema(
+def test_lenient_tool_converts_string_and_null_arguments_by_the_schema(
     kind: Any, default: Any, given: Any, read: Any
 ) -> None:
     handler = UserFunction.of(_function(kind, default))
@@ -115,7 +115,7 @@ def test_lenient_arguments_convert_strings_and_null_by_the_schema(
         (list[str], ..., [None]),
     ],
 )
-def test_invalid_lenient_argument_is_refused_with_its_path(kind: Any, default: Any, given: Any) -> None:
+def test_invalid_argument_of_a_lenient_tool_raises_with_its_path(kind: Any, default: Any, given: Any) -> None:
     with pytest.raises(BadArguments, match=r"at `\$\.v"):
         UserFunction.of(_function(kind, default)).bind({"v": given}, strict=False)
 
@@ -146,13 +146,13 @@ def _nested(levels: int) -> Any:
     ],
     ids=["one text", "many texts", "many steps", "many levels"],
 )
-def test_lenient_arguments_beyond_the_limits_are_refused(given: Any, fault: str) -> None:
+def test_string_arguments_of_a_lenient_tool_beyond_the_limits_are_rejected(given: Any, fault: str) -> None:
     given = [*given, {"name": 1}] if isinstance(given, list) else given
     with pytest.raises(BadArguments, match=fault):
         UserFunction.of(_function(list[Node], ...)).bind({"v": given}, strict=False)
 
 
-def test_numbers_in_lenient_strings_count_towards_the_set_limit() -> None:
+def test_items_in_json_strings_of_a_lenient_tool_count_towards_the_set_limit() -> None:
     handler = UserFunction.of(_function(set[datetime.timedelta], ...))
     with pytest.raises(BadArguments, match="too large: with sets"):
         handler.bind({"v": json.dumps([1] * 6000)}, strict=False)
@@ -193,12 +193,12 @@ TREE = {
         ({"any": '["1"]'}, {"any": ["1"]}),
     ],
 )
-def test_lenient_arguments_follow_an_explicit_schema(given: Any, read: Any) -> None:
+def test_lenient_conversion_follows_an_explicit_input_schema(given: Any, read: Any) -> None:
     assert read_leniently(TREE, given) == read
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_lenient_tool_with_an_input_schema_gets_converted_arguments(era: Any) -> None:
+async def test_lenient_tool_with_an_explicit_input_schema_receives_converted_arguments(era: Any) -> None:
     server = Server("s")
     schema = {
         "type": "object",

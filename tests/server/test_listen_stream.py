@@ -16,7 +16,7 @@ from trio_mcp.server.subscriptions import honoured_part
 EVERYTHING = SubscriptionFilter(True, True, True, ["note://a", "note://b"])
 
 
-def test_listen_acknowledges_lists_that_the_server_declares() -> None:
+def test_listen_filter_acknowledges_only_declared_list_changes() -> None:
     declared = ServerCapabilities(
         tools=ToolsCapability(list_changed=True),
         prompts=PromptsCapability(),
@@ -25,13 +25,13 @@ def test_listen_acknowledges_lists_that_the_server_declares() -> None:
     assert honoured_part(EVERYTHING, declared, []) == SubscriptionFilter(True, None, True)
 
 
-def test_listen_acknowledges_given_resources() -> None:
+def test_listen_filter_acknowledges_the_available_resource_subscriptions() -> None:
     assert honoured_part(EVERYTHING, ServerCapabilities(), ["note://b"]) == SubscriptionFilter(
         resource_subscriptions=["note://b"]
     )
 
 
 @pytest.mark.parametrize("refused", [None, False])
-def test_listen_acknowledges_nothing_that_was_not_requested(refused: bool | None) -> None:
+def test_listen_filter_acknowledges_no_unrequested_list_changes(refused: bool | None) -> None:
     declared = ServerCapabilities(tools=ToolsCapability(list_changed=True))
     assert honoured_part(SubscriptionFilter(refused), declared, []) == SubscriptionFilter()

@@ -89,7 +89,7 @@ async def noop() -> None: ...
 
 
 @pytest.mark.parametrize("page_size", [None, 2])
-def test_cached_list_pages_equal_fresh_ones_for_each_caller_and_revision(
+def test_cached_list_pages_equal_uncached_ones_for_each_caller_and_revision(
     page_size: int | None,
 ) -> None:
     server = offering(page_size)
@@ -119,7 +119,7 @@ async def lists(peer: MemoryPeer) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_cached_list_equals_the_list_of_a_new_server(revision: str) -> None:
+async def test_cached_list_after_changes_equals_the_list_of_a_new_server(revision: str) -> None:
     server = offering()
     async with connected(server, revision) as peer:
         first = [each async for each in lists(peer)]
@@ -142,7 +142,7 @@ async def test_cached_list_equals_the_list_of_a_new_server(revision: str) -> Non
         assert [each async for each in lists(peer)] == fewer
 
 
-async def test_list_items_changed_by_middleware_are_sent_as_changed() -> None:
+async def test_list_items_changed_by_middleware_are_sent_without_changing_the_registry() -> None:
     server = offering()
 
     @server.middleware("tools/list")
@@ -178,7 +178,7 @@ async def test_list_items_that_middleware_changes_in_place_are_encoded_per_calle
             assert {tool["description"] for tool in tools} == {f"for caller {number}"}
 
 
-def test_encoded_text_of_removed_or_foreign_items_is_not_cached() -> None:
+def test_encoded_items_that_are_removed_or_not_registered_are_not_cached() -> None:
     server = offering()
     page, _ = server._tools.registry.listing(None, UNKNOWN_PEER)
     texts = page.texts
@@ -198,7 +198,7 @@ def test_encoded_text_of_removed_or_foreign_items_is_not_cached() -> None:
     assert texts._left == listings._MOST_KEPT
 
 
-def test_list_items_beyond_the_cache_limit_are_encoded_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_items_beyond_the_size_limit_of_the_cache_are_encoded_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listings, "_MOST_KEPT", 1000)
     server = offering()
     check(server)
@@ -207,7 +207,7 @@ def test_list_items_beyond_the_cache_limit_are_encoded_each_time(monkeypatch: py
     assert 0 < kept == 1000 - texts._left <= 1000
 
 
-def test_second_listing_of_an_item_takes_few_instructions() -> None:
+def test_second_listing_of_an_item_executes_few_instructions() -> None:
     server = Server("s")
     for number in range(300):
         server.tool(name=f"t{number}")(noop)

@@ -87,19 +87,19 @@ async def test_media_from_bytes_has_the_given_mime_type(folder: Path) -> None:
     ]
 
 
-async def test_file_that_is_not_utf_8_text_becomes_a_blob(folder: Path) -> None:
+async def test_resource_file_that_is_not_utf_8_is_sent_as_a_blob(folder: Path) -> None:
     first, second = await content_of([File(folder / "odd.csv"), File(folder / "report.pdf")])
     assert first.resource == BlobResourceContents("file:///odd.csv", "/w==", "text/csv")
     assert second.resource.mime_type == "application/pdf"
     assert str(folder) not in repr((first, second))
 
 
-async def test_uri_of_a_file_has_the_bytes_of_a_name_that_is_not_utf8() -> None:
+async def test_uri_of_a_media_file_keeps_the_bytes_of_a_non_utf8_name() -> None:
     (block,) = await content_of(File(b"x", name="caf\udce9.txt"))
     assert block.resource.uri == "file:///caf%E9.txt"
 
 
-def test_mime_type_of_a_compressed_file_is_that_of_the_compression() -> None:
+def test_mime_type_of_a_compressed_media_file_is_that_of_the_compression() -> None:
     assert File("rows.csv.gz").mime_type == "application/gzip"
     assert File("rows.unknown").mime_type == "application/octet-stream"
     assert File("rows", "text/csv").mime_type == "text/csv"
@@ -116,18 +116,18 @@ def test_mime_type_of_a_compressed_file_is_that_of_the_compression() -> None:
         (lambda: Image("a.png", max_bytes=0), r"max_bytes must be greater than 0"),
     ],
 )
-def test_media_with_an_unsuitable_mime_type_is_refused_at_creation(make: Any, words: str) -> None:
+def test_media_with_an_unsuitable_mime_type_raises_at_creation(make: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
 
 
-def test_media_from_neither_bytes_nor_path_is_refused() -> None:
+def test_media_with_neither_bytes_nor_path_raises() -> None:
     with pytest.raises(TypeError, match="Image takes bytes or a path, not BytesIO"):
         Image(io.BytesIO())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["missing.png", "large.png"])
-async def test_unreadable_media_file_is_not_named_to_the_client(
+async def test_error_for_an_unreadable_media_file_hides_its_path_from_the_client(
     folder: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder / "large.png").write_bytes(b"x" * 11)
@@ -138,13 +138,13 @@ async def test_unreadable_media_file_is_not_named_to_the_client(
     assert name in caplog.text
 
 
-async def test_endless_media_file_is_read_only_to_the_limit(caplog: pytest.LogCaptureFixture) -> None:
+async def test_endless_media_file_is_read_only_up_to_the_size_limit(caplog: pytest.LogCaptureFixture) -> None:
     async with open_memory(server_of(File("/dev/zero"))) as client:
         assert (await client.call_tool("made")).is_error
     assert "/dev/zero is larger than 8,388,608 bytes (max_bytes)" in caplog.text
 
 
-async def test_media_file_is_read_in_a_thread_and_cancellable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_media_file_is_read_in_a_cancellable_thread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, gate, read = trio.Event(), threading.Event(), Image.read
 
     def blocked(self: Image) -> Any:
@@ -163,7 +163,7 @@ async def test_media_file_is_read_in_a_thread_and_cancellable(folder: Path, monk
         assert (await client.call_tool("made")).content == [ImageContent(PNG, "image/png")]
 
 
-async def test_tool_timeout_applies_to_reading_a_media_file(tmp_path: Path) -> None:
+async def test_tool_timeout_applies_to_reading_a_returned_media_file(tmp_path: Path) -> None:
     server = Server("s", limits=Limits(cleanup_grace=0.05))
     os.mkfifo(silent := tmp_path / "silent.png")
 
@@ -177,7 +177,7 @@ async def test_tool_timeout_applies_to_reading_a_media_file(tmp_path: Path) -> N
         os.close(os.open(silent, os.O_WRONLY))  # lets the thread go
 
 
-async def test_pillow_image_becomes_an_image_block() -> None:
+async def test_pillow_image_result_becomes_an_image_block() -> None:
     pillow = pytest.importorskip("PIL.Image", reason="needs pillow: pip install -e '.[test]'")
     for mode in ("RGB", "RGBA", "L", "P", "1", "CMYK", "F"):
         (block,) = await content_of(pillow.new(mode, (2, 3)))
@@ -194,11 +194,11 @@ class Report:
 
 
 @pytest.mark.parametrize("returns", [Image, list[Image | str], Image | None, tuple[File, Audio], Any])
-def test_media_return_annotation_has_no_output_schema(returns: Any) -> None:
+def test_tool_that_returns_media_has_no_output_schema(returns: Any) -> None:
     assert result_maker(returns, None)[0] is None
 
 
-def test_media_field_in_a_result_class_is_refused_at_declaration() -> None:
+def test_media_field_in_a_result_class_raises_at_registration() -> None:
     async def report() -> Report:
         raise NotImplementedError
 
@@ -208,7 +208,7 @@ def test_media_field_in_a_result_class_is_refused_at_declaration() -> None:
         Server("s").tool(report)
 
 
-async def test_media_inside_structured_data_raises_with_advice(caplog: pytest.LogCaptureFixture) -> None:
+async def test_media_inside_structured_data_raises_with_instructions(caplog: pytest.LogCaptureFixture) -> None:
     async with open_memory(server_of({"chart": Image(b"", "image/png")})) as client:
         assert (await client.call_tool("made")).is_error
     assert "return them alone or in a list, -> list[str | Image]" in caplog.text
@@ -234,7 +234,7 @@ async def test_resource_can_return_a_file(folder: Path, era: Literal["legacy", "
 
 
 @pytest.mark.commands
-def test_server_without_media_does_not_import_the_media_module() -> None:
+def test_media_module_is_not_imported_by_a_server_without_media() -> None:
     import subprocess
 
     code = "import sys, trio_mcp; trio_mcp.Server('s'); print([n for n in sys.modules if n.endswith('.media')])"

@@ -16,7 +16,7 @@ BAD = pytest.mark.parametrize("key", ["not a key", "io.modelcontextprotocol/mine
 
 
 @BAD
-def test_invalid_meta_key_of_a_tool_resource_or_prompt_is_refused_at_declaration(key: str) -> None:
+def test_invalid_meta_key_of_a_tool_resource_or_prompt_raises_at_registration(key: str) -> None:
     server = Server("keys")
 
     async def function() -> str:
@@ -39,7 +39,9 @@ def test_invalid_meta_key_of_a_tool_resource_or_prompt_is_refused_at_declaration
 
 @BAD
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_call_with_an_invalid_meta_key_sends_nothing(autojump_clock: MockClock, key: str, era: Any) -> None:
+async def test_client_call_with_an_invalid_meta_key_raises_and_sends_nothing(
+    autojump_clock: MockClock, key: str, era: Any
+) -> None:
     called: list[None] = []
     server = Server("keys")
 
@@ -56,7 +58,7 @@ async def test_call_with_an_invalid_meta_key_sends_nothing(autojump_clock: MockC
 
 
 @BAD
-async def test_question_with_an_invalid_meta_key_is_not_sent(autojump_clock: MockClock, key: str) -> None:
+async def test_elicitation_with_an_invalid_meta_key_raises_and_is_not_sent(autojump_clock: MockClock, key: str) -> None:
     server = Server("keys")
 
     @server.tool
@@ -73,7 +75,7 @@ async def test_question_with_an_invalid_meta_key_is_not_sent(autojump_clock: Moc
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-async def test_result_with_an_invalid_meta_key_is_sent_and_logged(
+async def test_tool_result_with_an_invalid_meta_key_is_sent_and_logged(
     autojump_clock: MockClock, revision: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("keys")
@@ -92,7 +94,7 @@ async def test_result_with_an_invalid_meta_key_is_sent_and_logged(
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-async def test_invalid_meta_keys_of_the_peer_reach_the_handler_unchanged(
+async def test_invalid_meta_keys_sent_by_the_client_reach_the_handler_unchanged(
     autojump_clock: MockClock, revision: str
 ) -> None:
     odd = {"not a key": {"a": [1]}, "io.modelcontextprotocol/theirs": None, "": "empty", "é/": 1.5}

@@ -262,7 +262,9 @@ def written(name: str) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", ROWS)
-def test_a_mistake_is_an_error_at_its_line_that_says_what_to_write(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_usage_mistake_raises_at_its_line_with_the_correct_form(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     code, words = ROWS[name]
     file, names = written(name)
     told = ""
@@ -289,12 +291,12 @@ async def call(server: Server, do: Any) -> None:
     assert result.text == "internal error in tool do", "the caller is told nothing of it"
 
 
-def test_table_of_mistakes_is_long() -> None:
+def test_at_least_60_usage_mistakes_are_covered() -> None:
     assert len(ROWS) >= 60
 
 
 @pytest.mark.commands
-def test_mistakes_module_is_not_imported_before_a_mistake() -> None:
+def test_module_of_usage_mistakes_is_not_imported_without_a_mistake() -> None:
     import subprocess
     import sys
 

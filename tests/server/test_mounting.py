@@ -72,7 +72,7 @@ def notes(name: str = "notes", steps: list[str] | None = None) -> Server:
 
 
 @ERAS
-async def test_mounted_tools_resources_and_prompts_run_with_their_own_lifespan(era: str) -> None:
+async def test_mounted_tools_resources_and_prompts_run_with_the_lifespan_of_their_server(era: str) -> None:
     server, steps = Server("whole", lifespan=_whole), list[str]()
     server.mount(notes(steps=steps), prefix="n")
 
@@ -104,7 +104,7 @@ async def _whole(server: Server) -> AsyncIterator[str]:
     yield "the whole"
 
 
-async def test_nested_mount_has_both_prefixes_and_its_own_lifespan() -> None:
+async def test_tool_of_a_nested_mount_has_both_prefixes_and_its_own_lifespan() -> None:
     steps = list[str]()
     outer, middle = Server("outer"), notes("middle", steps)
     outer.mount(middle, prefix="m")
@@ -117,7 +117,7 @@ async def test_nested_mount_has_both_prefixes_and_its_own_lifespan() -> None:
     assert steps == ["middle begins", "inner begins", "inner ends", "middle ends"]
 
 
-async def test_each_run_enters_the_lifespan_of_each_mounted_server() -> None:
+async def test_each_server_run_enters_the_lifespan_of_each_mounted_server() -> None:
     count = 0
 
     @asynccontextmanager
@@ -139,7 +139,7 @@ async def test_each_run_enters_the_lifespan_of_each_mounted_server() -> None:
         assert text(await alone.call_tool("number")) == "3"
 
 
-async def test_a_server_mounted_twice_has_one_lifespan() -> None:
+async def test_server_mounted_twice_enters_its_lifespan_once() -> None:
     steps, server = list[str](), Server("whole")
     part = Server("part", lifespan=notes(steps=steps)._lifespan)  # pyright: ignore[reportPrivateUsage]
 
@@ -155,7 +155,7 @@ async def test_a_server_mounted_twice_has_one_lifespan() -> None:
 
 
 @ERAS
-async def test_later_changes_of_a_mounted_server_apply_everywhere_and_notify_clients(era: str) -> None:
+async def test_changes_of_a_mounted_server_apply_to_all_mounts_and_notify_clients(era: str) -> None:
     part, server, told = notes(), Server("whole"), list[str]()
     server.mount(part, prefix="n")
     async with open_memory(server, era=era, on_list_changed=told.append, on_resource_updated=told.append) as client:
@@ -176,7 +176,7 @@ async def test_later_changes_of_a_mounted_server_apply_everywhere_and_notify_cli
         assert [tool.name async for tool in client.list_tools()] == ["n_where", "n_in_a_thread"]
 
 
-def test_name_clash_at_mounting_raises_and_mounts_nothing() -> None:
+def test_mount_with_a_name_clash_raises_and_mounts_nothing() -> None:
     server, part = Server("whole"), notes()
     server.tool(name="n_in_a_thread")(anything)
     with pytest.raises(ValueError, match=r"already a .* named 'n_in_a_thread'"):
@@ -187,7 +187,7 @@ def test_name_clash_at_mounting_raises_and_mounts_nothing() -> None:
     assert server._tools.registry.names() == {"n_in_a_thread", "m_where", "m_in_a_thread"}
 
 
-def test_name_clash_at_run_time_fails_the_addition_everywhere() -> None:
+def test_item_added_to_a_mounted_server_with_a_name_clash_is_added_nowhere() -> None:
     server, part = Server("whole"), notes()
     server.mount(part, prefix="n")
     server.tool(name="n_len")(anything)
@@ -199,7 +199,7 @@ def test_name_clash_at_run_time_fails_the_addition_everywhere() -> None:
     assert len(part._tools.registry) == 2
 
 
-def test_tool_that_replaced_a_mounted_one_stays() -> None:
+def test_tool_that_replaced_a_mounted_tool_is_kept_after_changes() -> None:
     server, part = Server("whole"), notes()
     server.mount(part, prefix="n")
     server.remove_tool("n_where")
@@ -208,7 +208,7 @@ def test_tool_that_replaced_a_mounted_one_stays() -> None:
     assert server._tools.registry.get("n_where") is not None
 
 
-def test_mount_prefix_must_be_valid_in_names_and_can_be_empty() -> None:
+def test_mount_prefix_must_be_valid_in_tool_names_and_can_be_empty() -> None:
     with pytest.raises(ValueError, match="is not a valid tool name"):
         Server("whole").mount(notes(), prefix="my notes")
     server = Server("whole")
@@ -216,7 +216,7 @@ def test_mount_prefix_must_be_valid_in_names_and_can_be_empty() -> None:
     assert server._tools.registry.names() == {"where", "in_a_thread"}
 
 
-def test_server_cannot_be_mounted_in_itself_even_indirectly() -> None:
+def test_server_mounted_in_itself_directly_or_indirectly_raises() -> None:
     one, two = Server("one"), Server("two")
     with pytest.raises(ValueError, match="in itself"):
         one.mount(one, prefix="a")
@@ -227,7 +227,7 @@ def test_server_cannot_be_mounted_in_itself_even_indirectly() -> None:
         one.mount("two", prefix="c")  # pyright: ignore[reportArgumentType]
 
 
-async def test_running_server_cannot_mount_another() -> None:
+async def test_mounting_into_a_running_server_raises() -> None:
     server, part = Server("whole"), Server("part")
     server.mount(part, prefix="p")
     async with open_memory(server):
@@ -238,7 +238,9 @@ async def test_running_server_cannot_mount_another() -> None:
 
 
 @ERAS
-async def test_mounted_task_tool_runs_as_a_task_of_the_outer_server(era: str, autojump_clock: MockClock) -> None:
+async def test_task_tool_of_a_mounted_server_runs_as_a_task_of_the_outer_server(
+    era: str, autojump_clock: MockClock
+) -> None:
     part, server, elsewhere = Server("part", lifespan=_whole), Server("outer"), list[str]()
 
     @part.tool(task="required")
@@ -262,7 +264,7 @@ async def test_mounted_task_tool_runs_as_a_task_of_the_outer_server(era: str, au
 
 
 @ERAS
-async def test_mounted_handler_can_ask_and_be_cancelled(era: str) -> None:
+async def test_handler_of_a_mounted_server_can_elicit_and_be_cancelled(era: str) -> None:
     part, server, steps = Server("part"), Server("outer"), list[str]()
 
     @part.tool
@@ -301,7 +303,7 @@ async def connect() -> AsyncIterator[str]:
     STEPS.append("closed")
 
 
-async def test_server_wide_dependency_is_entered_once_for_a_mounted_handler() -> None:
+async def test_server_wide_dependency_of_a_mounted_handler_is_entered_once() -> None:
     part, server = Server("part"), Server("whole")
 
     @part.tool
@@ -315,7 +317,7 @@ async def test_server_wide_dependency_is_entered_once_for_a_mounted_handler() ->
     assert STEPS == ["connected", "closed"]
 
 
-async def test_tags_of_a_mounted_server_can_be_disabled_on_either_side() -> None:
+async def test_tags_of_a_mounted_server_can_be_disabled_on_it_or_the_outer_server() -> None:
     part, server = Server("part"), Server("whole")
     part.tool(tags=["rare"])(anything)
     server.mount(part, prefix="p")
@@ -327,7 +329,7 @@ async def test_tags_of_a_mounted_server_can_be_disabled_on_either_side() -> None
             assert [tool.name async for tool in client.list_tools()] == ["p_anything"]
 
 
-async def test_visibility_of_a_mounted_server_applies_to_its_callers() -> None:
+async def test_visibility_rule_of_a_mounted_server_applies_to_callers_of_the_outer_server() -> None:
     part, server = Server("part"), Server("whole")
     part.tool(visible=lambda auth: auth is not None)(anything)
     server.mount(part, prefix="p")

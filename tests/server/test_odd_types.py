@@ -211,7 +211,7 @@ def test_union_parameter_is_validated_by_its_members_in_order(kind: Any, given: 
         (Literal[Unit.C], "f", "expected one of c"),
     ],
 )
-def test_value_that_matches_no_union_member_is_refused_with_all_errors(kind: Any, given: Any, fault: str) -> None:
+def test_value_that_matches_no_union_member_is_rejected_with_all_errors(kind: Any, given: Any, fault: str) -> None:
     with pytest.raises(BadArguments, match=fault):
         UserFunction.of(_function(kind)).bind({"v": given})
 
@@ -229,7 +229,7 @@ class Right:
 
 
 @pytest.mark.parametrize("levels", [20, 60, 250])
-def test_nested_unions_are_validated_in_limited_time(levels: int) -> None:
+def test_nested_union_parameters_are_validated_in_limited_time(levels: int) -> None:
     value: Any = {"x": "wrong", "y": "wrong"}
     for _ in range(levels):
         value = {"below": value, "y": 1, "x": 1}
@@ -240,7 +240,7 @@ def test_nested_unions_are_validated_in_limited_time(levels: int) -> None:
     assert handler.bind({"v": {"below": {"below": {"y": 2}}, "y": 1}}) == {"v": Right(Left(Right(None, 2)), 1)}
 
 
-def test_sets_inside_a_union_count_towards_the_limit() -> None:
+def test_sets_inside_a_union_parameter_count_towards_the_size_limit() -> None:
     handler = UserFunction.of(_function(set[float] | list[str] | dict[str, User | Failure]))
     with pytest.raises(BadArguments, match="too large: with sets"):
         handler.bind({"v": [1.5] * 200_000})
@@ -260,7 +260,9 @@ def test_sets_inside_a_union_count_towards_the_limit() -> None:
         (Literal[Unit.C, "x"], Unit.C, "c"),
     ],
 )
-def test_default_value_is_json_in_the_schema_and_an_object_in_the_function(kind: Any, default: Any, plain: Any) -> None:
+def test_parameter_default_is_json_in_the_schema_and_an_object_in_the_handler(
+    kind: Any, default: Any, plain: Any
+) -> None:
     handler = UserFunction.of(_function(kind, default))
     assert handler.schema["properties"]["v"]["default"] == plain
     assert handler.bind({}) == {"v": default}
@@ -301,7 +303,7 @@ async def test_union_result_is_encoded_by_the_type_of_its_value(kind: Any, value
     assert result.structured_content in (plain, {"result": plain})
 
 
-async def test_result_of_an_alias_of_str_is_plain_text() -> None:
+async def test_result_annotated_with_an_alias_of_str_is_plain_text() -> None:
     server = Server("s")
 
     @server.tool
@@ -330,7 +332,7 @@ async def test_parameter_name_can_begin_with_two_underscores(is_async: bool) -> 
         assert message.content.text == "User 1 3"  # type: ignore[union-attr]
 
 
-def test_annotation_without_adapters_is_returned_itself_and_not_an_equal_one() -> None:
+def test_annotation_that_needs_no_adapter_is_returned_as_the_same_object() -> None:
     for _ in range(2):
         hint = int | list[str]  # a new object each time
         assert adapted(hint) is hint

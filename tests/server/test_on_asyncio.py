@@ -65,7 +65,7 @@ async def abandoned(caplog: pytest.LogCaptureFixture) -> None:
             await trio.sleep(0.001)
 
 
-async def test_asyncio_tool_runs_in_an_asyncio_task_with_a_full_context() -> None:
+async def test_asyncio_tool_runs_in_an_asyncio_task_with_all_context_features() -> None:
     server = Server("s")
 
     @server.tool(asyncio=True)
@@ -111,7 +111,7 @@ async def test_asyncio_loop_starts_with_the_first_call_and_ends_with_the_server(
         assert len(loop_threads()) == 1
 
 
-async def test_cancel_of_a_request_cancels_its_asyncio_task_and_waits_for_it() -> None:
+async def test_cancelled_request_cancels_its_asyncio_task_and_waits_for_it() -> None:
     server = Server("s")
     started, ended = threading.Event(), threading.Event()
     seen: list[Any] = []
@@ -137,7 +137,7 @@ async def test_cancel_of_a_request_cancels_its_asyncio_task_and_waits_for_it() -
     assert seen == [("enough of it",), CancelCause.PEER, 1]
 
 
-async def test_tool_timeout_and_cancelled_question_end_the_asyncio_task() -> None:
+async def test_tool_timeout_or_cancelled_elicitation_cancels_the_asyncio_task() -> None:
     server = Server("s")
     started: list[str] = []  # a cancel may come before the first step
     ends: list[str] = []
@@ -187,7 +187,7 @@ async def test_exception_of_an_asyncio_handler_fails_only_its_request(
 
 
 @pytest.mark.parametrize("raised", [SystemExit(1), KeyboardInterrupt()], ids=lambda raised: type(raised).__name__)
-async def test_system_exit_in_an_asyncio_child_task_ends_neither_loop_nor_calls(
+async def test_system_exit_in_an_asyncio_child_task_stops_neither_the_loop_nor_other_calls(
     raised: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("s")
@@ -231,7 +231,7 @@ async def test_system_exit_in_an_asyncio_child_task_ends_neither_loop_nor_calls(
     assert f"a task of asyncio raised {type(raised).__name__}, which would end the server" in caplog.text
 
 
-async def test_failed_asyncio_loop_fails_its_calls_and_the_next_call_starts_another(
+async def test_failed_asyncio_loop_fails_its_calls_and_is_restarted_by_the_next_call(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("s")
@@ -271,7 +271,7 @@ async def test_failed_asyncio_loop_fails_its_calls_and_the_next_call_starts_anot
     assert "the event loop of asyncio has failed" in caplog.text
 
 
-async def test_asyncio_handler_that_swallows_its_cancel_is_abandoned(
+async def test_asyncio_handler_that_swallows_its_cancellation_is_abandoned_and_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.concurrency.asyncio_thread._PATIENCE", 0.05)
@@ -294,7 +294,7 @@ async def test_asyncio_handler_that_swallows_its_cancel_is_abandoned(
     assert any("swallows asyncio.CancelledError, and is dropped" in each for each in words), words
 
 
-async def test_asyncio_handler_that_blocks_the_loop_does_not_block_shutdown(
+async def test_asyncio_handler_that_blocks_the_loop_does_not_block_server_shutdown(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.concurrency.asyncio_thread._PATIENCE", 0.01)
@@ -316,7 +316,7 @@ async def test_asyncio_handler_that_blocks_the_loop_does_not_block_shutdown(
     await trio.to_thread.run_sync(left.join, PATIENCE)
 
 
-async def test_asyncio_tasks_left_by_a_handler_end_with_the_server() -> None:
+async def test_asyncio_tasks_left_running_by_a_handler_end_with_the_server() -> None:
     server = Server("s")
     left: list[Any] = []
     ended = threading.Event()
@@ -341,7 +341,7 @@ async def test_asyncio_tasks_left_by_a_handler_end_with_the_server() -> None:
     assert ended.is_set()
 
 
-async def test_resources_prompts_and_completers_run_on_asyncio() -> None:
+async def test_resources_prompts_and_completers_can_run_on_asyncio() -> None:
     server = Server("s")
 
     @server.resource("note://{name}", asyncio=True)
@@ -362,7 +362,7 @@ async def test_resources_prompts_and_completers_run_on_asyncio() -> None:
         assert (await client.complete(PromptReference("ask"), "topic", "x")).values == ["True"]
 
 
-async def test_server_on_asyncio_runs_async_functions_there_and_plain_ones_in_threads() -> None:
+async def test_server_with_asyncio_true_runs_async_functions_on_asyncio_and_sync_ones_in_threads() -> None:
     steps: list[str] = []
 
     @asynccontextmanager
@@ -432,7 +432,7 @@ async def test_server_on_asyncio_runs_async_functions_there_and_plain_ones_in_th
     assert steps[-2:] == ["pool closed", "down"]
 
 
-async def test_cancelled_asyncio_call_closes_its_dependencies_in_its_task() -> None:
+async def test_dependencies_of_a_cancelled_asyncio_call_are_closed_in_its_task() -> None:
     server = Server("s")
     started, closed = threading.Event(), threading.Event()
     tasks: list[Any] = []
@@ -461,7 +461,7 @@ async def test_cancelled_asyncio_call_closes_its_dependencies_in_its_task() -> N
     assert tasks[0] is tasks[1]
 
 
-async def test_failed_asyncio_lifespan_fails_the_start() -> None:
+async def test_exception_in_an_asyncio_lifespan_fails_the_server_start() -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> AsyncGenerator[None]:
         await asyncio.sleep(0)
@@ -473,7 +473,7 @@ async def test_failed_asyncio_lifespan_fails_the_start() -> None:
             pass
 
 
-def test_plain_function_with_the_asyncio_option_is_refused() -> None:
+def test_sync_function_with_the_asyncio_option_raises_at_registration() -> None:
     with pytest.raises(TypeError, match="asyncio=True needs an async function"):
 
         @Server("s").tool(asyncio=True)
@@ -481,7 +481,7 @@ def test_plain_function_with_the_asyncio_option_is_refused() -> None:
             pass
 
 
-async def test_trio_handler_that_uses_asyncio_gets_advice(caplog: pytest.LogCaptureFixture) -> None:
+async def test_trio_handler_that_awaits_asyncio_logs_the_asyncio_option(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
     @server.tool
@@ -495,7 +495,7 @@ async def test_trio_handler_that_uses_asyncio_gets_advice(caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_asyncio_handler_can_run_again(era: Any) -> None:
+async def test_asyncio_handler_can_be_replayed(era: Any) -> None:
     server = Server("s")
     ends: list[str] = []
 
@@ -534,7 +534,7 @@ async def test_mcp_task_of_an_asyncio_tool_runs_and_is_cancelled_on_asyncio() ->
         await happened(ended)
 
 
-async def test_asyncio_tools_of_a_mounted_server_share_the_loop() -> None:
+async def test_asyncio_tools_of_a_mounted_server_run_on_the_same_loop() -> None:
     whole, part = Server("whole"), Server("part", asyncio=True)
     loops: set[Any] = set()
 
@@ -553,7 +553,7 @@ async def test_asyncio_tools_of_a_mounted_server_share_the_loop() -> None:
     assert len(loops) == 1
 
 
-async def test_asyncio_calls_are_refused_while_too_many_abandoned_tasks_run(
+async def test_asyncio_calls_are_rejected_while_too_many_abandoned_tasks_run(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.concurrency.asyncio_thread._PATIENCE", 0.05)
@@ -590,7 +590,7 @@ async def test_asyncio_calls_are_refused_while_too_many_abandoned_tasks_run(
             pytest.fail("it is still refused")
 
 
-async def test_middleware_that_waits_for_a_handler_that_swallows_its_cancel_is_not_abandoned(
+async def test_middleware_is_not_reported_as_abandoned_if_its_handler_swallows_the_cancellation(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.concurrency.asyncio_thread._PATIENCE", 0.05)
@@ -631,7 +631,7 @@ async def test_middleware_that_waits_for_a_handler_that_swallows_its_cancel_is_n
     assert "stubborn swallows" in blamed[0]
 
 
-async def test_the_next_call_drops_an_abandoned_task_that_has_ended_with_its_arguments(
+async def test_abandoned_asyncio_task_that_has_ended_is_released_at_the_next_call(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("s", limits=Limits(cleanup_grace=0.01))
@@ -665,7 +665,7 @@ async def test_the_next_call_drops_an_abandoned_task_that_has_ended_with_its_arg
         assert [argument() for argument in arguments] == [None]
 
 
-async def test_generator_dependency_cancelled_while_entered_is_closed() -> None:
+async def test_generator_dependency_on_asyncio_cancelled_on_entry_is_closed() -> None:
     server = Server("s")
     entering, may_enter, left = (threading.Event() for _ in range(3))
 

@@ -178,20 +178,20 @@ def test_result_matches_the_output_schema_of_its_annotation(returns: Any, value:
     assert result not in ({}, {"result": []}, {"result": {}})
 
 
-def test_output_schema_of_an_iterator_contains_its_items() -> None:
+def test_output_schema_of_an_iterator_or_view_contains_its_item_class() -> None:
     for returns in (Iterator[Part], deque[Part], Iterable[Part], KeysView[Part]):
         schema, _ = result_maker(returns, None)
         assert schema is not None
         assert schema["properties"]["result"] == {"type": "array", "items": schema_of(Part, read=False)}
 
 
-def test_private_attrs_fields_are_accepted_but_not_returned() -> None:
+def test_private_attrs_fields_are_in_the_input_schema_but_not_the_output_schema() -> None:
     assert "_secret" in schema_of(Part)["required"]
     assert schema_of(Part, read=False)["required"] == ["name", "size"]
 
 
 @pytest.mark.parametrize("returns", [list, list[Any], list[Any] | None, tuple, Iterator[Any], deque, list[object]])
-async def test_list_result_is_content_with_an_image_and_structured_without(returns: Any) -> None:
+async def test_list_result_is_content_if_it_has_an_image_and_structured_otherwise(returns: Any) -> None:
     server = Server("s")
 
     async def pictures(count: int) -> Any:
@@ -209,7 +209,7 @@ async def test_list_result_is_content_with_an_image_and_structured_without(retur
     assert without.text == '["a",1]'
 
 
-async def test_endless_iterator_result_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_endless_iterator_result_is_a_tool_error(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
     @server.tool

@@ -45,7 +45,7 @@ def test_annotated_parameter_is_mirrored_in_a_header() -> None:
     assert entry.listed.input_schema["properties"]["region"] == {"type": "string", "x-mcp-header": "Region"}
 
 
-def test_header_annotation_in_an_explicit_schema_is_used() -> None:
+def test_header_annotation_in_an_explicit_input_schema_is_mirrored() -> None:
     server = Server("s")
     inner = {"type": "object", "properties": {"id": {"type": "integer", "x-mcp-header": "Tenant"}}}
 
@@ -56,7 +56,7 @@ def test_header_annotation_in_an_explicit_schema_is_used() -> None:
     assert mirrored(server, "query") == (ParamHeader(("tenant", "id"), "Mcp-Param-Tenant"),)
 
 
-def test_a_tool_without_annotations_mirrors_nothing() -> None:
+def test_tool_without_header_annotations_mirrors_no_parameters() -> None:
     server = Server("s")
 
     @server.tool
@@ -66,7 +66,7 @@ def test_a_tool_without_annotations_mirrors_nothing() -> None:
     assert mirrored(server, "query") == ()
 
 
-def test_tool_with_invalid_header_annotations_is_refused_at_declaration() -> None:
+def test_tool_with_invalid_header_annotations_raises_at_registration() -> None:
     server = Server("s")
 
     async def query(region: Region, other: Region) -> str:
@@ -79,7 +79,7 @@ def test_tool_with_invalid_header_annotations_is_refused_at_declaration() -> Non
     assert len(server._tools.registry) == 0
 
 
-def test_header_of_a_field_of_a_class_is_mirrored() -> None:
+def test_header_annotation_of_a_class_field_is_mirrored() -> None:
     server = Server("s")
 
     @server.tool
@@ -89,7 +89,7 @@ def test_header_of_a_field_of_a_class_is_mirrored() -> None:
     assert mirrored(server, "query") == (ParamHeader(("place", "zone"), "Mcp-Param-Zone"),)
 
 
-def test_header_written_as_json_schema_is_mirrored() -> None:
+def test_header_annotation_written_as_json_schema_is_mirrored() -> None:
     server = Server("s")
 
     @server.tool
@@ -100,12 +100,12 @@ def test_header_written_as_json_schema_is_mirrored() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "two words", "Größe", "a:b", 3])
-def test_header_name_that_is_not_a_token_is_refused(name: Any) -> None:
+def test_parameter_header_name_that_is_not_a_token_raises(name: Any) -> None:
     with pytest.raises(ValueError, match="letters, digits and hyphens"):
         Header(name)
 
 
-def test_nullable_parameter_cannot_be_mirrored_and_the_error_has_advice() -> None:
+def test_header_annotation_of_a_nullable_parameter_raises_with_instructions() -> None:
     async def query(region: Annotated[str | None, Header("R")] = None) -> str:
         return ""
 
@@ -113,7 +113,7 @@ def test_nullable_parameter_cannot_be_mirrored_and_the_error_has_advice() -> Non
         Server("s").tool(query)
 
 
-def test_header_annotations_in_an_explicit_schema_are_checked() -> None:
+def test_invalid_header_annotations_in_an_explicit_input_schema_raise() -> None:
     async def query(arguments: dict[str, Any]) -> str:
         return ""
 

@@ -146,7 +146,7 @@ def server_of(provider: Any, *, is_plain: bool = False, **options: Any) -> Serve
         (Connection, "a connection", "connected", "disconnected"),
     ],
 )
-async def test_any_kind_of_function_can_be_a_dependency(
+async def test_every_kind_of_function_can_be_a_dependency(
     provider: Any, value: str, before: str | None, after: str | None, is_plain: bool, autojump_clock: MockClock
 ) -> None:
     async with open_memory(server_of(provider, is_plain=is_plain)) as client:
@@ -154,7 +154,7 @@ async def test_any_kind_of_function_can_be_a_dependency(
     assert [event for event in (before, "handler", after) if event is not None] == EVENTS
 
 
-async def test_dependency_is_hidden_from_clients_and_cannot_be_passed() -> None:
+async def test_dependency_parameter_is_hidden_from_clients_and_cannot_be_passed() -> None:
     async with open_memory(server_of(awaited)) as client:
         (tool,) = [tool async for tool in client.list_tools()]
         assert set(tool.input_schema["properties"]) == {"mark"}
@@ -231,7 +231,7 @@ async def test_resources_prompts_and_completers_can_have_dependencies() -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_dependencies_of_a_task_stay_open_until_it_ends(era: Any, autojump_clock: MockClock) -> None:
+async def test_dependencies_of_a_task_stay_open_until_the_task_ends(era: Any, autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -273,7 +273,7 @@ async def test_context_annotation_can_name_the_lifespan_type() -> None:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("provider", [opened, opened_in_a_thread])
-async def test_dependency_cleanup_can_await_after_a_cancel(provider: Any, era: Any) -> None:
+async def test_dependency_cleanup_can_await_after_a_cancellation(provider: Any, era: Any) -> None:
     server, runs = Server("s"), trio.Event()
 
     @server.tool
@@ -296,7 +296,7 @@ async def until_idle(server: Server) -> None:
             await trio.sleep(0.001)
 
 
-async def test_dependency_cleanup_is_cancelled_after_the_grace(autojump_clock: MockClock) -> None:
+async def test_dependency_cleanup_is_cancelled_after_cleanup_grace(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(cleanup_grace=3))
 
     async def stubborn() -> AsyncGenerator[None]:
@@ -328,7 +328,7 @@ async def test_dependency_cleanup_is_cancelled_after_the_grace(autojump_clock: M
         assert server.statistics().in_flight == 0
 
 
-async def test_all_dependency_cleanups_of_a_request_share_one_grace(autojump_clock: MockClock) -> None:
+async def test_all_dependency_cleanups_of_a_request_share_one_cleanup_grace(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(cleanup_grace=5))
 
     async def slow() -> AsyncGenerator[None]:
@@ -354,7 +354,7 @@ async def test_all_dependency_cleanups_of_a_request_share_one_grace(autojump_clo
     assert EVENTS == ["4", "6"]
 
 
-async def test_server_shutdown_shortens_the_dependency_cleanup_grace(autojump_clock: MockClock) -> None:
+async def test_server_shutdown_shortens_the_cleanup_grace_of_dependencies(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(cleanup_grace=100, shutdown_grace=1, drain_timeout=0))
 
     async def stubborn() -> AsyncGenerator[None]:
@@ -375,7 +375,9 @@ async def test_server_shutdown_shortens_the_dependency_cleanup_grace(autojump_cl
     assert trio.current_time() - start < 10
 
 
-async def test_cancel_during_one_dependency_cleanup_leaves_time_for_the_others(autojump_clock: MockClock) -> None:
+async def test_timeout_during_one_dependency_cleanup_leaves_time_for_the_other_cleanups(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
 
     async def slow() -> AsyncGenerator[None]:
@@ -395,7 +397,7 @@ async def test_cancel_during_one_dependency_cleanup_leaves_time_for_the_others(a
     assert EVENTS == ["opened", "slow is over", "closed"]
 
 
-async def test_cancel_while_a_dependency_opens_closes_the_open_ones(autojump_clock: MockClock) -> None:
+async def test_call_cancelled_while_a_dependency_opens_closes_the_open_ones(autojump_clock: MockClock) -> None:
     async def never() -> None:
         await trio.sleep_forever()
 
@@ -413,7 +415,9 @@ async def test_cancel_while_a_dependency_opens_closes_the_open_ones(autojump_clo
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_open_dependencies_are_closed_in_reverse_order_at_any_cancel(era: Any, autojump_clock: MockClock) -> None:
+async def test_call_cancelled_at_any_step_closes_open_dependencies_in_reverse_order(
+    era: Any, autojump_clock: MockClock
+) -> None:
     def slowly(name: str) -> Callable[..., Any]:
         async def provider() -> AsyncGenerator[str]:
             await trio.sleep(1)
@@ -448,7 +452,7 @@ async def test_open_dependencies_are_closed_in_reverse_order_at_any_cancel(era: 
             assert server.statistics().in_flight == 0
 
 
-async def test_dependency_opened_in_a_thread_despite_a_cancel_is_closed() -> None:
+async def test_dependency_opened_in_a_thread_after_the_cancellation_is_closed() -> None:
     goes_on, is_there = threading.Event(), threading.Event()
 
     def slow() -> Generator[None]:
@@ -484,7 +488,7 @@ async def test_tool_timeout_cancels_the_handler_and_closes_dependencies(autojump
     assert EVENTS == ["opened", "closed"]
 
 
-async def test_dependency_sees_the_exception_of_the_handler() -> None:
+async def test_dependency_receives_the_exception_of_the_handler() -> None:
     async def transaction() -> AsyncGenerator[None]:
         async with trio.open_nursery() as nursery:  # which puts what leaves it into a group
             try:
@@ -505,7 +509,7 @@ async def test_dependency_sees_the_exception_of_the_handler() -> None:
     assert EVENTS == ["rolled back: no such row"]
 
 
-async def test_exception_of_a_resource_is_recognized_inside_a_dependencys_nursery() -> None:
+async def test_resource_not_found_inside_the_nursery_of_a_dependency_is_unwrapped() -> None:
     async def nursery() -> AsyncGenerator[trio.Nursery]:
         async with trio.open_nursery() as opened:
             yield opened
@@ -546,7 +550,7 @@ async def test_finished_dependency_cleanup_keeps_no_references(monkeypatch: pyte
     assert not vars(provided)["_server_values"]
 
 
-async def test_failed_dependency_fails_the_tool() -> None:
+async def test_exception_in_a_dependency_fails_the_tool_call() -> None:
     async def fails() -> None:
         raise ToolError("the database is away")
 
@@ -555,7 +559,7 @@ async def test_failed_dependency_fails_the_tool() -> None:
     assert EVENTS == []
 
 
-async def test_dependency_that_swallows_the_exception_gives_no_result() -> None:
+async def test_tool_call_fails_if_a_dependency_swallows_the_exception_of_the_handler() -> None:
     async def swallows() -> AsyncGenerator[None]:
         with suppress(ValueError):
             yield
@@ -604,12 +608,12 @@ def confirmed_on_the_way(ctx: WorkerContext) -> Generator[str]:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("provider", [confirmed, confirmed_in_a_thread, confirmed_on_the_way])
-async def test_dependency_can_ask_the_user(provider: Any, era: Any) -> None:
+async def test_dependency_can_elicit_from_the_user(provider: Any, era: Any) -> None:
     async with open_memory(server_of(provider), era=era, elicitation=in_turn({"name": "Ann"})) as client:
         assert await text_of(client, "show") == "Ann"
 
 
-async def test_replayed_handler_runs_its_dependencies_again() -> None:
+async def test_replayed_handler_enters_its_dependencies_again() -> None:
     server = server_of(confirmed, replay=True)
     async with open_memory(server, era="modern", elicitation=in_turn({"name": "Ann"})) as client:
         assert await text_of(client, "show") == "Ann"
@@ -617,7 +621,7 @@ async def test_replayed_handler_runs_its_dependencies_again() -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_handler_that_returns_input_required_gets_new_dependencies(era: Any) -> None:
+async def test_retry_after_input_required_enters_the_dependencies_again(era: Any) -> None:
     server = Server("s")
 
     @server.tool
@@ -727,7 +731,7 @@ async def test_each_run_of_a_server_has_its_own_server_wide_dependencies() -> No
         assert await text_of(one, "show") == "connection of pool of settings"
 
 
-async def test_server_wide_dependency_exists_for_tools_disabled_at_start() -> None:
+async def test_server_wide_dependency_of_a_disabled_tool_is_entered_at_start() -> None:
     server = server_of(connection, tags=["more"])
     server.disable("more")
     async with open_memory(server) as client:
@@ -736,7 +740,7 @@ async def test_server_wide_dependency_exists_for_tools_disabled_at_start() -> No
         assert await text_of(client, "show") == "connection of pool of settings"
 
 
-async def test_failed_server_wide_dependency_fails_the_start() -> None:
+async def test_exception_in_a_server_wide_dependency_fails_the_server_start() -> None:
     async def fails(of: Annotated[str, Provide(settings, once=True)]) -> None:
         raise OSError("the database is away")
 
@@ -751,7 +755,7 @@ async def test_failed_server_wide_dependency_fails_the_start() -> None:
     assert EVENTS == ["+settings"]
 
 
-async def test_server_wide_dependency_added_to_a_running_server_is_refused() -> None:
+async def test_server_wide_dependency_added_to_a_running_server_raises() -> None:
     server = Server("s", expose_errors=True)
     async with open_memory(server) as client:
 
@@ -768,7 +772,7 @@ async def fake(value: Annotated[str, Provide(awaited)]) -> str:
     return f"fake, {value}"
 
 
-async def test_dependency_can_be_replaced_in_tests() -> None:
+async def test_provide_instead_replaces_a_dependency_in_tests() -> None:
     server = server_of(connection)
     with provide_instead({connection: fake}):
         async with open_memory(server) as client:
@@ -778,7 +782,7 @@ async def test_dependency_can_be_replaced_in_tests() -> None:
             assert await text_of(client, "show") == "fake, awaited"
 
 
-async def test_server_wide_dependency_can_be_replaced_before_start_and_while_running() -> None:
+async def test_provide_instead_replaces_a_server_wide_dependency_before_start_and_while_running() -> None:
     server = server_of(connection)
     with provide_instead({pool: first}):
         async with open_memory(server) as client:
@@ -855,6 +859,6 @@ itself.__annotations__["value"] = Annotated[str, Provide(itself)]
         (lambda: Provide("connect"), "not its result, str"),  # type: ignore[arg-type]
     ],
 )
-def test_wrongly_declared_dependency_raises_with_advice(declared: Callable[[], None], words: str) -> None:
+def test_invalid_dependency_declaration_raises_with_instructions(declared: Callable[[], None], words: str) -> None:
     with pytest.raises(TypeError, match=words):
         declared()

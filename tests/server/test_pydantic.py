@@ -147,7 +147,7 @@ LINE, LINES = {"SKU": "ab"}, [{"SKU": "ab", "count": 2}]
     ],
     ids=str,
 )
-def test_pydantic_model_is_validated_at_any_position(kind: Any, given: Any, value: Any) -> None:
+def test_pydantic_model_is_validated_at_any_position_of_a_parameter(kind: Any, given: Any, value: Any) -> None:
     function = taking(kind)
     assert function.bind({"value": given}) == {"value": value}
     assert json.dumps(function.schema)
@@ -170,14 +170,14 @@ def test_pydantic_model_is_validated_at_any_position(kind: Any, given: Any, valu
     ],
     ids=str,
 )
-def test_invalid_model_argument_error_names_the_field(kind: Any, given: Any, fault: str) -> None:
+def test_error_for_an_invalid_model_argument_names_the_field(kind: Any, given: Any, fault: str) -> None:
     with pytest.raises(BadArguments, match=fault) as raised:
         taking(kind).bind({"value": given})
     assert "pydantic" not in str(raised.value)
     assert "input_value" not in str(raised.value)
 
 
-def test_hundred_validation_errors_give_one_short_line() -> None:
+def test_hundred_validation_errors_of_a_model_give_one_short_line() -> None:
     with pytest.raises(BadArguments) as raised:
         taking(Hundred).bind({"value": dict.fromkeys(Hundred.model_fields, "x" * 1000)})
     assert str(raised.value).count(";") == 5
@@ -185,7 +185,7 @@ def test_hundred_validation_errors_give_one_short_line() -> None:
     assert len(str(raised.value)) < 2000
 
 
-def test_very_many_validation_errors_are_only_counted() -> None:
+def test_validation_errors_of_a_model_beyond_a_limit_are_only_counted() -> None:
     with pytest.raises(BadArguments, match=r"^2,000 faults - at"):
         taking(Closed).bind({"value": dict.fromkeys(map(str, range(2000)))})
 
@@ -200,7 +200,7 @@ def test_very_many_validation_errors_are_only_counted() -> None:
     ],
     ids=["list", "model", "root", "dict"],
 )
-def test_list_of_models_stops_at_the_first_invalid_item(kind: Any, given: Any, fault: str) -> None:
+def test_validation_of_a_list_of_models_stops_at_the_first_invalid_item(kind: Any, given: Any, fault: str) -> None:
     with pytest.raises(BadArguments, match=fault):
         taking(kind).bind({"value": given})
 
@@ -216,20 +216,20 @@ def test_list_of_models_stops_at_the_first_invalid_item(kind: Any, given: Any, f
     ],
     ids=["union", "root", "dataclass", "attrs", "dict"],
 )
-def test_large_model_argument_has_a_limited_number_of_parts(kind: Any, given: Any) -> None:
+def test_model_argument_with_too_many_items_is_rejected(kind: Any, given: Any) -> None:
     with pytest.raises(BadArguments, match=r"too large: .*(more than|at most) (20|100),000 items"):
         taking(kind).bind({"value": given})
 
 
 @pytest.mark.parametrize("kind", [RootModel[set[int]], RootModel[dict[int, int]]])
-def test_model_argument_with_hashable_keys_has_a_lower_part_limit(kind: Any) -> None:
+def test_model_argument_with_hashed_items_has_a_lower_item_limit(kind: Any) -> None:
     many = [2**61 * number for number in range(6000)]
     given: Any = many if kind is RootModel[set[int]] else {str(number): 1 for number in many}
     with pytest.raises(BadArguments, match=r"too large: more than 5,000 items"):
         taking(kind).bind({"value": given})
 
 
-def test_long_string_is_not_limited_as_a_large_model_argument() -> None:
+def test_model_argument_with_a_long_string_is_accepted() -> None:
     assert taking(Line).bind({"value": {"SKU": "a" * 1_000_000}})["value"].count == 1
 
 
@@ -253,7 +253,7 @@ FUNCTIONS = list(map(taking, (Plain, list[Plain] | str, dict[str, Plain], Strict
 
 @given(data=JSON, strict=st.booleans())
 @settings(max_examples=examples(100))
-def test_any_data_is_accepted_by_a_model_or_refused_in_a_short_line(data: Any, strict: bool) -> None:
+def test_any_data_for_a_model_parameter_is_accepted_or_rejected_with_a_short_line(data: Any, strict: bool) -> None:
     faults: list[str] = []
     for function in FUNCTIONS:
         try:
@@ -266,7 +266,7 @@ def test_any_data_is_accepted_by_a_model_or_refused_in_a_short_line(data: Any, s
 # Schemas
 
 
-def test_model_schema_has_constraints_aliases_defaults_and_descriptions() -> None:
+def test_pydantic_model_schema_has_constraints_aliases_defaults_and_descriptions() -> None:
     assert taking(Line).schema["properties"]["value"] == {
         "title": "Line",
         "description": "One article.",
@@ -279,21 +279,21 @@ def test_model_schema_has_constraints_aliases_defaults_and_descriptions() -> Non
     }
 
 
-def test_recursive_model_has_a_definition_at_the_schema_root() -> None:
+def test_recursive_pydantic_model_has_a_definition_at_the_schema_root() -> None:
     schema = schema_of(dict[str, list[Tree]])
     assert schema["$defs"]["Tree"]["properties"]["children"]["items"] == {"$ref": "#/$defs/Tree"}
     assert "$defs" not in schema["additionalProperties"]["items"]
 
 
 @pytest.mark.parametrize("read", [True, False])
-def test_recursive_model_can_be_the_schema_root(read: bool) -> None:
+def test_recursive_pydantic_model_can_be_the_schema_root(read: bool) -> None:
     schema = schema_of(Tree, read=read)
     assert schema["type"] == "object"
     assert schema["properties"]["children"]["items"] == {"$ref": "#/$defs/Tree"}
     assert schema["$defs"]["Tree"]["properties"] == schema["properties"]
 
 
-def test_model_and_other_class_with_the_same_name_have_separate_definitions() -> None:
+def test_pydantic_model_and_class_with_the_same_name_have_separate_definitions() -> None:
     other = dataclasses.make_dataclass("Tree", [("leaves", int)])
     both = dataclasses.make_dataclass("Both", [("one", other), ("two", Tree)])
     schema = schema_of(list[both])  # type: ignore[valid-type]
@@ -303,7 +303,7 @@ def test_model_and_other_class_with_the_same_name_have_separate_definitions() ->
     assert schema["$defs"]["models.Tree"]["properties"]["children"]["items"] == {"$ref": "#/$defs/models.Tree"}
 
 
-def test_nested_models_with_the_same_name_have_separate_definitions() -> None:
+def test_nested_pydantic_models_with_the_same_name_have_separate_definitions() -> None:
     one, other = create_model("Part", one=(int, ...)), create_model("Part", other=(int, ...))
     first, second = create_model("First", parts=(list[one], ...)), create_model("Second", parts=(list[other], ...))  # type: ignore[valid-type]
     schema = schema_of(dataclasses.make_dataclass("Both", [("first", first), ("second", second), ("third", first)]))
@@ -311,7 +311,7 @@ def test_nested_models_with_the_same_name_have_separate_definitions() -> None:
     assert parts == [["one"], ["other"], ["one"]]
 
 
-def test_default_that_looks_like_a_schema_is_unchanged() -> None:
+def test_model_default_that_looks_like_a_schema_is_unchanged() -> None:
     looks = {"type": "list", "items": [{"type": "dict"}]}
     kind = create_model("Looks", default=(dict[str, Any], looks), type=(list[int], [1]))
     value = taking(kind).bind({"value": {}})["value"]
@@ -347,7 +347,7 @@ def test_default_that_looks_like_a_schema_is_unchanged() -> None:
     ],
     ids=str,
 )
-def test_pydantic_field_of_a_parameter_is_in_the_schema(kind: Any, default: Any, schema: dict[str, Any]) -> None:
+def test_pydantic_field_of_a_parameter_is_in_the_input_schema(kind: Any, default: Any, schema: dict[str, Any]) -> None:
     function = taking(kind) if default is ... else taking(kind, default=default)
     said = function.schema["properties"]["value"]
     said = {name: value for name, value in said.items() if name in schema}
@@ -355,7 +355,7 @@ def test_pydantic_field_of_a_parameter_is_in_the_schema(kind: Any, default: Any,
     assert {name: said[name] for name in schema} == schema
 
 
-def test_parameter_type_that_msgspec_supports_is_validated_strictly_by_msgspec() -> None:
+def test_parameter_type_supported_by_msgspec_is_validated_strictly_by_msgspec() -> None:
     function = taking(Annotated[int, Field(ge=1)], default=3)
     assert function.bind({}) == {"value": 3}
     for wrong in (0, "3", True):
@@ -372,24 +372,24 @@ def test_pydantic_field_default_and_factory_apply_to_the_parameter() -> None:
         taking(int, default=Field(ge=1)).bind({})
 
 
-def test_default_model_is_not_shared_between_calls() -> None:
+def test_default_pydantic_model_is_not_shared_between_calls() -> None:
     function = taking(Order, default=Order(lines=[]))
     function.bind({})["value"].lines.append(Line(SKU="ab"))
     assert function.bind({})["value"].lines == []
 
 
-def test_model_without_a_json_schema_is_refused_at_declaration() -> None:
+def test_pydantic_model_without_a_json_schema_raises_at_registration() -> None:
     calling = create_model("Calling", call=(Callable[[], int], ...))
     with pytest.raises(TypeError, match=r"take: parameter 'value': Calling has no JSON Schema: .*CallableSchema"):
         taking(calling)
 
 
-def test_pydantic_alias_of_a_parameter_is_refused_at_declaration() -> None:
+def test_pydantic_alias_of_a_parameter_raises_at_registration() -> None:
     with pytest.raises(TypeError, match=r"take: parameter 'value': aliases are not supported; call the parameter from"):
         taking(int, default=Field(alias="from"))
 
 
-def test_msgspec_constraint_beside_a_model_is_refused() -> None:
+def test_msgspec_constraint_on_a_pydantic_model_raises() -> None:
     with pytest.raises(
         TypeError, match=r"take: parameter 'value': pydantic reads this annotation: use pydantic's Field instead of"
     ):
@@ -398,13 +398,13 @@ def test_msgspec_constraint_beside_a_model_is_refused() -> None:
     assert described.schema["properties"]["value"]["description"] == "All."
 
 
-def test_pydantic_dataclass_inside_a_msgspec_class_is_refused() -> None:
+def test_pydantic_dataclass_inside_a_msgspec_class_raises() -> None:
     around = attrs.make_class("Around", {"checked": attrs.field(type=Checked)})
     with pytest.raises(TypeError, match=r"'value': msgspec, which validates the class around Checked, .*a BaseModel"):
         taking(around)
 
 
-def test_class_that_pydantic_cannot_validate_is_refused_at_declaration() -> None:
+def test_class_that_pydantic_cannot_validate_raises_at_registration() -> None:
     class Open:
         pass
 
@@ -412,7 +412,7 @@ def test_class_that_pydantic_cannot_validate_is_refused_at_declaration() -> None
         taking(Line | Open)
 
 
-def test_pydantic_1_counts_as_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pydantic_version_1_counts_as_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydantic_core", None)
     monkeypatch.delitem(sys.modules, "trio_mcp.protocol.pydantic_models")
     monkeypatch.delattr("trio_mcp.protocol.pydantic_models")
@@ -457,7 +457,7 @@ def shop() -> Server:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_models_work_as_arguments_and_results(era: Literal["legacy", "modern"]) -> None:
+async def test_pydantic_models_work_as_arguments_and_results(era: Literal["legacy", "modern"]) -> None:
     async with open_memory(shop(), era=era) as client:
         given = {"lines": LINES, "day": "2026-07-28", "site": "http://a.example/", "price": "1.50"}
         answer = await client.call_tool("order", {"order": given})
@@ -490,7 +490,7 @@ async def test_models_work_as_arguments_and_results(era: Literal["legacy", "mode
 
 
 @pytest.mark.parametrize("count", [44, 46])
-async def test_failed_validator_reveals_nothing_internal_to_the_client(
+async def test_exception_in_a_pydantic_validator_is_hidden_from_the_client(
     count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_memory(shop()) as client:
@@ -515,7 +515,7 @@ class Booking(BaseModel):
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_form_model_validates_the_answer(era: Literal["legacy", "modern"]) -> None:
+async def test_pydantic_model_as_a_form_validates_the_elicitation_answer(era: Literal["legacy", "modern"]) -> None:
     server = Server("hotel")
     asked: list[ElicitFormParams] = []
 
@@ -547,7 +547,7 @@ async def test_form_model_validates_the_answer(era: Literal["legacy", "modern"])
     }
 
 
-async def test_pydantic_dataclass_can_be_a_form_and_a_result() -> None:
+async def test_pydantic_dataclass_can_be_a_form_and_a_tool_result() -> None:
     server = Server("s")
 
     @server.tool
@@ -562,7 +562,7 @@ async def test_pydantic_dataclass_can_be_a_form_and_a_result() -> None:
         assert (await client.call_tool("ask")).structured_content == {"result": {"number": 3}}
 
 
-async def test_client_answer_can_be_read_as_a_model() -> None:
+async def test_raw_elicitation_result_can_be_read_as_a_pydantic_model() -> None:
     class Named(BaseModel):
         action: str
 

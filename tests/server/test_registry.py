@@ -38,35 +38,35 @@ def walk(pages: Registry[Thing], peer: Peer = UNKNOWN_PEER) -> list[list[str]]:
             return seen
 
 
-def test_registry_pages_are_in_order_of_registration() -> None:
+def test_list_pages_are_in_order_of_registration() -> None:
     assert walk(listing("c", "a", "b")) == [["C", "A"], ["B"]]
 
 
-def test_exactly_full_page_has_no_cursor() -> None:
+def test_exactly_full_list_page_has_no_next_cursor() -> None:
     assert walk(listing("a", "b")) == [["A", "B"]]
 
 
-def test_registry_without_a_page_size_has_one_page() -> None:
+def test_list_without_a_page_size_has_one_page() -> None:
     assert walk(listing("a", "b", "c", page_size=None)) == [["A", "B", "C"]]
 
 
-def test_empty_registry_has_one_empty_page() -> None:
+def test_empty_list_has_one_empty_page() -> None:
     assert walk(listing()) == [[]]
 
 
-def test_cursor_stays_valid_after_its_item_is_removed() -> None:
+def test_list_cursor_stays_valid_after_its_item_is_removed() -> None:
     pages = listing("a", "b", "c")
     _, cursor = pages.page(None, UNKNOWN_PEER)
     pages.remove("b")
     assert pages.page(cursor, UNKNOWN_PEER) == ([Thing("C")], None)
 
 
-def test_name_can_be_registered_only_once() -> None:
+def test_name_registered_twice_raises() -> None:
     with pytest.raises(ValueError, match=r"already a .* named 'a'"):
         listing("a", "a")
 
 
-def test_name_can_be_registered_again_after_removal() -> None:
+def test_name_can_be_registered_again_after_its_removal() -> None:
     pages = listing("a")
     pages.remove("a")
     pages.add("a", Thing("again"))
@@ -88,13 +88,13 @@ def test_removing_an_unknown_name_raises() -> None:
         base64.urlsafe_b64encode("tool:²".encode()).decode(),
     ],
 )
-def test_invalid_cursor_is_invalid_params(cursor: str) -> None:
+def test_invalid_list_cursor_is_invalid_params(cursor: str) -> None:
     with pytest.raises(CodedError) as caught:
         listing("a").page(cursor, UNKNOWN_PEER)
     assert caught.value.code == -32602
 
 
-def test_pages_are_filled_with_items_visible_to_the_caller() -> None:
+def test_list_pages_are_filled_with_items_visible_to_the_caller() -> None:
     pages = listing("a", "b", "c", "d", "e")
     asked: list[str] = []
 

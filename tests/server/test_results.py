@@ -44,11 +44,11 @@ def test_text_and_content_results_have_no_structured_content(returns: Any) -> No
     assert result_maker(returns, None)[0] is None
 
 
-def test_text_result_is_one_block() -> None:
+def test_text_result_is_one_content_block() -> None:
     assert made(str, "hello") == CallToolResult([TextContent("hello")])
 
 
-def test_none_result_has_no_content() -> None:
+def test_none_result_has_no_content_blocks() -> None:
     assert made(None, None) == CallToolResult([])
 
 
@@ -57,7 +57,7 @@ def test_content_blocks_in_a_result_are_unchanged() -> None:
     assert made(list[TextContent | ImageContent], [TextContent("a"), image]).content == [TextContent("a"), image]
 
 
-def test_object_result_is_structured_and_repeated_as_text() -> None:
+def test_object_result_is_structured_content_and_repeated_as_text() -> None:
     schema, make = result_maker(Weather, None)
     result = make(Weather(21.5))
     assert schema is not None
@@ -67,14 +67,14 @@ def test_object_result_is_structured_and_repeated_as_text() -> None:
 
 
 @pytest.mark.parametrize(("returns", "value"), [(int, 3), (list[str], ["a"]), (int | None, None), (bool, True)])
-def test_result_that_is_not_an_object_is_wrapped(returns: Any, value: Any) -> None:
+def test_result_that_is_not_an_object_is_wrapped_in_structured_content(returns: Any, value: Any) -> None:
     schema, make = result_maker(returns, None)
     assert schema is not None
     assert schema["required"] == ["result"]
     assert make(value).structured_content == {"result": value}
 
 
-def test_output_schema_of_a_list_contains_its_item_class_without_reference() -> None:
+def test_output_schema_of_a_list_contains_its_item_class_without_a_reference() -> None:
     schema, _ = result_maker(list[Weather], None)
     assert schema is not None
     assert schema["properties"]["result"]["items"] == schema_of(Weather)
@@ -95,7 +95,7 @@ def test_output_schema_of_a_recursive_class_keeps_its_definition() -> None:
     assert schema["$defs"]["Chain"]["properties"] == schema["properties"]
 
 
-def test_explicit_output_schema_is_unchanged() -> None:
+def test_explicit_output_schema_is_listed_unchanged() -> None:
     explicit = {"type": "object", "x-note": 1}
     assert result_maker(str, explicit)[0] is explicit
 
@@ -105,7 +105,7 @@ def test_result_helpers_create_text_and_error_results() -> None:
     assert error_result("a") == CallToolResult([TextContent("a")], is_error=True)
 
 
-def test_complete_result_passes_through_a_structured_tool_unchanged() -> None:
+def test_call_tool_result_of_a_structured_tool_is_returned_unchanged() -> None:
     assert made(Weather, error_result("no data")) == error_result("no data")
 
 
@@ -153,7 +153,7 @@ def test_list_or_tuple_of_text_and_blocks_is_content(returns: Any, kind: type[An
     assert make(kind(["a", IMAGE])) == CallToolResult([TEXT, IMAGE])
 
 
-def test_other_data_between_content_blocks_becomes_json_text() -> None:
+def test_other_data_between_content_blocks_is_sent_as_json_text() -> None:
     assert made(Any, [IMAGE, {"n": 1}, None, 2.5]).content == [IMAGE, TextContent('{"n":1}'), TextContent("2.5")]
 
 
@@ -165,7 +165,7 @@ def test_empty_list_result_has_no_content_blocks(returns: Any, empty: Any) -> No
     assert made(returns, empty) == CallToolResult([])
 
 
-def test_list_of_text_is_content_only_if_the_annotation_says_so() -> None:
+def test_list_of_text_is_content_only_if_the_return_annotation_says_so() -> None:
     assert made(list[str | ImageContent], ["a", "b"]).content == [TEXT, TextContent("b")]
     assert made(Any, ["a", "b"]).content == [TextContent('["a","b"]')]
     assert made(list[str], ["a", "b"]).structured_content == {"result": ["a", "b"]}
@@ -187,7 +187,7 @@ def test_list_of_text_is_content_only_if_the_annotation_says_so() -> None:
     ],
     ids=str,
 )
-def test_content_block_inside_data_has_the_form_of_the_specification(returns: Any, value: Any) -> None:
+def test_content_block_inside_structured_data_has_the_form_of_the_specification(returns: Any, value: Any) -> None:
     schema, make = result_maker(returns, None)
     result = make(value)
     told = f"{schema} {result.structured_content} {result.text}"
@@ -196,12 +196,12 @@ def test_content_block_inside_data_has_the_form_of_the_specification(returns: An
 
 
 @pytest.mark.parametrize("whole", [text_result("a"), InputRequired({}, "what the client is not to read")])
-def test_result_object_inside_data_is_an_error(whole: Any) -> None:
+def test_call_tool_result_inside_structured_data_is_an_error(whole: Any) -> None:
     with pytest.raises(TypeError, match="by itself, not inside other data"):
         made(Any, [whole, TEXT])
 
 
-def test_annotation_with_result_or_data_keeps_data_structured() -> None:
+def test_data_annotated_as_result_or_data_stays_structured() -> None:
     schema, make = result_maker(Weather | CallToolResult, None)
     assert schema == result_maker(Weather, None)[0]
     assert make(error_result("no data")) == error_result("no data")
@@ -296,7 +296,9 @@ class Count(int):
         (Any, Fraction(1, 2), "0.5"),
     ],
 )
-async def test_subclasses_of_str_and_numbers_are_text_and_numbers(returns: Any, value: Any, text: str) -> None:
+async def test_subclasses_of_str_and_numbers_are_returned_as_text_and_numbers(
+    returns: Any, value: Any, text: str
+) -> None:
     async def give() -> Any:
         return value
 
@@ -338,7 +340,7 @@ class Registered:
 
 @pytest.mark.parametrize(("value", "plain"), [(OwnFloat(1.5), 1.5), (Registered(), 7)])
 @pytest.mark.parametrize("returns", [float, Any, dict[str, float], Weather])
-def test_number_subclasses_become_plain_numbers(returns: Any, value: Any, plain: float) -> None:
+def test_subclasses_of_numbers_are_encoded_as_plain_numbers(returns: Any, value: Any, plain: float) -> None:
     if returns is Weather:
         assert made(returns, Weather(value)).structured_content == {"degrees": plain, "sunny": True}
     elif returns is Any:

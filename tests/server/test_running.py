@@ -14,7 +14,7 @@ from trio_mcp import PeerError, RequestContext, Server, open_memory
 from trio_mcp.types import ResourceTemplateReference, TextResourceContents
 
 
-async def test_lifespan_covers_all_requests() -> None:
+async def test_lifespan_is_entered_before_and_left_after_all_requests() -> None:
     events: list[str] = []
 
     @asynccontextmanager
@@ -57,7 +57,7 @@ async def test_clients_are_notified_when_tools_are_added_or_removed() -> None:
     assert told == ["tools", "tools"]
 
 
-async def test_change_notification_is_not_duplicated_while_unwritten() -> None:
+async def test_list_change_notification_is_not_repeated_while_one_is_unwritten() -> None:
     server, told = Server("s"), list[str]()
 
     @server.tool
@@ -74,7 +74,7 @@ async def test_change_notification_is_not_duplicated_while_unwritten() -> None:
     assert told == ["tools"]
 
 
-async def test_subscribers_are_notified_only_of_their_resource() -> None:
+async def test_resource_subscribers_are_notified_only_of_their_resource() -> None:
     server, told = Server("s"), list[str]()
 
     @server.resource("note://{name}")
@@ -94,7 +94,7 @@ async def test_subscribers_are_notified_only_of_their_resource() -> None:
 
 
 @pytest.mark.parametrize("uri", ["other://a", "note://" + "a" * 9000])
-async def test_invalid_subscription_is_refused(uri: str) -> None:
+async def test_invalid_resource_subscription_is_rejected(uri: str) -> None:
     server = Server("s")
 
     @server.resource("note://{name}")
@@ -154,7 +154,7 @@ async def test_unknown_resource_error_has_the_code_of_the_revision(era: Any, cod
     assert (caught.value.code, caught.value.data) == (code, {"uri": "r://none"})
 
 
-async def test_completions_are_limited_to_100_with_has_more() -> None:
+async def test_completion_values_are_limited_to_100_with_has_more() -> None:
     server = Server("s")
 
     @server.resource("r://{name}")
@@ -175,7 +175,7 @@ async def test_completions_are_limited_to_100_with_has_more() -> None:
     assert (completion.values[0], completion.total, completion.has_more) == ("a-0", 150, True)
 
 
-async def test_tasks_in_the_request_nursery_are_part_of_the_request() -> None:
+async def test_request_is_answered_after_the_tasks_in_its_nursery_end() -> None:
     server, order = Server("s"), list[str]()
 
     @server.tool
@@ -194,7 +194,7 @@ async def test_tasks_in_the_request_nursery_are_part_of_the_request() -> None:
     assert order == ["parent", "child", "answer"]
 
 
-async def test_failing_child_task_fails_only_its_request() -> None:
+async def test_exception_in_a_child_task_fails_only_its_request() -> None:
     server = Server("s")
 
     @server.tool
@@ -212,7 +212,7 @@ async def test_failing_child_task_fails_only_its_request() -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_list_changed_is_declared_if_clients_can_be_notified(era: Any) -> None:
+async def test_list_changed_capability_is_declared_only_if_clients_can_be_notified(era: Any) -> None:
     server = Server("s")
 
     @server.tool

@@ -60,7 +60,7 @@ async def found(client: Any, query: str, **more: Any) -> list[str]:
 
 
 @ERAS
-async def test_tool_search_lists_two_tools_and_the_pinned_ones(era: str) -> None:
+async def test_tool_search_replaces_the_list_by_two_tools_and_the_pinned_ones(era: str) -> None:
     server = many()
     server.searchable(pinned=["git_log", "later"])
 
@@ -92,7 +92,7 @@ async def test_tool_search_lists_two_tools_and_the_pinned_ones(era: str) -> None
 
 
 @ERAS
-async def test_call_tool_error_for_an_uncallable_tool_reaches_the_model(era: str) -> None:
+async def test_call_tool_with_an_uncallable_tool_is_an_error_result(era: str) -> None:
     server = many()
     server.searchable()
     async with open_memory(server, era=era) as client:
@@ -112,7 +112,7 @@ async def test_call_tool_error_for_an_uncallable_tool_reaches_the_model(era: str
 
 
 @ERAS
-async def test_task_tool_runs_as_a_task_through_call_tool(era: str, autojump_clock: MockClock) -> None:
+async def test_task_tool_called_through_call_tool_runs_as_a_task(era: str, autojump_clock: MockClock) -> None:
     server = many()
     server.searchable()
     async with open_memory(server, era=era) as client:
@@ -121,7 +121,7 @@ async def test_task_tool_runs_as_a_task_through_call_tool(era: str, autojump_clo
         assert (await task.result()).text == "woke up"
 
 
-async def test_cancel_reaches_a_tool_called_through_call_tool() -> None:
+async def test_cancelled_call_tool_cancels_the_called_tool() -> None:
     server, steps = Server("s"), list[str]()
 
     @server.tool
@@ -140,7 +140,7 @@ async def test_cancel_reaches_a_tool_called_through_call_tool() -> None:
     assert steps == ["enough"]
 
 
-def test_names_of_the_search_tools_are_reserved() -> None:
+def test_names_of_the_search_tools_cannot_be_registered() -> None:
     async def act() -> None: ...
 
     server = Server("s")
@@ -155,13 +155,13 @@ def test_names_of_the_search_tools_are_reserved() -> None:
         server.searchable(pinned="act")
 
 
-def test_tool_search_finds_words_within_names_and_singular_forms() -> None:
+def test_tool_search_indexes_words_within_names_and_singular_forms() -> None:
     assert list(words_in("getHTTPStatus of_files, class v2 ÄPFEL")) == [
         "get", "http", "statu", "file", "class", "v", "2", "äpfel",
     ]  # fmt: skip
 
 
-def test_tool_search_result_line_has_the_signature_and_limited_length() -> None:
+def test_tool_search_line_has_the_signature_and_a_limited_length() -> None:
     schema = {
         "type": "object",
         "required": ["a"],
@@ -184,7 +184,7 @@ def test_tool_search_result_line_has_the_signature_and_limited_length() -> None:
     assert in_a_line(Tool("t", odd)) == "t() - "
 
 
-async def test_search_in_many_tools_is_fast() -> None:
+async def test_tool_search_index_of_many_tools_ranks_and_removes_quickly() -> None:
     tools, index = Tools(None), ToolIndex()
 
     async def act(text: str) -> None:
@@ -201,7 +201,7 @@ async def test_search_in_many_tools_is_fast() -> None:
 
 
 @ERAS
-async def test_middleware_sees_the_tool_called_through_call_tool(era: str) -> None:
+async def test_middleware_receives_the_tool_called_through_call_tool(era: str) -> None:
     server, seen = many(), list[Any]()
 
     @server.middleware("tools/call")
@@ -223,7 +223,7 @@ async def test_middleware_sees_the_tool_called_through_call_tool(era: str) -> No
 
 
 @ERAS
-async def test_tool_hidden_from_the_caller_is_neither_found_nor_called(era: str) -> None:
+async def test_tool_invisible_to_the_caller_is_neither_found_nor_callable(era: str) -> None:
     server = many()
 
     @server.tool(visible=lambda auth: auth is not None)

@@ -64,7 +64,7 @@ async def hold(peer: MemoryPeer, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-async def test_client_can_use_at_most_half_of_the_threads(shared: list[Shared], revision: str) -> None:
+async def test_client_can_use_at_most_half_of_the_worker_threads(shared: list[Shared], revision: str) -> None:
     this = Shared(worker_threads=6)
     shared.append(this)
     async with connected_twice(this.server) as (greedy, other):
@@ -82,7 +82,7 @@ async def test_client_can_use_at_most_half_of_the_threads(shared: list[Shared], 
             assert (await greedy.reply(number))["result"]["content"][0]["text"] == "let go"
 
 
-async def test_questions_from_threads_of_one_client_leave_room_for_others(shared: list[Shared]) -> None:
+async def test_threads_waiting_for_elicitations_of_one_client_leave_space_for_others(shared: list[Shared]) -> None:
     this = Shared(max_asking_threads=2)
     shared.append(this)
     form = {"elicitation": {"form": {}}}

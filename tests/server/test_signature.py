@@ -82,7 +82,7 @@ def test_every_kind_of_annotation_is_converted() -> None:
     assert bound["tags"] == []
 
 
-def test_mutable_default_is_copied_for_each_call() -> None:
+def test_mutable_parameter_default_is_copied_for_each_call() -> None:
     signature = UserFunction.of(everything)
     signature.bind(GOOD)["tags"].append("changed")
     assert signature.bind(GOOD)["tags"] == []
@@ -121,7 +121,7 @@ def test_input_schema_is_an_object_without_a_reference_at_its_root() -> None:
     assert schema["properties"]["limit"] == {"type": "integer", "minimum": 1, "maximum": 9}
 
 
-def test_a_plain_string_in_annotated_describes_the_parameter() -> None:
+def test_plain_string_in_annotated_describes_the_parameter() -> None:
     async def search(text: Annotated[str, "What to look for."]) -> None: ...
 
     assert properties(search) == {"text": {"type": "string", "description": "What to look for."}}
@@ -132,7 +132,7 @@ def test_a_plain_string_in_annotated_describes_the_parameter() -> None:
     [RequestContext, WorkerContext, RequestContext | None, RequestContext[Size], WorkerContext[Size] | None],
     ids=str,
 )
-def test_context_parameter_is_not_an_argument(kind: Any) -> None:
+def test_context_parameter_is_not_in_the_input_schema(kind: Any) -> None:
     async def handler(text: str, request: kind) -> None: ...  # pyright: ignore[reportInvalidTypeForm]
 
     handler.__annotations__ = {"text": str, "request": kind}
@@ -141,17 +141,17 @@ def test_context_parameter_is_not_an_argument(kind: Any) -> None:
     assert signature.names == ("text",)
 
 
-def test_unannotated_ctx_parameter_is_the_context() -> None:
+def test_unannotated_parameter_named_ctx_is_the_context() -> None:
     def handler(ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     assert UserFunction.of(handler).context_name == "ctx"
 
 
-def test_a_handler_without_parameters_has_an_empty_object_schema() -> None:
+def test_handler_without_parameters_has_an_empty_object_schema() -> None:
     assert UserFunction.of(nothing).schema["properties"] == {}
 
 
-def test_star_parameters_are_refused_with_advice() -> None:
+def test_star_parameters_raise_at_registration_with_instructions() -> None:
     async def handler(*values: int) -> None: ...
 
     with pytest.raises(TypeError, match=r"values: list\[int\]"):
@@ -159,7 +159,7 @@ def test_star_parameters_are_refused_with_advice() -> None:
 
 
 @pytest.mark.parametrize("kind", [threading.Thread, list[threading.Thread], threading.Thread | None], ids=str)
-def test_error_for_a_parameter_without_json_form_names_it_and_its_type(kind: Any) -> None:
+def test_parameter_without_json_form_raises_with_its_name_and_type(kind: Any) -> None:
     async def handler(count: int, worker: Any) -> None: ...
 
     handler.__annotations__["worker"] = kind
@@ -167,26 +167,26 @@ def test_error_for_a_parameter_without_json_form_names_it_and_its_type(kind: Any
         UserFunction.of(handler)
 
 
-def test_error_for_a_class_with_an_unresolvable_annotation_names_the_parameter() -> None:
+def test_class_with_an_unresolvable_annotation_raises_with_the_parameter_name() -> None:
     async def handler(event: trio.Event) -> None: ...  # a class of attrs, as it happens
 
     with pytest.raises(TypeError, match="handler: parameter 'event': an annotation could not be resolved"):
         UserFunction.of(handler)
 
 
-def test_name_passed_instead_of_a_function_is_refused_with_advice() -> None:
+def test_name_passed_instead_of_a_function_raises_with_instructions() -> None:
     with pytest.raises(TypeError, match=r"'sum' is not a function\. .*@server\.tool\(name='add'\)"):
         UserFunction.of("sum")  # type: ignore[arg-type]
 
 
-def test_unresolvable_annotation_is_refused_by_name() -> None:
+def test_unresolvable_annotation_raises_with_its_name() -> None:
     async def handler(thing: Nowhere) -> None: ...  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
 
     with pytest.raises(TypeError, match="Nowhere"):
         UserFunction.of(handler)
 
 
-def test_whole_number_in_any_notation_is_an_integer() -> None:
+def test_whole_number_in_any_json_notation_is_an_integer() -> None:
     async def handler(
         count: int, sizes: list[int], point: Point, limit: int | None, share: float, where: Path, flag: bool = False
     ) -> None: ...
@@ -257,7 +257,7 @@ def test_invalid_dict_key_is_an_invalid_argument(kind: Any, given: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [dict[bool, int], dict[None, int], dict[int | None, int], dict[tuple[int, int], int]])
-def test_dict_with_unsupported_key_type_is_refused_at_declaration(kind: Any) -> None:
+def test_dict_with_an_unsupported_key_type_raises_at_registration(kind: Any) -> None:
     async def count(by: Any) -> None: ...
 
     count.__annotations__["by"] = list[kind]

@@ -78,7 +78,7 @@ async def refusal(client: Client, method: str, uri: str) -> tuple[int, str]:
     return caught.value.code, caught.value.message
 
 
-async def test_a_server_declares_skills_and_resources(era: Era) -> None:
+async def test_server_with_skills_declares_the_skills_extension_and_resources(era: Era) -> None:
     for skills, settings in ((Skills(), {"directoryRead": True}), (Skills(directory_read=False), {})):
         async with open_memory(Server("s", extensions=[skills]), era=era) as client:
             assert (client.server_capabilities.extensions or {})[NAME] == settings
@@ -86,7 +86,7 @@ async def test_a_server_declares_skills_and_resources(era: Era) -> None:
             assert await listed(client) == []
 
 
-async def test_skill_entry_has_front_matter_and_all_files(skills: Skills, era: Era) -> None:
+async def test_skill_entry_has_the_front_matter_and_all_files(skills: Skills, era: Era) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         first, second = [skill async for skill in client.list_skills()]
         assert await client.get_skill(PDF) == first
@@ -101,7 +101,7 @@ async def test_skill_entry_has_front_matter_and_all_files(skills: Skills, era: E
     }
 
 
-async def test_skill_files_are_resources_with_the_same_bytes(skills: Skills, era: Era) -> None:
+async def test_skill_files_are_read_as_resources_with_the_same_bytes(skills: Skills, era: Era) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         text = await contents(client, "skill://pdf/references/FORMS.md")
         assert text == TextResourceContents("skill://pdf/references/FORMS.md", "\ufeffForms\r\n", "text/markdown")
@@ -110,7 +110,7 @@ async def test_skill_files_are_resources_with_the_same_bytes(skills: Skills, era
         assert (await contents(client, PDF)).text == FILES["SKILL.md"]
 
 
-async def test_only_skill_files_are_listed_among_resources(skills: Skills, era: Era) -> None:
+async def test_only_skill_md_files_are_in_the_resource_list(skills: Skills, era: Era) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         found = [resource async for resource in client.list_resources()]
         assert [template async for template in client.list_resource_templates()] == []
@@ -135,14 +135,14 @@ async def test_only_skill_files_are_listed_among_resources(skills: Skills, era: 
         "file:///etc/passwd",
     ],
 )
-async def test_uri_that_is_not_a_skill_file_is_not_found(skills: Skills, era: Era, uri: str) -> None:
+async def test_uri_that_is_not_a_skill_file_is_resource_not_found(skills: Skills, era: Era, uri: str) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         code = (await refusal(client, "resources/read", uri))[0]
     assert code == (-32602 if era == "modern" else -32002)
 
 
 @pytest.mark.parametrize("uri", ["skill://none/SKILL.md", "skill://pdf", "skill://pdf/logo.png", "", "x" * 9000])
-async def test_an_unknown_skill_is_refused(skills: Skills, era: Era, uri: str) -> None:
+async def test_unknown_skill_uri_is_an_error(skills: Skills, era: Era, uri: str) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era, extensions=[Skills()]) as client:
         code, message = await refusal(client, "skills/get", uri)
     assert code == -32602
@@ -150,7 +150,7 @@ async def test_an_unknown_skill_is_refused(skills: Skills, era: Era, uri: str) -
     assert len(message) < 1100
 
 
-async def test_skill_folder_lists_its_direct_children(skills: Skills, era: Era) -> None:
+async def test_skill_directory_lists_its_direct_children(skills: Skills, era: Era) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         root = [(each.uri, each.name, each.mime_type) async for each in client.list_directory("skill://pdf")]
         deeper = [(each.uri, each.mime_type) async for each in client.list_directory("skill://pdf/templates")]
@@ -164,14 +164,14 @@ async def test_skill_folder_lists_its_direct_children(skills: Skills, era: Era) 
 
 
 @pytest.mark.parametrize("uri", [PDF, "skill://pdf/", "skill://pdf/none", "skill://acme", "skill://"])
-async def test_uri_that_is_not_a_skill_folder_cannot_be_listed(skills: Skills, era: Era, uri: str) -> None:
+async def test_uri_that_is_not_a_skill_directory_cannot_be_listed(skills: Skills, era: Era, uri: str) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         with pytest.raises(PeerError) as caught:
             [each async for each in client.list_directory(uri)]
     assert caught.value.code == -32602
 
 
-async def test_client_does_not_list_skill_folders_if_undeclared(era: Era) -> None:
+async def test_client_does_not_list_skill_directories_if_undeclared(era: Era) -> None:
     skills = Skills(directory_read=False)
     skills.add_files("pdf", FILES)
     async with open_memory(Server("s", extensions=[skills]), era=era, extensions=[Skills()]) as client:
@@ -180,7 +180,7 @@ async def test_client_does_not_list_skill_folders_if_undeclared(era: Era) -> Non
         assert (await refusal(client, "resources/directory/read", "skill://pdf"))[0] == -32601
 
 
-async def test_unlisted_skill_can_be_read_by_its_uri(era: Era) -> None:
+async def test_unlisted_skill_is_not_listed_but_readable_by_its_uri(era: Era) -> None:
     skills = Skills()
     skills.add_files("secret", {"SKILL.md": text_of("secret"), "more.md": "More"}, listed=False)
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
@@ -190,7 +190,7 @@ async def test_unlisted_skill_can_be_read_by_its_uri(era: Era) -> None:
         assert await (await client.load_skill(skill)).read("more.md") == "More"
 
 
-async def test_skills_are_listed_in_pages(era: Era) -> None:
+async def test_skills_list_is_paginated(era: Era) -> None:
     skills = Skills()
     for number in range(5):
         skills.add_files(f"s{number}", {"SKILL.md": text_of(f"s{number}")})
@@ -202,7 +202,7 @@ async def test_skills_are_listed_in_pages(era: Era) -> None:
             await client.request("skills/list", {"cursor": "2"}, dict[str, Any])
 
 
-async def test_skills_have_the_servers_cache_hints_in_modern_revisions(skills: Skills) -> None:
+async def test_skills_results_have_the_cache_hints_of_the_server_in_modern_revisions(skills: Skills) -> None:
     server = Server("s", extensions=[skills], cache=CacheHints(300_000, "public"))
     for era, hints in (("modern", (300_000, "public")), ("legacy", (None, None))):
         async with open_memory(server, era=era, extensions=[Skills()]) as client:  # pyright: ignore[reportArgumentType]
@@ -213,7 +213,7 @@ async def test_skills_have_the_servers_cache_hints_in_modern_revisions(skills: S
             assert "ttlMs" not in folder
 
 
-async def test_nested_skills_are_files_of_the_outer_skill_and_skills_themselves(era: Era, folder: Path) -> None:
+async def test_nested_skill_is_a_skill_and_part_of_the_files_of_the_outer_skill(era: Era, folder: Path) -> None:
     (folder / "pdf" / "forms").mkdir()
     (folder / "pdf" / "forms" / "SKILL.md").write_text(text_of("forms"))
     async with open_memory(Server("s", extensions=[Skills(folder)]), era=era) as client:
@@ -225,7 +225,7 @@ async def test_nested_skills_are_files_of_the_outer_skill_and_skills_themselves(
 # Changes
 
 
-async def test_skill_change_is_applied_before_clients_are_notified(folder: Path, era: Era) -> None:
+async def test_skill_change_is_readable_before_clients_are_notified(folder: Path, era: Era) -> None:
     """Nobody is ever given a file that its entry does not tell of."""
     skills = Skills(folder, recheck=0)
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
@@ -238,7 +238,7 @@ async def test_skill_change_is_applied_before_clients_are_notified(folder: Path,
         assert after == [skill async for skill in client.list_skills(refresh=True)][-1]
 
 
-async def test_skills_are_added_and_removed_with_their_folders(folder: Path, era: Era) -> None:
+async def test_skills_are_added_and_removed_with_their_directories(folder: Path, era: Era) -> None:
     async with open_memory(Server("s", extensions=[Skills(folder, recheck=0)]), era=era) as client:
         assert await listed(client) == ["skill://acme/refunds/SKILL.md", PDF]
         (folder / "acme" / "refunds" / "SKILL.md").unlink()
@@ -249,7 +249,7 @@ async def test_skills_are_added_and_removed_with_their_folders(folder: Path, era
         assert (await refusal(client, "skills/get", "skill://acme/refunds/SKILL.md"))[0] == -32602
 
 
-async def test_skill_folders_are_checked_at_an_interval(folder: Path, autojump_clock: Any) -> None:
+async def test_skill_directories_are_checked_at_the_recheck_interval(folder: Path, autojump_clock: Any) -> None:
     async with open_memory(Server("s", extensions=[Skills(folder, recheck=10)])) as client:
         assert len(await listed(client)) == 2
         (folder / "pdf" / "SKILL.md").unlink()
@@ -259,7 +259,7 @@ async def test_skill_folders_are_checked_at_an_interval(folder: Path, autojump_c
         assert len(await listed(client)) == 1
 
 
-def test_skill_folders_are_checked_after_the_clock_was_set_back(folder: Path) -> None:
+def test_skill_directories_are_checked_after_the_clock_was_set_back(folder: Path) -> None:
     skills = Skills(folder, recheck=10)
 
     async def count() -> int:
@@ -308,7 +308,7 @@ async def test_clients_are_notified_of_a_changed_skill_description(folder: Path)
     assert described[PDF] == "Something else"
 
 
-async def test_folder_that_stops_being_a_valid_skill_is_withdrawn_until_it_is_valid(
+async def test_skill_that_becomes_invalid_is_unlisted_until_it_is_valid_again(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     skills = Skills(folder, recheck=0)
@@ -325,7 +325,7 @@ async def test_folder_that_stops_being_a_valid_skill_is_withdrawn_until_it_is_va
     ]
 
 
-async def test_skills_are_added_and_removed_while_a_server_runs(skills: Skills, folder: Path, era: Era) -> None:
+async def test_skills_can_be_added_and_removed_while_a_server_runs(skills: Skills, folder: Path, era: Era) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         skills.add_folder(folder / "acme" / "refunds", "more")
         skills.remove("pdf")
@@ -337,7 +337,7 @@ async def test_skills_are_added_and_removed_while_a_server_runs(skills: Skills, 
         skills.remove("more/refunds")
 
 
-async def test_cached_skill_list_is_not_used_after_a_change(folder: Path) -> None:
+async def test_skills_list_cached_by_the_client_is_dropped_after_a_change(folder: Path) -> None:
     skills = Skills(folder, recheck=float("inf"))
     server = Server("s", extensions=[skills], cache=CacheHints(3_600_000, "public"))
     async with (
@@ -395,7 +395,7 @@ async def test_skills_are_listed_and_read_only_by_callers_who_can_see_them() -> 
                 assert answered.json["result"].get("cacheScope", "private") == "private"
 
 
-async def test_a_disabled_tag_withdraws_skills_with_their_files(era: Era) -> None:
+async def test_disabled_tag_removes_its_skills_and_their_files(era: Era) -> None:
     skills = Skills()
     skills.add_files("beta", {"SKILL.md": text_of("beta"), "more.md": "More"}, tags=["beta"])
     server = Server("s", extensions=[skills])
@@ -409,7 +409,7 @@ async def test_a_disabled_tag_withdraws_skills_with_their_files(era: Era) -> Non
         assert await listed(client) == ["skill://beta/SKILL.md"]
 
 
-async def test_files_of_a_mounted_server_are_read_and_its_skills_are_not_listed(skills: Skills) -> None:
+async def test_skill_files_of_a_mounted_server_are_readable_and_its_skills_unlisted(skills: Skills) -> None:
     server = Server("s")
     server.mount(Server("part", extensions=[skills]), prefix="part")
     async with open_memory(server) as client:
@@ -421,21 +421,21 @@ async def test_files_of_a_mounted_server_are_read_and_its_skills_are_not_listed(
 # What an author may not do
 
 
-def test_skill_path_can_be_used_only_once(skills: Skills, folder: Path) -> None:
+def test_skill_path_added_twice_raises(skills: Skills, folder: Path) -> None:
     with pytest.raises(ValueError, match="there is already a skill 'pdf'"):
         skills.add_files("pdf", FILES)
     with pytest.raises(ValueError, match="there is already a skill 'pdf'"):
         skills.add_folder(folder / "pdf")
 
 
-def test_folder_without_skills_is_refused(tmp_path: Path) -> None:
+def test_directory_without_skills_raises(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no folder contains a SKILL\.md"):
         Skills(tmp_path)
     with pytest.raises(FileNotFoundError):
         Skills().add_folder(tmp_path / "none")
 
 
-def test_folder_with_an_invalid_skill_is_refused_at_once(folder: Path) -> None:
+def test_directory_with_an_invalid_skill_raises_at_creation(folder: Path) -> None:
     (folder / "acme" / "refunds" / "SKILL.md").write_text("")
     with pytest.raises(ValueError, match=r"refunds/SKILL\.md"):
         Skills(folder)

@@ -134,7 +134,7 @@ async def test_state_value_can_be_converted_to_a_class() -> None:
         assert await ctx.state.read("none") == StateValue(None, "")
 
 
-async def test_state_value_changed_concurrently_is_not_replaced() -> None:
+async def test_state_value_with_an_outdated_version_is_not_replaced_or_deleted() -> None:
     async with context() as ctx:
         state = ctx.state
         first = await state.set("n", 1, expected="")
@@ -148,7 +148,7 @@ async def test_state_value_changed_concurrently_is_not_replaced() -> None:
         assert await state.delete("n", expected=second)
 
 
-async def test_concurrent_counters_with_expected_lose_no_increment() -> None:
+async def test_concurrent_state_updates_with_expected_version_lose_no_increment() -> None:
     async with context() as ctx:
 
         async def count() -> None:
@@ -164,7 +164,7 @@ async def test_concurrent_counters_with_expected_lose_no_increment() -> None:
         assert await ctx.state.get("n") == 20
 
 
-async def test_state_value_without_a_json_form_is_refused_without_a_change() -> None:
+async def test_state_value_without_a_json_form_raises_and_changes_nothing() -> None:
     async with context() as ctx:
         await ctx.state.set("a", 1)
         for value in (object(), "\ud800", float("nan")):
@@ -173,7 +173,7 @@ async def test_state_value_without_a_json_form_is_refused_without_a_change() -> 
         assert await ctx.state.get("a") == 1
 
 
-async def test_state_is_limited_in_bytes_and_values() -> None:
+async def test_caller_state_is_limited_in_bytes_and_number_of_values() -> None:
     async with context(max_state_bytes=200, max_state_keys=3) as ctx:
         state = ctx.state
         for key in ("a", "b", "c"):
@@ -187,7 +187,7 @@ async def test_state_is_limited_in_bytes_and_values() -> None:
         assert await state.set("d", "d")
 
 
-async def test_state_is_dropped_after_state_timeout(autojump_clock: MockClock) -> None:
+async def test_caller_state_is_dropped_after_state_timeout(autojump_clock: MockClock) -> None:
     async with context(state_timeout=10.0) as ctx:
         await ctx.state.set("a", 1)
         for _ in range(3):
@@ -197,19 +197,19 @@ async def test_state_is_dropped_after_state_timeout(autojump_clock: MockClock) -
         assert await ctx.state.get("a") is None
 
 
-async def test_empty_state_handle_is_refused() -> None:
+async def test_empty_state_handle_raises_value_error() -> None:
     async with context() as ctx:
         with pytest.raises(ValueError, match="a handle must not be empty"):
             ctx.state.at("")
 
 
-async def test_state_can_be_used_in_threads(autojump_clock: MockClock) -> None:
+async def test_caller_state_can_be_used_in_threads(autojump_clock: MockClock) -> None:
     async with open_memory(keeper()) as client:
         assert [(await client.call_tool("look_in_a_thread", {"key": "n"})).text for _ in range(3)] == ["1", "2", "3"]
         assert (await client.call_tool("look", {"key": "n", "handle": "other"})).text == "other"
 
 
-async def test_recording_context_keeps_state_and_a_passive_one_keeps_none() -> None:
+async def test_recording_context_keeps_state_and_passive_context_keeps_none() -> None:
     ctx = RecordingContext()
     await ctx.state.set("a", 1)
     assert (await ctx.state.get("a"), await ctx.state.at("b").get("a")) == (1, None)
@@ -243,7 +243,9 @@ async def test_task_uses_the_state_of_the_connection_that_started_it(era: Any) -
 
 
 @pytest.mark.parametrize("handle", [None, "prefs"])
-async def test_task_after_a_restart_has_no_state_without_a_token(handle: str | None, autojump_clock: MockClock) -> None:
+async def test_task_rerun_after_a_restart_has_no_state_without_a_token(
+    handle: str | None, autojump_clock: MockClock
+) -> None:
     store = TouchyStore(MemoryTaskStore())
 
     def server_of(store: TaskStore) -> Server:
@@ -271,7 +273,7 @@ async def test_task_after_a_restart_has_no_state_without_a_token(handle: str | N
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_each_connection_has_its_own_state(era: Any) -> None:
+async def test_each_connection_has_its_own_caller_state(era: Any) -> None:
     server = keeper()
     async with open_memory(server, era=era) as one, open_memory(server, era=era) as two:
         await one.call_tool("put", {"key": "a", "value": 1})
@@ -279,7 +281,7 @@ async def test_each_connection_has_its_own_state(era: Any) -> None:
         assert (await two.call_tool("look", {"key": "a"})).text == "nothing"
 
 
-async def test_principal_has_one_state_for_all_its_tokens_sessions_and_eras() -> None:
+async def test_principal_has_one_state_across_tokens_sessions_and_revisions() -> None:
     tokens = issued()
     async with in_memory(keeper(), auth=protected(tokens)) as endpoint:
         assert text(await call_with(endpoint, "alice-1", "put", key="a", value=1)) == "True"
@@ -288,7 +290,7 @@ async def test_principal_has_one_state_for_all_its_tokens_sessions_and_eras() ->
         assert await ask(endpoint, session, "look", key="a") == "1"
 
 
-async def test_state_of_another_principal_cannot_be_read() -> None:
+async def test_caller_state_of_another_principal_cannot_be_read() -> None:
     tokens = issued()
     tokens.principals["client"] = Principal(issuer=attrs.evolve(tokens.principals["bob-1"]).issuer, client_id="alice")
     tokens.principals["other"] = Principal(issuer="https://other.example", subject="alice")
@@ -302,7 +304,7 @@ async def test_state_of_another_principal_cannot_be_read() -> None:
         assert text(await call_with(endpoint, "alice-1", "look", key="a", handle="h")) == "secret"
 
 
-async def test_each_anonymous_session_has_its_own_state() -> None:
+async def test_each_anonymous_session_has_its_own_caller_state() -> None:
     async with in_memory(keeper()) as endpoint:
         one, two = await endpoint.initialize(), await endpoint.initialize()
         assert await ask(endpoint, one, "put", key="a", value=1) == "True"
@@ -311,7 +313,7 @@ async def test_each_anonymous_session_has_its_own_state() -> None:
         assert await ask(endpoint, two, "look", key="a", handle="h") == "nothing"
 
 
-async def test_state_of_an_anonymous_client_without_a_session_needs_a_handle() -> None:
+async def test_caller_state_of_an_anonymous_modern_client_needs_a_handle() -> None:
     async with in_memory(keeper()) as endpoint:
         for tool, more in (("put", {"value": 1}), ("look", {})):
             assert "there is no state for a client without a token and a session" in await anonymous(
@@ -323,12 +325,12 @@ async def test_state_of_an_anonymous_client_without_a_session_needs_a_handle() -
         assert await ask(endpoint, await endpoint.initialize(), "look", key="a", handle="secret") == "nothing"
 
 
-async def test_stateless_server_without_a_storage_refuses_state() -> None:
+async def test_caller_state_on_a_stateless_server_without_storage_raises() -> None:
     async with in_memory(keeper(expose_errors=True), stateless=True, auth=protected(issued())) as endpoint:
         assert "this server keeps nothing between requests" in text(await call_with(endpoint, "bob-1", "look", key="a"))
 
 
-async def test_caller_with_several_states_loses_one_to_a_new_caller_at_the_limit() -> None:
+async def test_caller_with_the_most_states_loses_one_to_a_new_caller_at_the_limit() -> None:
     async with in_memory(keeper(), max_server_states=3) as endpoint:
         many, other, new = [await endpoint.initialize() for _ in range(3)]
         for session, handle in ((many, "x"), (many, "y"), (other, "x"), (new, "x")):
@@ -341,7 +343,7 @@ async def test_caller_with_several_states_loses_one_to_a_new_caller_at_the_limit
 
 
 @pytest.mark.parametrize(("is_one_caller", "allowed"), [(True, 2), (False, 4)])
-async def test_max_server_states_is_shared_among_callers(is_one_caller: bool, allowed: int) -> None:
+async def test_max_server_states_is_shared_fairly_among_callers(is_one_caller: bool, allowed: int) -> None:
     sockets = over_sockets(keeper(), limits=Limits(max_server_states=4))
     async with sockets if is_one_caller else in_memory(keeper(), max_server_states=4) as endpoint:
         sessions = [await endpoint.initialize() for _ in range(allowed + 1)]

@@ -17,7 +17,7 @@ CONTENT = SealedState(
 )
 
 
-def test_encrypted_state_decrypts_and_reveals_nothing() -> None:
+def test_encrypted_request_state_decrypts_and_hides_its_content() -> None:
     states = StateCipher("s", [OLD])
     text = states.seal(CONTENT)
     assert states.open(text) == CONTENT
@@ -26,14 +26,14 @@ def test_encrypted_state_decrypts_and_reveals_nothing() -> None:
     assert states.seal(CONTENT) != text, "each has a nonce of its own"
 
 
-def test_state_encrypted_by_an_older_version_decrypts() -> None:
+def test_request_state_encrypted_by_an_older_version_decrypts() -> None:
     states = StateCipher("s", [OLD])
     older = msgspec.json.encode(list(msgspec.structs.astuple(CONTENT))[:7])
     sealed = states.keys_for(b"trio-mcp requestState 1 ").seal(older, b"trio-mcp requestState 1 ")
     assert states.open(base64.urlsafe_b64encode(sealed).decode()) == CONTENT
 
 
-def test_first_secret_encrypts_and_all_secrets_decrypt() -> None:
+def test_request_state_is_encrypted_with_the_first_secret_and_decrypted_with_any() -> None:
     before, turning, after = StateCipher("s", [OLD]), StateCipher("s", [NEW, OLD]), StateCipher("s", [NEW])
     assert turning.open(before.seal(CONTENT)) == CONTENT
     assert after.open(turning.seal(CONTENT)) == CONTENT
@@ -41,7 +41,7 @@ def test_first_secret_encrypts_and_all_secrets_decrypt() -> None:
         after.open(before.seal(CONTENT))
 
 
-def test_shared_secret_is_used_if_the_server_has_none() -> None:
+def test_shared_secret_of_request_state_is_used_if_the_server_has_none() -> None:
     one, other, own = Server("s"), Server("s"), Server("s", secrets=[OLD])
     for each in (one, other, own):
         share_secret(each, NEW)
@@ -50,24 +50,24 @@ def test_shared_secret_is_used_if_the_server_has_none() -> None:
         own._state_cipher.open(one._state_cipher.seal(CONTENT))
 
 
-def test_state_encrypted_without_a_secret_decrypts_only_in_its_process() -> None:
+def test_request_state_encrypted_without_a_secret_decrypts_only_in_its_process() -> None:
     with pytest.raises(BadRequestState):
         StateCipher("s").open(StateCipher("s").seal(CONTENT))
 
 
-def test_state_does_not_decrypt_in_another_server_with_the_same_secret() -> None:
+def test_request_state_does_not_decrypt_on_another_server_with_the_same_secret() -> None:
     with pytest.raises(BadRequestState):
         StateCipher("other", [OLD]).open(StateCipher("s", [OLD]).seal(CONTENT))
 
 
 @pytest.mark.parametrize("text", ["", "A", "AAAA", "!", "ü", "A" * 40, "A" * 5_000_000])
-def test_state_that_was_never_encrypted_is_refused(text: str) -> None:
+def test_request_state_that_was_never_encrypted_is_rejected(text: str) -> None:
     with pytest.raises(BadRequestState):
         StateCipher("s", [OLD]).open(text)
 
 
 @pytest.mark.parametrize("letters", range(3))
-def test_encrypted_state_has_exactly_one_valid_encoding(letters: int) -> None:
+def test_encrypted_request_state_has_exactly_one_valid_encoding(letters: int) -> None:
     states = StateCipher("s", [OLD])
     content = msgspec.structs.replace(CONTENT, state="x" * letters)  # with all lengths of padding
     text = states.seal(content)
@@ -95,7 +95,7 @@ def test_encrypted_state_has_exactly_one_valid_encoding(letters: int) -> None:
     assert states.open(text) == content
 
 
-def test_encrypted_state_with_any_changed_character_is_refused() -> None:
+def test_encrypted_request_state_with_any_changed_character_is_rejected() -> None:
     states = StateCipher("s", [OLD])
     text = states.seal(CONTENT)
     for place, character in enumerate(text):
@@ -104,12 +104,12 @@ def test_encrypted_state_with_any_changed_character_is_refused() -> None:
             states.open(text[:place] + other + text[place + 1 :])
 
 
-def test_short_secrets_are_refused() -> None:
+def test_server_secret_below_32_bytes_raises_value_error() -> None:
     with pytest.raises(ValueError, match="at least 32 bytes, not 5"):
         Server("s", secrets=[OLD, b"short"])
 
 
-def test_secret_given_as_text_is_refused() -> None:
+def test_server_secret_given_as_text_raises_type_error() -> None:
     with pytest.raises(TypeError):
         StateCipher("s", ["x" * 40])  # type: ignore[list-item]
     with pytest.raises(TypeError):

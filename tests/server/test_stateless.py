@@ -31,12 +31,12 @@ def refuse(_: object) -> CreateMessageResult:
     pytest.fail("nothing may be sent")
 
 
-async def test_question_on_a_stateless_server_fails_unsent() -> None:
+async def test_sampling_on_a_legacy_stateless_server_fails_without_sending() -> None:
     async with open_memory(server(), stateless=True, era="legacy", sampling=refuse) as client:
         assert (await client.call_tool("ask")).content == [TextContent("-32603")]
 
 
-async def test_stateless_server_refuses_subscriptions_and_declares_none() -> None:
+async def test_legacy_stateless_server_rejects_and_does_not_declare_subscriptions() -> None:
     async with open_memory(server(), stateless=True, era="legacy") as client:
         assert client.server_capabilities.resources is not None
         assert not client.server_capabilities.resources.subscribe
@@ -47,7 +47,7 @@ async def test_stateless_server_refuses_subscriptions_and_declares_none() -> Non
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_sv_10_it_is_chosen_where_a_server_is_served_and_not_in_its_handlers(
+async def test_sv_10_same_server_can_be_served_stateless_or_with_state(
     era: Literal["legacy", "modern"],
 ) -> None:
     made = Server("s")

@@ -29,7 +29,7 @@ from trio_mcp.transports.lines import memory_transport_pair
 # Bounds
 
 
-async def test_streams_do_not_block_requests() -> None:
+async def test_open_listen_streams_do_not_count_as_requests_in_flight() -> None:
     server = noted()
     server.limits = Limits(max_in_flight=1, max_queued=0)
     async with peer_of(server) as peer:
@@ -39,7 +39,7 @@ async def test_streams_do_not_block_requests() -> None:
         assert (server.statistics().listening, server.statistics().in_flight) == (10, 0)
 
 
-async def test_stream_beyond_the_limit_is_refused_until_another_ends() -> None:
+async def test_listen_stream_beyond_the_limit_is_rejected_until_another_ends() -> None:
     server = noted()
     server.limits = Limits(max_subscriptions=2)
     async with peer_of(server) as peer:
@@ -51,7 +51,7 @@ async def test_stream_beyond_the_limit_is_refused_until_another_ends() -> None:
         await peer.listen(3)
 
 
-async def test_slow_listener_gets_each_change_once_without_delaying_others(autojump_clock: MockClock) -> None:
+async def test_slow_listen_stream_receives_each_change_once_without_delaying_others(autojump_clock: MockClock) -> None:
     server = noted()
     server.limits = Limits(high_water=200)
     async with server._running() as running, trio.open_nursery() as nursery:
@@ -78,7 +78,7 @@ async def test_slow_listener_gets_each_change_once_without_delaying_others(autoj
         nursery.cancel_scope.cancel()
 
 
-async def test_changes_waiting_for_a_slow_listener_are_sent_before_the_end(autojump_clock: MockClock) -> None:
+async def test_changes_queued_for_a_slow_listen_stream_are_sent_before_its_end(autojump_clock: MockClock) -> None:
     server = noted()
     server.limits = Limits(high_water=1)
     async with peer_of(server, capacity=1) as peer:
@@ -100,7 +100,7 @@ bursts = st.tuples(st.lists(changes, max_size=6), st.integers(0, 4) | st.just("a
 
 
 @given(st.lists(bursts, max_size=12), st.integers(1, 400), st.integers(1, 400))
-def test_slow_listener_is_notified_after_every_change(
+def test_slow_listen_stream_receives_a_notification_after_every_change(
     steps: list[tuple[list[str], int | str]], high_water: int, capacity: int
 ) -> None:
     server = noted()
@@ -162,7 +162,7 @@ moves = st.one_of(
 
 
 @given(st.lists(moves, max_size=30))
-def test_each_stream_gets_exactly_the_changes_it_subscribed_to(
+def test_each_listen_stream_receives_exactly_its_subscribed_changes(
     moves: list[tuple[Any, ...]],
 ) -> None:
     server = noted()

@@ -25,13 +25,13 @@ from trio_mcp import Limits, Server
 # What is acknowledged
 
 
-async def test_acknowledgement_lists_what_was_requested_and_is_available() -> None:
+async def test_listen_acknowledges_all_requested_and_available_changes() -> None:
     async with peer_of(noted()) as peer:
         params = await peer.listen(**EVERYTHING)
     assert params == {"_meta": {SUBSCRIPTION_ID: 1}, "notifications": EVERYTHING}
 
 
-async def test_lists_that_the_server_lacks_are_not_acknowledged() -> None:
+async def test_listen_does_not_acknowledge_lists_that_the_server_lacks() -> None:
     server = Server("bare")
 
     @server.tool
@@ -42,20 +42,20 @@ async def test_lists_that_the_server_lacks_are_not_acknowledged() -> None:
     assert params["notifications"] == {"toolsListChanged": True}
 
 
-async def test_filter_member_set_to_false_is_not_acknowledged() -> None:
+async def test_listen_filter_set_to_false_is_not_acknowledged() -> None:
     async with peer_of(noted()) as peer:
         params = await peer.listen(toolsListChanged=False, resourceSubscriptions=[])
     assert params["notifications"] == {}
 
 
-async def test_unknown_overlong_and_duplicate_uris_are_not_acknowledged() -> None:
+async def test_unknown_overlong_and_duplicate_uris_are_not_acknowledged_in_listen() -> None:
     async with peer_of(noted()) as peer:
         uris = ["file:///nowhere", "note://a", "note://" + "x" * 8192, "note://a", "note://b"]
         params = await peer.listen(resourceSubscriptions=uris)
     assert params["notifications"] == {"resourceSubscriptions": ["note://a", "note://b"]}
 
 
-async def test_resources_beyond_the_limit_of_all_streams_are_not_acknowledged() -> None:
+async def test_listen_does_not_acknowledge_resources_beyond_the_limit_of_all_streams() -> None:
     server = noted()
     server.limits = Limits(max_subscriptions=3)
     async with peer_of(server, LATEST_LEGACY) as peer:
@@ -82,14 +82,14 @@ async def test_resources_beyond_the_limit_of_all_streams_are_not_acknowledged() 
         {"notifications": {"resourceSubscriptions": [1]}},
     ],
 )
-async def test_malformed_listen_filter_is_refused(params: dict[str, Any]) -> None:
+async def test_malformed_listen_filter_is_invalid_params(params: dict[str, Any]) -> None:
     async with peer_of(noted()) as peer:
         reply = await peer.request("subscriptions/listen", params)
         assert reply["error"]["code"] == -32602
         assert peer.messages == [reply]
 
 
-async def test_subscriptions_listen_is_not_found_in_legacy_revisions() -> None:
+async def test_subscriptions_listen_is_method_not_found_in_legacy_revisions() -> None:
     async with peer_of(noted(), LATEST_LEGACY) as peer:
         reply = await peer.request("subscriptions/listen", {"notifications": {}})
     assert reply["error"]["code"] == -32601
@@ -113,7 +113,7 @@ async def test_list_changed_is_declared_to_modern_clients() -> None:
 # What is told
 
 
-async def test_only_subscribed_changes_are_sent(autojump_clock: MockClock) -> None:
+async def test_listen_stream_sends_only_subscribed_changes(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(1, toolsListChanged=True, resourceSubscriptions=["note://a"])
@@ -130,7 +130,7 @@ async def test_only_subscribed_changes_are_sent(autojump_clock: MockClock) -> No
 
 
 @pytest.mark.parametrize("request_id", [0, 1, -7, "1", "a", "", 2**53])
-async def test_every_notification_has_the_subscription_id_in_its_json_type(request_id: Any) -> None:
+async def test_listen_notifications_have_the_subscription_id_in_its_json_type(request_id: Any) -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(request_id, toolsListChanged=True)
@@ -140,7 +140,7 @@ async def test_every_notification_has_the_subscription_id_in_its_json_type(reque
         assert frames == [TOOLS, "notifications/cancelled", "result"]
 
 
-async def test_stream_ids_that_differ_only_in_type_are_separate(autojump_clock: MockClock) -> None:
+async def test_listen_streams_whose_ids_differ_only_in_json_type_are_separate(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(1, toolsListChanged=True)
@@ -155,7 +155,7 @@ async def test_stream_ids_that_differ_only_in_type_are_separate(autojump_clock: 
         assert await peer.everything() == []
 
 
-async def test_change_is_sent_in_the_form_of_each_era_on_one_connection(autojump_clock: MockClock) -> None:
+async def test_change_is_sent_in_legacy_and_modern_form_on_one_connection(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server, LATEST_LEGACY) as peer:
         await peer.request("resources/subscribe", {"uri": "note://a"})
@@ -174,7 +174,7 @@ async def test_change_is_sent_in_the_form_of_each_era_on_one_connection(autojump
     ]
 
 
-async def test_change_notification_precedes_replies_to_later_requests() -> None:
+async def test_change_notification_is_sent_before_responses_to_later_requests() -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(toolsListChanged=True)
@@ -186,7 +186,7 @@ async def test_change_notification_precedes_replies_to_later_requests() -> None:
 # How it ends
 
 
-async def test_cancelled_stream_gets_no_more_changes_and_no_reply() -> None:
+async def test_cancelled_listen_stream_sends_no_more_changes_and_no_response() -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(toolsListChanged=True)
@@ -196,7 +196,7 @@ async def test_cancelled_stream_gets_no_more_changes_and_no_reply() -> None:
         assert await peer.rest() == []
 
 
-async def test_cancelling_a_stream_withdraws_unwritten_changes(autojump_clock: MockClock) -> None:
+async def test_cancelled_listen_stream_drops_its_unwritten_changes(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server, capacity=100) as peer:
         await peer.listen(toolsListChanged=True, resourceSubscriptions=["note://a"])
@@ -210,7 +210,7 @@ async def test_cancelling_a_stream_withdraws_unwritten_changes(autojump_clock: M
         assert server.statistics().listening == 0
 
 
-async def test_stream_cancelled_during_shutdown_sends_nothing(autojump_clock: MockClock) -> None:
+async def test_listen_stream_stopped_immediately_during_shutdown_sends_nothing(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(toolsListChanged=True)
@@ -219,7 +219,7 @@ async def test_stream_cancelled_during_shutdown_sends_nothing(autojump_clock: Mo
         assert await peer.rest() == []
 
 
-async def test_shutdown_sends_changes_then_the_cancel_then_the_result(
+async def test_listen_stream_at_shutdown_sends_changes_then_cancelled_then_the_result(
     autojump_clock: MockClock,
 ) -> None:
     server = noted()
@@ -238,7 +238,7 @@ async def test_shutdown_sends_changes_then_the_cancel_then_the_result(
     assert result["result"]["_meta"][SUBSCRIPTION_ID] == "s"
 
 
-async def test_streams_end_gracefully_even_without_drain_time(autojump_clock: MockClock) -> None:
+async def test_listen_streams_end_with_a_result_even_if_drain_timeout_is_zero(autojump_clock: MockClock) -> None:
     async with peer_of(noted()) as peer:
         for number in range(20):
             await peer.listen(number, toolsListChanged=True)
@@ -250,7 +250,7 @@ async def test_streams_end_gracefully_even_without_drain_time(autojump_clock: Mo
     assert not peer.replies("slow")
 
 
-async def test_open_streams_do_not_delay_the_end_of_the_connection(autojump_clock: MockClock) -> None:
+async def test_open_listen_streams_do_not_delay_the_end_of_the_connection(autojump_clock: MockClock) -> None:
     async with peer_of(noted()) as peer:
         await peer.listen(toolsListChanged=True)
         before = trio.current_time()
@@ -258,7 +258,7 @@ async def test_open_streams_do_not_delay_the_end_of_the_connection(autojump_cloc
         assert trio.current_time() == before
 
 
-async def test_stream_requested_just_before_the_end_is_opened_and_ended(autojump_clock: MockClock) -> None:
+async def test_listen_requested_just_before_the_connection_ends_does_not_hang(autojump_clock: MockClock) -> None:
     async with peer_of(noted()) as peer:
         await peer.send(peer.message("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id=1))
         await peer.close()  # all that was sent is still read, and then the end of input
@@ -266,7 +266,7 @@ async def test_stream_requested_just_before_the_end_is_opened_and_ended(autojump
             await peer.connection.connection.close("over")
 
 
-async def test_a_new_stream_is_refused_while_the_connection_ends(autojump_clock: MockClock) -> None:
+async def test_listen_is_rejected_while_the_connection_shuts_down(autojump_clock: MockClock) -> None:
     async with peer_of(noted()) as peer:
         await peer.start("hang")
         peer.connection.connection.shut_down("over")

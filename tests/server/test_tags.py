@@ -101,7 +101,7 @@ async def test_disabled_item_is_not_listed_and_is_unknown(era: Era) -> None:
         assert (await client.call_tool("third")).text == "third"
 
 
-async def test_reenabled_item_has_its_old_position_and_cursors_stay_valid() -> None:
+async def test_reenabled_item_keeps_its_list_position_and_cursors_stay_valid() -> None:
     async with connected(server := made(page_size=1), MODERN) as peer:
 
         async def page(cursor: str | None = None) -> tuple[list[str], str | None]:
@@ -121,7 +121,7 @@ async def test_reenabled_item_has_its_old_position_and_cursors_stay_valid() -> N
         assert (await page(cursor))[0] == ["second"]
 
 
-async def test_item_with_two_tags_is_available_if_both_are_enabled() -> None:
+async def test_item_with_two_tags_is_available_only_if_both_are_enabled() -> None:
     server = made()
     async with open_memory(server) as client:
         server.disable("beta", "admin")
@@ -131,7 +131,7 @@ async def test_item_with_two_tags_is_available_if_both_are_enabled() -> None:
         assert await named(client.list_tools()) == ["first", "second", "third", "last"]
 
 
-async def test_item_added_with_a_disabled_tag_is_disabled() -> None:
+async def test_item_registered_with_a_disabled_tag_is_disabled() -> None:
     server = made()
     server.disable("beta")
 
@@ -145,7 +145,7 @@ async def test_item_added_with_a_disabled_tag_is_disabled() -> None:
         assert (await client.call_tool("late")).text == "late"
 
 
-async def test_disabled_item_keeps_its_name_and_can_be_removed() -> None:
+async def test_disabled_item_keeps_its_name_reserved_and_can_be_removed() -> None:
     server = made()
     server.disable("beta")
     with pytest.raises(ValueError, match=r"already a .* named 'second'"):
@@ -157,7 +157,7 @@ async def test_disabled_item_keeps_its_name_and_can_be_removed() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_clients_are_notified_only_of_the_lists_that_changed(era: Era) -> None:
+async def test_disabling_a_tag_notifies_clients_only_of_changed_lists(era: Era) -> None:
     server, told = made(), list[str]()
 
     def hear(change: Any) -> None:
@@ -226,7 +226,7 @@ async def test_tasks_of_a_disabled_tool_continue_and_can_be_read(autojump_clock:
         assert (await about(peer, "tasks/get", task))["status"] == "completed"
 
 
-async def test_task_of_a_disabled_tool_is_rerun_once_the_tool_is_enabled(autojump_clock: MockClock) -> None:
+async def test_restarted_task_of_a_disabled_tool_runs_once_the_tool_is_enabled(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
 
     def server_of() -> Server:
@@ -252,7 +252,7 @@ async def test_task_of_a_disabled_tool_is_rerun_once_the_tool_is_enabled(autojum
         assert (await caller.final(task))["status"] == "completed"
 
 
-async def test_disabled_tags_of_a_mounted_server_apply_to_both_servers() -> None:
+async def test_tags_disabled_on_a_mounted_server_apply_to_the_outer_server() -> None:
     part, whole = made(), Server("whole")
     whole.mount(part, prefix="part")
     async with open_memory(whole) as client, open_memory(part) as inner:
@@ -268,7 +268,7 @@ async def test_disabled_tags_of_a_mounted_server_apply_to_both_servers() -> None
         assert await named(client.list_tools()) == ["part_first", "part_last", "part_third"]
 
 
-async def test_disabled_item_whose_mounted_name_was_taken_stays_disabled() -> None:
+async def test_disabled_tool_of_a_mounted_server_cannot_be_enabled_while_its_name_is_taken() -> None:
     part, whole = made(), Server("whole")
     whole.mount(part, prefix="part")
     part.disable("admin")
@@ -281,7 +281,7 @@ async def test_disabled_item_whose_mounted_name_was_taken_stays_disabled() -> No
         assert (await client.call_tool("part_third")).text == "third"
 
 
-async def test_disabled_tool_is_not_found_by_search_or_called_through_call_tool() -> None:
+async def test_disabled_tool_is_not_found_by_search_nor_callable_through_call_tool() -> None:
     server = made()
     server.searchable(pinned=["second"])
     async with open_memory(server) as client:
@@ -295,14 +295,14 @@ async def test_disabled_tool_is_not_found_by_search_or_called_through_call_tool(
         assert (await client.call_tool("call_tool", {"name": "third", "arguments": {}})).text == "third"
 
 
-async def test_scopes_of_tools_disabled_at_start_are_requested() -> None:
+async def test_scopes_of_items_disabled_at_start_are_known_to_the_server() -> None:
     server = Server("s")
     server.resource("a://b", tags=["beta"], scopes=["read"])(lambda: "b")
     server.disable("beta")
     assert server._resources.has_scopes
 
 
-def test_disabling_an_unknown_tag_is_refused() -> None:
+def test_disabling_an_unknown_tag_raises_value_error() -> None:
     server = made()
     with pytest.raises(ValueError, match="no offer has 'betta'; tags are admin, beta"):
         server.disable("betta")
@@ -313,6 +313,6 @@ def test_disabling_an_unknown_tag_is_refused() -> None:
 
 
 @pytest.mark.parametrize("tags", ["beta", [5]])
-def test_tags_must_be_a_collection_of_strings(tags: Any) -> None:
+def test_tags_that_are_not_a_collection_of_strings_raise_type_error(tags: Any) -> None:
     with pytest.raises(TypeError, match="tags must be a list of strings"):
         Server("s").tool(name="x", tags=tags)(lambda: "x")

@@ -81,7 +81,7 @@ async def test_tk_03_handler_can_read_the_requested_ttl(
     assert told == [(seen, held)]
 
 
-async def test_tk_03_requested_ttl_is_none_in_the_extension(autojump_clock: MockClock) -> None:
+async def test_tk_03_requested_ttl_is_none_in_a_modern_task(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -119,7 +119,7 @@ def rendering(**settings: Any) -> tuple[Server, list[str]]:
     return server, jobs
 
 
-async def test_caller_tasks_can_be_used_in_any_thread_before_the_first_task() -> None:
+async def test_caller_tasks_are_usable_in_any_thread_before_the_first_task() -> None:
     def plain(ctx: WorkerContext) -> str:
         assert ctx.caller_tasks is not None
         return f"{len(ctx.caller_tasks.list_tasks().tasks)} {ctx.caller_tasks.create_task().status}"
@@ -140,7 +140,7 @@ async def test_caller_tasks_can_be_used_in_any_thread_before_the_first_task() ->
             assert (await client.call_tool("tool")).text == "0 working"
 
 
-async def test_tk_04_call_can_return_a_task_that_is_completed_elsewhere(autojump_clock: MockClock) -> None:
+async def test_tk_04_handler_can_return_a_task_that_is_completed_elsewhere(autojump_clock: MockClock) -> None:
     server, jobs = rendering()
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -152,7 +152,7 @@ async def test_tk_04_call_can_return_a_task_that_is_completed_elsewhere(autojump
     assert (state["status"], state["result"]["content"][0]["text"]) == ("completed", "rendered")
 
 
-async def test_tk_04_same_handler_works_in_both_task_protocols(autojump_clock: MockClock) -> None:
+async def test_tk_04_handler_that_returns_a_task_works_in_both_task_protocols(autojump_clock: MockClock) -> None:
     server, jobs = rendering()
     async with old(server) as peer:
         task = await core_task_of(peer, "render", scene="a")
@@ -165,7 +165,7 @@ async def test_tk_04_same_handler_works_in_both_task_protocols(autojump_clock: M
     assert result["content"] == [{"type": "text", "text": "rendered"}]
 
 
-async def test_tk_04_failed_handler_fails_the_task_it_created(autojump_clock: MockClock) -> None:
+async def test_tk_04_exception_in_the_handler_fails_the_task_it_created(autojump_clock: MockClock) -> None:
     server, jobs = rendering()
     async with knowing(server) as peer:
         state = await state_of(peer, await task_of(peer, "render", {"scene": "bad"}))
@@ -173,7 +173,9 @@ async def test_tk_04_failed_handler_fails_the_task_it_created(autojump_clock: Mo
     assert jobs == []
 
 
-async def test_status_message_of_the_worker_is_not_overwritten_by_the_handler(autojump_clock: MockClock) -> None:
+async def test_status_message_of_an_external_worker_is_not_overwritten_by_the_handler(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -195,7 +197,7 @@ async def test_status_message_of_the_worker_is_not_overwritten_by_the_handler(au
         assert (await about(peer, "tasks/get", task))["statusMessage"] == "rendering"
 
 
-async def test_task_completed_elsewhere_outlives_the_run_of_its_server(autojump_clock: MockClock) -> None:
+async def test_task_completed_elsewhere_stays_working_after_its_server_stopped(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
     server, _ = rendering(store=store)
     async with knowing(server) as peer:
@@ -210,7 +212,7 @@ async def test_task_completed_elsewhere_outlives_the_run_of_its_server(autojump_
         assert (await state_of(peer, task))["status"] == "completed"
 
 
-async def test_unfinished_task_fails_at_its_expiry(autojump_clock: MockClock) -> None:
+async def test_task_not_completed_until_its_ttl_fails(autojump_clock: MockClock) -> None:
     server, _ = rendering(ttl=60)
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -221,7 +223,7 @@ async def test_unfinished_task_fails_at_its_expiry(autojump_clock: MockClock) ->
         assert not await server.tasks.store_task_result(task, "completed", "late")
 
 
-async def test_cancelled_task_accepts_no_result(autojump_clock: MockClock) -> None:
+async def test_cancelled_task_rejects_a_stored_result(autojump_clock: MockClock) -> None:
     server, _ = rendering()
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -239,7 +241,7 @@ async def test_plain_call_can_create_a_task_and_return_its_id(autojump_clock: Mo
         assert (state["status"], state["ttlMs"]) == ("working", 60_000)
 
 
-async def test_task_creation_fails_for_a_client_without_tasks(autojump_clock: MockClock) -> None:
+async def test_create_task_fails_for_a_client_without_tasks(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -253,7 +255,7 @@ async def test_task_creation_fails_for_a_client_without_tasks(autojump_clock: Mo
         assert (await peer.error("render"))["code"] == -32601
 
 
-async def test_task_of_another_call_cannot_be_returned(
+async def test_handler_that_returns_the_task_of_another_call_is_an_error(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("s")
@@ -270,7 +272,7 @@ async def test_task_of_another_call_cannot_be_returned(
     assert "not the task of its call" in caplog.text
 
 
-async def test_tool_that_returns_tasks_has_the_output_schema_of_its_result() -> None:
+async def test_tool_annotated_with_task_state_has_the_output_schema_of_its_result() -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -293,7 +295,7 @@ async def kept() -> AsyncGenerator[tuple[Server, MemoryPeer, str]]:
         yield server, peer, await task_of(peer, "render", {"scene": "a"})
 
 
-async def test_tk_05_task_state_can_be_read(autojump_clock: MockClock) -> None:
+async def test_tk_05_server_can_read_the_state_of_a_task(autojump_clock: MockClock) -> None:
     async with kept() as (server, _, task):
         state = await server.tasks.get_task(task)
         assert (state.id, state.status, state.message, state.ttl) == (task, "working", "queued", 3600)
@@ -322,7 +324,7 @@ async def test_tk_06_stored_error_fails_the_task(autojump_clock: MockClock) -> N
     assert state["error"] == {"code": -32050, "message": "broken", "data": {"why": "age"}}
 
 
-async def test_tk_07_result_can_be_read_after_completion(autojump_clock: MockClock) -> None:
+async def test_tk_07_task_result_can_be_read_only_after_completion(autojump_clock: MockClock) -> None:
     async with kept() as (server, _, task):
         with pytest.raises(CodedError, match="working"):
             await server.tasks.get_task_result(task)
@@ -347,14 +349,14 @@ async def test_tk_08_first_outcome_of_a_task_is_final(autojump_clock: MockClock)
         assert (state["status"], state["error"]["message"]) == ("failed", "the farm burnt down")
 
 
-async def test_tk_08_task_is_cancelled_with_a_status_message(autojump_clock: MockClock) -> None:
+async def test_tk_08_task_can_be_cancelled_with_a_status_message(autojump_clock: MockClock) -> None:
     async with kept() as (server, peer, task):
         assert await server.tasks.update_task_status(task, "cancelled", "no budget")
         state = await state_of(peer, task)
         assert (state["status"], state["statusMessage"]) == ("cancelled", "no budget")
 
 
-async def test_running_task_completed_from_outside_cancels_its_handler(autojump_clock: MockClock) -> None:
+async def test_running_task_completed_by_the_server_cancels_its_handler(autojump_clock: MockClock) -> None:
     server = Server("s")
     ended = trio.Event()
 
@@ -404,7 +406,7 @@ async def test_tk_02_and_tk_09_handler_can_list_the_tasks_of_its_caller(autojump
         assert (await bob.error("peek", {"task": tasks[0]}))["code"] == -32602
 
 
-async def test_tk_09_invalid_task_cursor_raises(autojump_clock: MockClock) -> None:
+async def test_tk_09_invalid_task_list_cursor_is_invalid_params(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -441,7 +443,7 @@ def in_threads() -> Server:
     return server
 
 
-async def test_plain_functions_can_use_the_task_context() -> None:
+async def test_sync_handlers_can_use_the_task_context() -> None:
     async with knowing(in_threads()) as peer:
         task = await task_of(peer, "hand_on")
         assert (await about(peer, "tasks/get", task))["statusMessage"] in ("queued", "half done")
@@ -452,7 +454,7 @@ async def test_plain_functions_can_use_the_task_context() -> None:
 # Servers that keep nothing
 
 
-async def test_a_stateless_server_without_a_store_has_no_tasks(autojump_clock: MockClock) -> None:
+async def test_stateless_server_without_a_task_store_has_no_tasks(autojump_clock: MockClock) -> None:
     server, _ = rendering()
 
     @server.tool(task="optional")
@@ -472,7 +474,7 @@ async def test_a_stateless_server_without_a_store_has_no_tasks(autojump_clock: M
         assert (await peer.request("tasks/list"))["error"]["code"] == -32601
 
 
-async def test_a_stateless_server_with_a_store_has_tasks(autojump_clock: MockClock) -> None:
+async def test_stateless_server_with_a_task_store_has_tasks(autojump_clock: MockClock) -> None:
     server, _ = rendering(store=MemoryTaskStore())
     async with knowing(server, stateless=True) as peer:
         declared = (await peer.request("server/discover"))["result"]["capabilities"]
@@ -481,7 +483,7 @@ async def test_a_stateless_server_with_a_store_has_tasks(autojump_clock: MockClo
         assert (await about(peer, "tasks/get", task))["status"] == "working"
 
 
-async def test_task_of_a_stateless_server_can_ask_and_be_subscribed_to(autojump_clock: MockClock) -> None:
+async def test_task_of_a_stateless_server_can_elicit_and_be_subscribed_to(autojump_clock: MockClock) -> None:
     server = Server("s", tasks=TaskSettings(store=MemoryTaskStore()))
 
     @server.tool(task="required")
@@ -504,7 +506,7 @@ async def test_task_of_a_stateless_server_can_ask_and_be_subscribed_to(autojump_
     assert state["result"]["content"][0]["text"] == "{'name': 'Ann'}"
 
 
-async def test_server_without_task_tools_has_no_task_store(autojump_clock: MockClock) -> None:
+async def test_task_and_caller_tasks_are_none_on_a_server_without_task_tools(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -524,7 +526,7 @@ async def test_task_can_be_read_after_its_tool_is_removed(autojump_clock: MockCl
         assert (await state_of(peer, task))["status"] == "completed"
 
 
-async def test_too_large_result_fails_the_task(autojump_clock: MockClock) -> None:
+async def test_stored_result_above_the_size_limit_fails_the_task(autojump_clock: MockClock) -> None:
     server, _ = rendering(max_record_bytes=1000)
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -534,7 +536,7 @@ async def test_too_large_result_fails_the_task(autojump_clock: MockClock) -> Non
 
 
 @pytest.mark.parametrize("ttl", [0, -1, math.nan])
-async def test_tk_04_task_ttl_must_be_positive(ttl: float, autojump_clock: MockClock) -> None:
+async def test_tk_04_create_task_with_a_ttl_that_is_not_positive_raises(ttl: float, autojump_clock: MockClock) -> None:
     server = Server("s")
     seen: list[str] = []
 
@@ -577,7 +579,7 @@ async def test_tk_04_handler_can_set_the_ttl_of_its_task(
             assert (state["ttl"], state["statusMessage"]) == (told, "first")
 
 
-async def test_tk_04_server_run_without_tasks_in_another_thread_is_unaffected() -> None:
+async def test_tk_04_server_run_without_tasks_in_another_thread_does_not_affect_tasks() -> None:
     server, _ = rendering()
     runs, over = threading.Event(), threading.Event()
     said = list[str]()
@@ -605,7 +607,7 @@ async def test_tk_04_server_run_without_tasks_in_another_thread_is_unaffected() 
     assert len(said) == 1
 
 
-async def test_first_callers_context_variables_are_released_with_its_call() -> None:
+async def test_context_variables_of_the_first_caller_of_tasks_are_released_with_its_call() -> None:
     class Trace:
         pass
 
@@ -626,7 +628,7 @@ async def test_first_callers_context_variables_are_released_with_its_call() -> N
         assert left[0]() is None
 
 
-async def test_expired_task_is_unknown(autojump_clock: MockClock) -> None:
+async def test_stored_result_for_an_expired_task_raises_unknown_task(autojump_clock: MockClock) -> None:
     class Forgetful(MemoryTaskStore):
         async def change(self, record: TaskRecord, **_: Any) -> bool:
             self._records.pop(record.id)
@@ -639,7 +641,7 @@ async def test_expired_task_is_unknown(autojump_clock: MockClock) -> None:
             await server.tasks.store_task_result(task, "completed", "late")
 
 
-async def test_passive_context_task_stores_and_sends_nothing() -> None:
+async def test_passive_task_context_stores_and_sends_nothing() -> None:
     task = TaskContext()
     task.status("fine")
     await task.start()

@@ -25,7 +25,7 @@ def answers(state: dict[str, Any]) -> dict[str, Any]:
 # Grace
 
 
-async def test_call_that_ends_within_the_grace_is_not_a_task(autojump_clock: MockClock) -> None:
+async def test_optional_task_call_that_ends_within_the_grace_is_not_a_task(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
     server = Server("s", tasks=TaskSettings(grace=2, store=store))
 
@@ -42,7 +42,7 @@ async def test_call_that_ends_within_the_grace_is_not_a_task(autojump_clock: Moc
         assert trio.current_time() - before == pytest.approx(3.9)
 
 
-async def test_handler_can_start_its_task_explicitly(autojump_clock: MockClock) -> None:
+async def test_handler_can_start_its_task_before_the_grace_ends(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -60,7 +60,7 @@ async def test_handler_can_start_its_task_explicitly(autojump_clock: MockClock) 
     assert state["result"]["content"][0]["text"] == "False True"
 
 
-async def test_tool_with_task_always_creates_a_task_even_if_it_ends_at_once(autojump_clock: MockClock) -> None:
+async def test_tool_with_task_required_creates_a_task_even_if_it_ends_at_once(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -71,7 +71,7 @@ async def test_tool_with_task_always_creates_a_task_even_if_it_ends_at_once(auto
         assert (await state_of(peer, await task_of(peer, "work")))["status"] == "completed"
 
 
-async def test_tool_with_task_always_creates_a_task_even_for_invalid_arguments(autojump_clock: MockClock) -> None:
+async def test_tool_with_task_required_creates_a_task_even_for_invalid_arguments(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -101,7 +101,7 @@ def asking_server(**options: Any) -> Server:
 
 
 @pytest.mark.parametrize("replay", [False, True])
-async def test_question_before_the_task_start_is_a_round_and_later_ones_belong_to_the_task(
+async def test_elicitation_before_the_task_start_is_an_input_required_result_and_later_in_the_task(
     replay: bool, autojump_clock: MockClock
 ) -> None:
     async with knowing(asking_server(replay=replay)) as peer:
@@ -122,7 +122,7 @@ async def test_question_before_the_task_start_is_a_round_and_later_ones_belong_t
     assert state["result"]["content"][0]["text"] == "{'name': 'Ann'} {'name': 'Ann'}"
 
 
-async def test_task_grace_restarts_with_each_retry(autojump_clock: MockClock) -> None:
+async def test_task_grace_restarts_with_each_retry_after_input_required(autojump_clock: MockClock) -> None:
     server = Server("s", tasks=TaskSettings(grace=10))
 
     @server.tool(task="optional")
@@ -140,7 +140,7 @@ async def test_task_grace_restarts_with_each_retry(autojump_clock: MockClock) ->
     assert result["resultType"] == "complete"
 
 
-async def test_task_start_during_a_question_waits_for_the_retry(autojump_clock: MockClock) -> None:
+async def test_task_start_during_an_open_elicitation_waits_for_the_retry(autojump_clock: MockClock) -> None:
     server = Server("s")
     started: list[float] = []
 
@@ -185,7 +185,9 @@ def returning_server(*, starts: bool) -> Server:
     return server
 
 
-async def test_input_required_returned_before_the_task_start_is_a_round(autojump_clock: MockClock) -> None:
+async def test_input_required_returned_before_the_task_start_is_the_result_of_the_call(
+    autojump_clock: MockClock,
+) -> None:
     async with knowing(returning_server(starts=False)) as peer:
         first = peer.call_message("ask")
         await peer.send(first)
@@ -196,7 +198,9 @@ async def test_input_required_returned_before_the_task_start_is_a_round(autojump
     assert state["result"]["content"][0]["text"] == "Ann x"
 
 
-async def test_input_required_returned_after_the_task_start_belongs_to_the_task(autojump_clock: MockClock) -> None:
+async def test_input_required_returned_after_the_task_start_is_an_input_request_of_the_task(
+    autojump_clock: MockClock,
+) -> None:
     async with knowing(returning_server(starts=True)) as peer:
         task = await task_of(peer, "ask")
         state = await state_of(peer, task)
@@ -205,7 +209,9 @@ async def test_input_required_returned_after_the_task_start_belongs_to_the_task(
     assert state["result"]["content"][0]["text"] == "Ann x"
 
 
-async def test_question_without_client_capability_refuses_the_call(autojump_clock: MockClock) -> None:
+async def test_elicitation_before_the_task_start_without_client_capability_fails_the_call(
+    autojump_clock: MockClock,
+) -> None:
     async with knowing(asking_server(), {"extensions": KNOWS["extensions"]}) as peer:
         error = await peer.error("ask")
     assert (error["code"], list(error["data"]["requiredCapabilities"])) == (-32021, ["elicitation"])
@@ -243,7 +249,7 @@ def watched(store: MemoryTaskStore, ended: trio.Event) -> Server:
     return server
 
 
-async def test_call_is_answered_only_after_the_task_is_stored(autojump_clock: MockClock) -> None:
+async def test_call_is_answered_with_a_task_only_after_it_is_stored(autojump_clock: MockClock) -> None:
     store, ended = SlowStore(), trio.Event()
     async with knowing(watched(store, ended)) as peer:
         message = peer.call_message("work")
@@ -255,7 +261,7 @@ async def test_call_is_answered_only_after_the_task_is_stored(autojump_clock: Mo
         assert (await about(peer, "tasks/get", task))["status"] == "working"
 
 
-async def test_cancel_before_the_answer_leaves_no_running_task(autojump_clock: MockClock) -> None:
+async def test_call_cancelled_while_its_task_is_stored_leaves_no_running_task(autojump_clock: MockClock) -> None:
     store, ended = SlowStore(), trio.Event()
     async with knowing(watched(store, ended)) as peer:
         message = peer.call_message("work")
@@ -268,7 +274,7 @@ async def test_cancel_before_the_answer_leaves_no_running_task(autojump_clock: M
     assert len(store) == 0
 
 
-async def test_connection_end_before_the_answer_leaves_no_running_task(autojump_clock: MockClock) -> None:
+async def test_connection_closed_while_a_task_is_stored_leaves_no_running_task(autojump_clock: MockClock) -> None:
     store, ended = SlowStore(), trio.Event()
     async with connected(watched(store, ended), MODERN, KNOWS) as peer:
         await peer.send(peer.call_message("work"))
@@ -280,7 +286,7 @@ async def test_connection_end_before_the_answer_leaves_no_running_task(autojump_
     assert len(store) == 0
 
 
-async def test_connection_end_after_the_answer_does_not_affect_the_task(autojump_clock: MockClock) -> None:
+async def test_connection_closed_after_a_task_is_returned_does_not_cancel_the_task(autojump_clock: MockClock) -> None:
     store, ended = MemoryTaskStore(), trio.Event()
     async with connected(watched(store, ended), MODERN, KNOWS) as peer:
         await task_of(peer, "work")
@@ -314,21 +320,23 @@ def bounded(**settings: Any) -> Server:
 
 
 @pytest.mark.parametrize("bound", ["max_running", "max_running_of_caller", "max_kept", "max_kept_of_caller"])
-async def test_call_beyond_the_task_limit_is_a_plain_call_or_refused(bound: str, autojump_clock: MockClock) -> None:
+async def test_call_at_the_task_limit_runs_as_a_plain_call_or_is_rejected(
+    bound: str, autojump_clock: MockClock
+) -> None:
     async with knowing(bounded(**{bound: 1})) as peer:
         await full(peer)
         assert await peer.text("sleep") == "False"
         assert (await peer.error("work", {"seconds": 5}))["code"] == -31000
 
 
-async def test_finished_task_frees_its_place(autojump_clock: MockClock) -> None:
+async def test_finished_task_does_not_count_towards_max_running(autojump_clock: MockClock) -> None:
     async with knowing(bounded(max_running=1)) as peer:
         await full(peer)
         await trio.sleep(60)
         await full(peer)
 
 
-async def test_started_task_is_not_counted_as_in_flight(autojump_clock: MockClock) -> None:
+async def test_started_task_does_not_count_as_a_request_in_flight(autojump_clock: MockClock) -> None:
     server = bounded()
     server.limits = Limits(max_in_flight=1, max_queued=0)
     async with knowing(server) as peer:
@@ -371,7 +379,7 @@ async def test_tool_max_concurrency_applies_to_its_tasks(autojump_clock: MockClo
         assert {(await about(peer, "tasks/get", task))["status"] for task in tasks} == {"completed"}
 
 
-async def test_plain_function_can_run_as_a_task() -> None:
+async def test_sync_function_can_run_as_a_task() -> None:
     server = Server("s", tasks=TaskSettings(grace=0))
 
     @server.tool(task="required")
@@ -403,7 +411,9 @@ class FirstFails(TouchyStore):
 
 @pytest.mark.parametrize("first", ["the handler", "the time limit"])
 @pytest.mark.parametrize("task", ["optional", "required"])
-async def test_all_waiters_for_a_task_start_get_its_failure(autojump_clock: MockClock, first: str, task: Any) -> None:
+async def test_task_start_that_fails_is_not_retried_by_other_waiters(
+    autojump_clock: MockClock, first: str, task: Any
+) -> None:
     """A second attempt would make a task of a call that has failed, or is about to."""
     store = FirstFails(slowness=3)
     server = Server("s", tasks=TaskSettings(grace=1, store=store))

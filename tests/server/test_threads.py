@@ -15,7 +15,7 @@ from trio_mcp import CancelCause, Limits, PeerError, Progress, RequestContext, S
 from trio_mcp.types import CreateMessageResult, TextContent
 
 
-async def test_thread_handler_sees_the_cancel_and_ends() -> None:
+async def test_sync_handler_in_a_thread_can_observe_its_cancellation_and_end() -> None:
     server, started, ended = Server("s"), trio.Event(), threading.Event()
     token = trio.lowlevel.current_trio_token()
     causes = list[CancelCause]()
@@ -38,7 +38,7 @@ async def test_thread_handler_sees_the_cancel_and_ends() -> None:
     assert causes == [CancelCause.PEER]
 
 
-async def test_thread_that_never_checks_for_cancel_is_abandoned_after_the_grace(
+async def test_thread_that_ignores_its_cancellation_is_abandoned_after_cleanup_grace(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server, started, release = Server("s", limits=Limits(cleanup_grace=0.05)), trio.Event(), threading.Event()
@@ -64,7 +64,7 @@ async def test_thread_that_never_checks_for_cancel_is_abandoned_after_the_grace(
         release.set()
 
 
-async def test_thread_handler_can_report_progress_log_and_ask() -> None:
+async def test_sync_handler_in_a_thread_can_report_progress_log_and_request_roots() -> None:
     server, seen = Server("s"), list[Progress]()
     logs = list[object]()
 
@@ -85,7 +85,7 @@ async def test_thread_handler_can_report_progress_log_and_ask() -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, LONG])
-async def test_cancel_of_a_thread_that_waits_for_an_answer_cancels_its_question(
+async def test_call_cancelled_while_its_thread_waits_for_an_elicitation_cancels_the_elicitation(
     timeout: float | None, jump_clock: MockClock
 ) -> None:
     server, asked, left, ended = Server("s"), trio.Event(), trio.Event(), threading.Event()
@@ -140,7 +140,7 @@ async def test_number_of_worker_threads_is_limited() -> None:
     assert most == 2
 
 
-async def test_cancelled_call_that_waits_for_a_thread_never_starts() -> None:
+async def test_call_cancelled_while_it_waits_for_a_worker_thread_never_runs() -> None:
     server, release, ran = Server("s", limits=Limits(worker_threads=1)), threading.Event(), list[int]()
     started = trio.Event()
     token = trio.lowlevel.current_trio_token()
@@ -165,7 +165,7 @@ ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_threads_that_wait_for_users_do_not_block_other_calls(
+async def test_threads_waiting_for_elicitations_do_not_block_other_calls(
     era: Literal["legacy", "modern"],
 ) -> None:
     server = Server("s", limits=Limits(worker_threads=2, max_asking_threads=4))
@@ -206,7 +206,7 @@ async def test_threads_that_wait_for_users_do_not_block_other_calls(
     assert results == ["accept"] * 4
 
 
-async def test_thread_with_an_answer_waits_for_a_free_slot() -> None:
+async def test_thread_waits_for_a_free_worker_slot_after_its_elicitation_is_answered() -> None:
     server = Server("s", limits=Limits(worker_threads=1))
     asked, answer, going_on = trio.Event(), trio.Event(), threading.Event()
     busy, release = trio.Event(), threading.Event()
@@ -245,7 +245,7 @@ async def test_thread_with_an_answer_waits_for_a_free_slot() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_thread_cancelled_while_asking_releases_its_slot_at_its_end(
+async def test_thread_cancelled_during_an_elicitation_releases_its_worker_slot(
     era: Literal["legacy", "modern"],
 ) -> None:
     server = Server("s", limits=Limits(worker_threads=1, max_asking_threads=1))
@@ -275,7 +275,7 @@ async def test_thread_cancelled_while_asking_releases_its_slot_at_its_end(
                     await client.ping()
 
 
-async def test_raw_requests_can_be_sent_from_threads() -> None:
+async def test_sync_handler_in_a_thread_can_send_raw_requests() -> None:
     server = Server("s")
 
     @server.tool
@@ -291,7 +291,7 @@ async def test_raw_requests_can_be_sent_from_threads() -> None:
         assert (await client.call_tool("ask")).structured_content == {"result": [[], "accept", "m"]}
 
 
-def test_passive_context_cannot_ask() -> None:
+def test_passive_context_has_no_progress_or_client_capabilities() -> None:
     context = RequestContext()
     assert not context.is_cancelled
     assert not context.progress(1)

@@ -18,7 +18,7 @@ def text_of(result: CallToolResult) -> str:
     return result.content[0].text
 
 
-async def test_tool_past_its_timeout_is_cancelled_with_a_tool_error(autojump_clock: MockClock) -> None:
+async def test_tool_past_its_timeout_is_cancelled_with_an_error_result(autojump_clock: MockClock) -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool(timeout=3)
@@ -40,7 +40,7 @@ ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_time_of_user_questions_does_not_count_for_the_tool_timeout(
+async def test_time_of_elicitations_does_not_count_for_the_tool_timeout(
     era: Literal["legacy", "modern"], autojump_clock: MockClock
 ) -> None:
     server = Server("s")
@@ -64,7 +64,7 @@ async def test_time_of_user_questions_does_not_count_for_the_tool_timeout(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_tool_timeout_continues_after_the_users_answer(
+async def test_tool_timeout_continues_after_an_elicitation_is_answered(
     era: Literal["legacy", "modern"], autojump_clock: MockClock
 ) -> None:
     server, events = Server("s"), list[threading.Event]()
@@ -111,7 +111,7 @@ async def ponder(_: Any) -> CreateMessageResult:
     return CreateMessageResult("assistant", TextContent("hm"), "m")
 
 
-async def test_tool_within_its_timeout_is_unaffected(autojump_clock: MockClock) -> None:
+async def test_tool_within_its_timeout_returns_its_result(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(timeout=3)
@@ -123,7 +123,7 @@ async def test_tool_within_its_timeout_is_unaffected(autojump_clock: MockClock) 
         assert text_of(await client.call_tool("quick")) == "done"
 
 
-async def test_calls_beyond_max_concurrency_wait(autojump_clock: MockClock) -> None:
+async def test_tool_calls_beyond_max_concurrency_wait(autojump_clock: MockClock) -> None:
     server = Server("s")
     running = most = 0
 
@@ -141,7 +141,9 @@ async def test_calls_beyond_max_concurrency_wait(autojump_clock: MockClock) -> N
     assert most == 2
 
 
-async def test_a_waiting_call_can_be_cancelled_without_ever_running(autojump_clock: MockClock) -> None:
+async def test_tool_call_waiting_for_max_concurrency_can_be_cancelled_without_running(
+    autojump_clock: MockClock,
+) -> None:
     server, ran = Server("s"), list[int]()
 
     @server.tool(max_concurrency=1)
@@ -158,7 +160,7 @@ async def test_a_waiting_call_can_be_cancelled_without_ever_running(autojump_clo
 
 
 @pytest.mark.parametrize(("era", "code"), [("legacy", -32600), ("modern", -32021)])
-async def test_call_without_a_required_capability_is_refused(era: Any, code: int) -> None:
+async def test_tool_call_without_a_required_client_capability_is_rejected(era: Any, code: int) -> None:
     server = Server("s")
 
     @server.tool(requires=["sampling.tools"])
@@ -188,7 +190,7 @@ async def test_explicit_input_schema_is_listed_unchanged_and_validated() -> None
     assert "multiple of 3" in text_of(refused)
 
 
-async def test_output_is_validated_if_requested() -> None:
+async def test_tool_output_is_validated_if_check_output_is_on() -> None:
     server = Server("s")
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
@@ -204,7 +206,7 @@ async def test_output_is_validated_if_requested() -> None:
     )
 
 
-async def test_tool_with_an_output_schema_must_return_structured_content() -> None:
+async def test_tool_with_an_output_schema_without_structured_content_is_an_error() -> None:
     server = Server("s")
     owed, other = (
         "declares an output schema, but returned no structured content",
@@ -222,7 +224,7 @@ async def test_tool_with_an_output_schema_must_return_structured_content() -> No
     assert {result: text_of(each).removeprefix("forgetful ") for result, each in refused.items()} == words
 
 
-async def test_only_a_tool_error_is_sent_to_the_model(caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_the_text_of_a_tool_error_is_sent_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
     @server.tool
@@ -241,7 +243,7 @@ async def test_only_a_tool_error_is_sent_to_the_model(caplog: pytest.LogCaptureF
     assert "hunter2" in caplog.text
 
 
-def test_return_annotation_without_json_form_is_refused_with_advice() -> None:
+def test_return_annotation_without_json_form_raises_with_instructions() -> None:
     async def start() -> trio.Process: ...
 
     with pytest.raises(
@@ -251,7 +253,7 @@ def test_return_annotation_without_json_form_is_refused_with_advice() -> None:
         Server("s").tool(start)
 
 
-def test_tool_name_can_be_registered_only_once() -> None:
+def test_tool_name_registered_twice_raises() -> None:
     server = Server("s")
 
     @server.tool
@@ -262,7 +264,7 @@ def test_tool_name_can_be_registered_only_once() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"type": "array"}, {"type": "object", "properties": 3}])
-def test_invalid_json_schema_is_refused_at_registration(schema: dict[str, Any]) -> None:
+def test_invalid_json_schema_raises_at_registration(schema: dict[str, Any]) -> None:
     async def tool() -> None: ...
 
     with pytest.raises(ValueError, match=r"schema|Schema"):

@@ -51,7 +51,7 @@ KINDS: list[Any] = [*OBJECTS, Named, Holding, list[OfData], OfData | None, dict[
 
 @pytest.mark.parametrize("kind", OBJECTS)
 @pytest.mark.parametrize("number", ["3", "3.0"])
-def test_valid_data_becomes_the_class(kind: Any, number: str) -> None:
+def test_valid_json_data_is_converted_to_the_given_class(kind: Any, number: str) -> None:
     text = f'{{"price": {number}, "more": null}}'
     for made in (
         RecordingContext(request_state=text).request_state_as(kind),
@@ -62,7 +62,7 @@ def test_valid_data_becomes_the_class(kind: Any, number: str) -> None:
         assert (price, type(price)) == (3, int)
 
 
-def test_named_tuple_is_encoded_as_an_array() -> None:
+def test_named_tuple_is_read_from_a_json_array() -> None:
     assert RecordingContext(request_state='[3.0, "x"]').request_state_as(Named) == Named(3, "x")
 
 
@@ -88,13 +88,13 @@ def test_named_tuple_is_encoded_as_an_array() -> None:
     ],
     ids=range(15),
 )
-def test_invalid_data_is_a_value_error(kind: Any, text: str) -> None:
+def test_invalid_data_for_a_class_raises_value_error(kind: Any, text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         RecordingContext(request_state=text).request_state_as(kind)
 
 
 @pytest.mark.parametrize("kind", [*OBJECTS, Named])
-def test_none_is_a_value_error_if_a_value_is_required(kind: Any) -> None:
+def test_missing_data_for_a_class_with_required_fields_raises_value_error(kind: Any) -> None:
     with pytest.raises(ValueError, match=r"price|missing|default|array"):
         RecordingContext().request_state_as(kind)
     with pytest.raises(ValueError, match=r"price|missing|default|array"):
@@ -103,12 +103,12 @@ def test_none_is_a_value_error_if_a_value_is_required(kind: Any) -> None:
         ElicitAnswer("accept", {}).as_(kind)
 
 
-def test_none_becomes_the_default_otherwise() -> None:
+def test_missing_data_is_the_default_of_a_list_or_dict() -> None:
     assert RecordingContext().request_state_as(list[int]) == []
     assert RecordingContext().request_state_as(dict) == {}
 
 
-def test_specification_classes_are_read_with_wire_names() -> None:
+def test_specification_classes_are_read_by_their_wire_names() -> None:
     answer = {"action": "accept", "content": {"n": 3.0}, "_meta": {"a": 1}}
     ctx = RecordingContext(input_responses={"q": answer})
     assert ctx.input_response_as(ElicitResult, "q") == ElicitResult("accept", {"n": 3.0}, {"a": 1})
@@ -136,7 +136,7 @@ def test_nested_fields_are_converted_for_every_kind_of_class(make: Any, kind: An
             ctx.input_response_as(made, "q")
 
 
-def test_absent_optional_field_is_none() -> None:
+def test_absent_optional_form_field_is_none() -> None:
     @dataclass
     class Form:
         name: str

@@ -43,7 +43,7 @@ from trio_mcp.server.offers.resources import LONGEST_URI, UriTemplate
         ("x://h/{a}{?q}", "x://h/1?q=100%", None),
     ],
 )
-def test_uri_must_match_the_whole_template(template: str, uri: str, values: dict[str, str] | None) -> None:
+def test_uri_must_match_the_whole_uri_template(template: str, uri: str, values: dict[str, str] | None) -> None:
     assert UriTemplate(template).match(uri) == values
 
 
@@ -54,7 +54,7 @@ def test_uri_must_match_the_whole_template(template: str, uri: str, values: dict
         *("x://{?a}/b", "x://a?b{?c}", "x://a{&c}", "x://{/a}", "x://{#a}"),
     ],
 )
-def test_unsupported_template_is_refused(template: str) -> None:
+def test_unsupported_uri_template_raises(template: str) -> None:
     with pytest.raises(ValueError, match="x://"):
         UriTemplate(template)
 
@@ -74,12 +74,12 @@ def test_unsupported_template_is_refused(template: str) -> None:
         ("git://{one*}/raw/{+two}", "only one"),
     ],
 )
-def test_template_that_a_uri_could_match_in_two_ways_is_refused(template: str, hint: str) -> None:
+def test_uri_template_that_a_uri_could_match_in_two_ways_raises(template: str, hint: str) -> None:
     with pytest.raises(ValueError, match=rf"{re.escape(template)} is ambiguous.*{re.escape(hint)}"):
         UriTemplate(template)
 
 
-def test_ambiguous_template_is_refused_at_declaration() -> None:
+def test_ambiguous_uri_template_raises_at_registration() -> None:
     server = Server("s")
     with pytest.raises(ValueError, match="is ambiguous"):
 
@@ -114,7 +114,7 @@ def ways(template: str, uri: str) -> int:
 
 
 @given(templates(), st.text("/-a.?,&", max_size=12))
-def test_accepted_template_matches_in_at_most_one_way(template: str, uri: str) -> None:
+def test_accepted_uri_template_matches_a_uri_in_at_most_one_way(template: str, uri: str) -> None:
     try:
         pattern = UriTemplate(template)
     except ValueError:
@@ -128,7 +128,7 @@ def test_accepted_template_matches_in_at_most_one_way(template: str, uri: str) -
         assert re.sub(r"\{\+?(\w)\}", lambda match: values[match[1]], template) == uri
 
 
-async def test_overlong_uri_is_refused_before_matching() -> None:
+async def test_overlong_resource_uri_is_rejected_before_template_matching() -> None:
     server, uri = Server("s"), "git://a/" + "b" * LONGEST_URI
     looked: list[str] = []
 
@@ -150,7 +150,7 @@ async def test_overlong_uri_is_refused_before_matching() -> None:
     assert looked == ["git://a/b"]
 
 
-async def test_thousand_long_uris_in_one_stream_do_not_delay_others() -> None:
+async def test_listen_with_a_thousand_long_uris_does_not_delay_other_requests() -> None:
     server = Server("s", limits=Limits(max_subscriptions=1000))
     for number in range(3):
 
@@ -199,7 +199,7 @@ async def test_thousand_long_uris_in_one_stream_do_not_delay_others() -> None:
         "a%zzb",
     ],
 )
-def test_template_variable_is_one_segment_even_after_decoding(value: str) -> None:
+def test_template_variable_matches_one_segment_even_after_percent_decoding(value: str) -> None:
     assert UriTemplate("file:///{name}").match(f"file:///{value}") is None
     assert UriTemplate("file:///{name}/end").match(f"file:///{value}/end") is None
 
@@ -218,7 +218,7 @@ def test_template_variable_is_one_segment_even_after_decoding(value: str) -> Non
         ("%7B%7D", "{}"),
     ],
 )
-def test_template_variable_is_decoded_once(value: str, decoded: str) -> None:
+def test_template_variable_is_percent_decoded_once(value: str, decoded: str) -> None:
     assert UriTemplate("file:///{name}").match(f"file:///{value}") == {"name": decoded}
 
 
@@ -243,7 +243,7 @@ def test_template_variable_is_decoded_once(value: str, decoded: str) -> None:
         "a%",
     ],
 )
-def test_path_variable_never_leaves_its_base(value: str) -> None:
+def test_path_variable_of_a_template_does_not_match_parent_directories(value: str) -> None:
     for form in ("{+path}", "{path*}"):
         assert UriTemplate(f"file:///{form}").match(f"file:///{value}") is None
         assert UriTemplate(f"file:///{form}/raw").match(f"file:///{value}/raw") is None
@@ -252,12 +252,12 @@ def test_path_variable_never_leaves_its_base(value: str) -> None:
 @pytest.mark.parametrize(
     ("value", "decoded"), [("a%2Fb/c", "a/b/c"), ("a/.../b..c/.d", "a/.../b..c/.d"), ("a//b/", "a//b/")]
 )
-def test_path_variable_can_contain_slashes(value: str, decoded: str) -> None:
+def test_path_variable_of_a_template_can_contain_slashes(value: str, decoded: str) -> None:
     assert UriTemplate("file:///{+path}").match(f"file:///{value}") == {"path": decoded}
 
 
 @given(st.text(max_size=20), st.booleans())
-def test_matched_value_stays_within_its_template_variable(text: str, encoded: bool) -> None:
+def test_template_variables_never_contain_traversal_segments(text: str, encoded: bool) -> None:
     value = quote(text, safe="") if encoded else text
     name = UriTemplate("x:///{name}").match(f"x:///{value}")
     path = UriTemplate("x:///{+path}").match(f"x:///{value}")
@@ -273,7 +273,9 @@ def test_matched_value_stays_within_its_template_variable(text: str, encoded: bo
 
 
 @pytest.mark.parametrize(("revision", "code"), [(LATEST_LEGACY, -32002), (MODERN, -32602)])
-async def test_invalid_variable_value_is_not_found_everywhere(revision: str, code: int) -> None:
+async def test_uri_with_an_invalid_template_variable_is_resource_not_found_in_all_methods(
+    revision: str, code: int
+) -> None:
     server = Server("s")
     seen: list[str] = []
 

@@ -50,7 +50,9 @@ DISTINCT = [
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
 @pytest.mark.parametrize(("declared", "spellings"), SPELLINGS)
-async def test_resource_is_read_by_each_spelling_of_its_uri(declared: str, spellings: list[str], revision: str) -> None:
+async def test_resource_is_readable_by_each_spelling_of_its_uri(
+    declared: str, spellings: list[str], revision: str
+) -> None:
     server = Server("spelled")
 
     @server.resource(declared)
@@ -75,13 +77,13 @@ def test_distinct_uris_have_distinct_normal_forms(one: str, other: str) -> None:
 
 
 @given(st.text(alphabet="aB/.%2eEfF5:?#@é {}\\\ud800", max_size=20))
-def test_normal_form_of_a_normal_form_is_the_same(rest: str) -> None:
+def test_uri_normalization_is_idempotent(rest: str) -> None:
     for scheme in ("x://", "X:", "HTTP://a"):
         assert normal_uri(normal_uri(scheme + rest)) == normal_uri(scheme + rest)
 
 
 @given(st.from_regex(r"(note|a|x-y\+1|http|FILE):/{0,3}[ab:/.@_?#\[\]!1A( %{}-]{0,9}", fullmatch=True))
-def test_uri_in_normal_form_is_validated_like_any_other(uri: str) -> None:
+def test_fast_path_for_normalized_uris_gives_the_same_validation(uri: str) -> None:
     def checked() -> str:
         try:
             return checked_uri(uri)
@@ -94,7 +96,7 @@ def test_uri_in_normal_form_is_validated_like_any_other(uri: str) -> None:
         assert checked() == shown
 
 
-def test_resource_declared_in_two_spellings_is_refused() -> None:
+def test_resource_registered_with_two_spellings_of_a_uri_raises() -> None:
     server = Server("spelled")
     server.resource("x://a/é")(lambda: "")
     with pytest.raises(ValueError, match="already"):
@@ -118,7 +120,7 @@ def test_resource_declared_in_two_spellings_is_refused() -> None:
         ("über:uns", "must begin with a scheme"),
     ],
 )
-def test_invalid_uri_is_refused_when_it_is_declared(uri: str, words: str) -> None:
+def test_invalid_resource_uri_raises_at_registration(uri: str, words: str) -> None:
     with pytest.raises(ValueError, match=r"URI|surrogates") as raised:
         Server("spelled").resource(uri)(lambda name="": "")
     assert words in str(raised.value)
@@ -156,11 +158,11 @@ def test_invalid_uri_is_refused_when_it_is_declared(uri: str, words: str) -> Non
         ("file:///docs/{+p}", "file:///docs/%2E%2E/secret", None),
     ],
 )
-def test_template_is_matched_in_normal_form(template: str, uri: str, values: dict[str, str] | None) -> None:
+def test_uri_template_matches_the_normal_form_of_a_uri(template: str, uri: str, values: dict[str, str] | None) -> None:
     assert UriTemplate(template).match(uri) == values
 
 
-async def test_query_parameters_that_are_missing_have_their_defaults() -> None:
+async def test_missing_query_parameters_of_a_template_have_their_defaults() -> None:
     server = Server("spelled")
 
     @server.resource("res://{area}{?fmt,limit}")
@@ -182,7 +184,7 @@ async def test_query_parameters_that_are_missing_have_their_defaults() -> None:
 
 
 @pytest.mark.parametrize("uri", ["u://x", "u://{id}", "u://{?id}", "u://{missing}{?id}"])
-def test_parameter_without_a_default_must_be_in_the_template(uri: str) -> None:
+def test_resource_parameter_without_a_default_must_be_in_the_template(uri: str) -> None:
     with pytest.raises(TypeError, match="template"):
         Server("spelled").resource(uri)(lambda id, other: "")
 
@@ -205,7 +207,7 @@ async def test_subscriber_is_notified_with_its_own_spelling_of_the_uri(revision:
         assert told(await peer.take(lambda message: message.get("method") == UPDATED)) == f"{UPDATED} {spelling}"
 
 
-async def test_completions_of_a_template_are_found_by_each_spelling() -> None:
+async def test_completions_of_a_template_are_found_by_each_spelling_of_the_template() -> None:
     server = Server("spelled")
 
     @server.resource("X://Docs/café/{name}")
@@ -219,7 +221,7 @@ async def test_completions_of_a_template_are_found_by_each_spelling() -> None:
             assert (await client.complete(ResourceTemplateReference(spelling), "name", "")).values == ["a"]
 
 
-async def test_resource_for_some_callers_is_hidden_in_each_spelling() -> None:
+async def test_resource_invisible_to_the_caller_is_hidden_in_each_spelling_of_its_uri() -> None:
     server = Server("spelled")
     server.resource("x://secret/é", visible=lambda auth: False)(lambda: "secret")
     async with connected(server) as peer:

@@ -26,14 +26,14 @@ WISH: Any = {"ttl": 1000}
 
 
 @pytest.mark.parametrize("task", [True, 0, 1, "Optional", "forbidden", "", ["required"]])
-def test_invalid_task_option_is_refused_at_declaration(task: Any) -> None:
+def test_invalid_task_option_of_a_tool_raises_at_registration(task: Any) -> None:
     server = Server("words")
     with pytest.raises(ValueError, match=r"tool 'work': task must be \"optional\", \"required\" or False, not"):
         server.tool(name="work", task=task)(_nothing)
 
 
 @pytest.mark.parametrize("on_restart", ["never", None, False, "Again"])
-def test_unknown_on_restart_value_is_refused_at_declaration(on_restart: Any) -> None:
+def test_unknown_on_restart_value_raises_at_registration(on_restart: Any) -> None:
     with pytest.raises(ValueError, match=r"on_restart must be \"fail\", \"again\" or \"resume\", not"):
         Server("words").tool(name="work", task="required", on_restart=on_restart)(_nothing)
 
@@ -42,7 +42,7 @@ async def _nothing() -> str:
     return ""
 
 
-async def test_using_ctx_task_of_a_plain_call_raises_with_advice(
+async def test_ctx_task_used_in_a_plain_call_logs_instructions(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("words")
@@ -84,7 +84,9 @@ RETURNED: dict[str, Any] = {
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("title", [*ASKING, *RETURNED])
-async def test_raw_request_with_task_params_is_refused(autojump_clock: MockClock, title: str, era: Any) -> None:
+async def test_raw_request_with_task_params_raises_with_instructions(
+    autojump_clock: MockClock, title: str, era: Any
+) -> None:
     server, failures = Server("words"), list[Exception]()
 
     @server.tool()
@@ -110,7 +112,7 @@ async def test_raw_request_with_task_params_is_refused(autojump_clock: MockClock
     assert isinstance(failure, TypeError) if title == "sample" else getattr(failure, "code", None) == -32602
 
 
-async def test_task_rerun_after_a_restart_has_its_callers_principal(autojump_clock: MockClock) -> None:
+async def test_task_rerun_after_a_restart_has_the_principal_of_its_caller(autojump_clock: MockClock) -> None:
     seen = list[Auth | None]()
 
     def server_that_sees(way: TaskStore) -> Server:
@@ -148,7 +150,7 @@ async def test_task_rerun_after_a_restart_has_its_callers_principal(autojump_clo
 
 @pytest.mark.parametrize("task", [{}, {"task": False}, {"task": None}])
 @pytest.mark.parametrize("on_restart", ["again", "resume"])
-def test_on_restart_without_a_task_raises_value_error(on_restart: Any, task: dict[str, Any]) -> None:
+def test_on_restart_without_a_task_option_raises_value_error(on_restart: Any, task: dict[str, Any]) -> None:
     server = Server("words")
     words = (
         f'tool \'work\': on_restart="{on_restart}" has an effect only on tasks: add task="optional" or task="required"'
@@ -165,7 +167,7 @@ def test_on_restart_without_a_task_raises_value_error(on_restart: Any, task: dic
 
 
 @pytest.mark.parametrize("task", [{}, {"task": False}, {"task": "optional"}])
-def test_on_restart_with_the_default_value_does_not_need_task(task: dict[str, Any]) -> None:
+def test_on_restart_with_the_default_value_does_not_need_a_task_option(task: dict[str, Any]) -> None:
     server = Server("words")
     server.tool(work_plainly, on_restart="fail", **task)
     server.tool(work_plainly, name="again", on_restart="again", task="required")

@@ -56,7 +56,7 @@ class Later:
     ],
     ids=["wrapper", "two wrappers", "lambda", "method", "method that names a coroutine", "awaitable"],
 )
-async def test_plain_function_that_returns_an_awaitable_answers_with_its_result(function: Any) -> None:
+async def test_sync_function_that_returns_an_awaitable_answers_with_its_result(function: Any) -> None:
     server = Server("s")
     server.tool(function, name="tool")
     server.prompt(function, name="prompt")
@@ -77,7 +77,7 @@ async def _completed(value: str) -> list[str]:
     return [await double(value)]
 
 
-async def test_output_schema_of_an_awaitable_is_that_of_its_result() -> None:
+async def test_output_schema_of_an_awaitable_annotation_is_that_of_its_result() -> None:
     server = Server("s")
 
     @server.tool
@@ -96,7 +96,7 @@ async def _length(word: str) -> int:
 
 
 @pytest.mark.parametrize("wrap", [logged, lambda function: lambda ctx: function(ctx)])
-async def test_wrapped_async_function_can_use_its_context(wrap: Any) -> None:
+async def test_async_handler_in_a_sync_wrapper_can_use_its_context(wrap: Any) -> None:
     server, progress, logs = Server("s", limits=Limits(progress_interval=0)), list[Any](), list[Any]()
 
     async def work(ctx: RequestContext) -> str:
@@ -142,7 +142,7 @@ async def test_awaitable_result_is_awaited_while_dependencies_are_open() -> None
     assert ORDER == ["used", "closed"]
 
 
-async def test_cancel_ends_the_awaitable_returned_by_a_plain_function() -> None:
+async def test_cancelled_call_cancels_the_awaitable_returned_by_a_sync_function() -> None:
     server, started, ended = Server("s"), trio.Event(), list[str]()
 
     async def forever(ctx: WorkerContext) -> None:

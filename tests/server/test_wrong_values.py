@@ -10,7 +10,9 @@ from trio_mcp import NotSerializable, PeerError, Server, open_memory
 from trio_mcp.types import CallToolResult
 
 
-async def test_listing_with_an_invalid_value_fails_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_list_request_with_an_unencodable_item_fails_without_affecting_calls(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server = Server("s")
 
     @server.tool(annotations=cast("Any", object()))
@@ -25,7 +27,7 @@ async def test_listing_with_an_invalid_value_fails_alone(caplog: pytest.LogCaptu
     assert "tools/list" in caplog.text
 
 
-async def test_initialize_with_an_invalid_server_value_is_answered() -> None:
+async def test_initialize_with_unencodable_server_information_is_an_internal_error() -> None:
     server = Server("s", instructions=cast("Any", object()))
     async with open_memory(Server("other")) as other:
         with pytest.raises(PeerError, match="Internal error"):
@@ -74,7 +76,7 @@ def deep_server() -> Server:
 
 @pytest.mark.parametrize("levels", [300, 3000, 100_000])
 @pytest.mark.parametrize("tool", ["untyped", "typed", "unchecked"])
-async def test_a_result_that_is_nested_too_deep_is_an_error_without_a_traceback(
+async def test_tool_result_nested_too_deep_is_an_error_without_a_traceback(
     tool: str, levels: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_memory(deep_server()) as client:
@@ -87,7 +89,7 @@ async def test_a_result_that_is_nested_too_deep_is_an_error_without_a_traceback(
 
 
 @pytest.mark.parametrize("levels", [300, 3000, 100_000])
-async def test_a_result_that_is_nested_too_deep_fits_no_output_schema(
+async def test_tool_result_nested_too_deep_fails_output_validation(
     levels: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_memory(deep_server()) as client:
@@ -99,7 +101,7 @@ async def test_a_result_that_is_nested_too_deep_fits_no_output_schema(
 
 
 @pytest.mark.parametrize("levels", [300, 3000, 100_000])
-async def test_a_resource_that_is_nested_too_deep_is_an_error_without_a_traceback(
+async def test_resource_nested_too_deep_is_an_error_without_a_traceback(
     levels: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_memory(deep_server()) as client:
@@ -111,7 +113,7 @@ async def test_a_resource_that_is_nested_too_deep_is_an_error_without_a_tracebac
 
 
 @pytest.mark.parametrize("levels", [300, 3000, 100_000])
-async def test_too_deeply_nested_arguments_raise_in_the_client(levels: int) -> None:
+async def test_call_arguments_nested_too_deep_raise_in_the_client(levels: int) -> None:
     async with open_memory(deep_server()) as client:
         with pytest.raises(NotSerializable, match="256 levels"):
             await client.call_tool("echo", {"value": nested(levels)})
