@@ -226,7 +226,7 @@ class DeafStore(MemoryTaskStore):
             yield receive
 
 
-async def test_listen_stream_sends_a_task_state_after_the_next_poll_if_the_store_does_not_notify(
+async def test_listen_stream_sends_a_task_state_at_the_next_poll_without_store_notifications(
     autojump_clock: MockClock,
 ) -> None:
     store = DeafStore()

@@ -165,7 +165,7 @@ def test_empty_list_result_has_no_content_blocks(returns: Any, empty: Any) -> No
     assert made(returns, empty) == CallToolResult([])
 
 
-def test_list_of_text_is_content_only_if_the_return_annotation_says_so() -> None:
+def test_list_of_text_is_content_only_with_a_content_return_annotation() -> None:
     assert made(list[str | ImageContent], ["a", "b"]).content == [TEXT, TextContent("b")]
     assert made(Any, ["a", "b"]).content == [TextContent('["a","b"]')]
     assert made(list[str], ["a", "b"]).structured_content == {"result": ["a", "b"]}
