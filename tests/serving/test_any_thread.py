@@ -208,7 +208,7 @@ async def opened(transport: str, era: Era, **options: Any) -> AsyncGenerator[Cli
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("transport", ["stdio", "memory", "tcp", "websocket", "http"])
-async def test_changes_from_any_thread_reach_clients_and_later_calls_are_answered(transport: str, era: Era) -> None:
+async def test_server_changes_from_any_thread_notify_clients_and_do_not_block_calls(transport: str, era: Era) -> None:
     news, take = trio.open_memory_channel[Any](1000)
     with trio.fail_after(PATIENCE):
         async with opened(
@@ -227,7 +227,7 @@ async def test_changes_from_any_thread_reach_clients_and_later_calls_are_answere
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("transport", ["stdio", "memory", "tcp", "websocket", "http"])
-async def test_handlers_can_notify_their_client_from_any_thread(transport: str, era: Era) -> None:
+async def test_progress_and_logs_can_be_sent_from_any_thread(transport: str, era: Era) -> None:
     heard, logged = list[Progress](), list[Any]()
     with trio.fail_after(PATIENCE):
         async with opened(transport, era, on_log=lambda log: logged.append(log.data)) as client:

@@ -41,7 +41,7 @@ async def ended(nursery: trio.Nursery, scope: trio.CancelScope) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def test_garbage_collector_runs_less_often_while_a_server_runs() -> None:
+async def test_garbage_collector_threshold_is_raised_while_a_server_runs() -> None:
     async with trio.open_nursery() as nursery:
         server = await started(nursery)
         assert gc.get_threshold() == (10_000, 10, 10)
@@ -50,7 +50,7 @@ async def test_garbage_collector_runs_less_often_while_a_server_runs() -> None:
 
 
 @pytest.mark.parametrize("own", [0, 50_000, 500])
-async def test_custom_collector_threshold_is_not_changed(own: int) -> None:
+async def test_custom_garbage_collector_threshold_is_not_changed(own: int) -> None:
     gc.set_threshold(own, 5, 5)
     async with trio.open_nursery() as nursery:
         server = await started(nursery)
@@ -59,7 +59,7 @@ async def test_custom_collector_threshold_is_not_changed(own: int) -> None:
         assert gc.get_threshold() == (own, 5, 5)
 
 
-async def test_collector_threshold_set_while_serving_is_kept() -> None:
+async def test_garbage_collector_threshold_set_while_serving_is_kept() -> None:
     async with trio.open_nursery() as nursery:
         server = await started(nursery)
         gc.set_threshold(20_000, 20, 20)
@@ -68,7 +68,7 @@ async def test_collector_threshold_set_while_serving_is_kept() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-async def test_last_of_two_servers_restores_the_collector_threshold(first: int) -> None:
+async def test_last_of_two_servers_restores_the_garbage_collector_threshold(first: int) -> None:
     async with trio.open_nursery() as nursery:
         servers = [await started(nursery), await started(nursery)]
         await ended(nursery, servers.pop(first))

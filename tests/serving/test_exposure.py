@@ -70,7 +70,7 @@ HTTP = [serve_http, partial(serve_http, websocket=True), serve_websocket]
 @pytest.mark.parametrize("serve", HTTP)
 @pytest.mark.parametrize("kind", [Listener, Secure])
 @pytest.mark.parametrize("name", [("0.0.0.0", 80), ("192.0.2.1", 80), ("::", 80, 0, 0)])
-async def test_exposed_server_without_authorization_logs_a_warning_once(
+async def test_server_reachable_from_other_hosts_without_authorization_logs_one_warning(
     serve: Callable[..., Any], kind: type[Listener], name: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(serve, listeners=[kind(name), kind(name), kind(("127.0.0.1", 80))], **ANYBODY):
@@ -80,7 +80,7 @@ async def test_exposed_server_without_authorization_logs_a_warning_once(
 
 
 @pytest.mark.parametrize("serve", HTTP)
-async def test_protected_server_logs_no_exposure_warning(
+async def test_server_with_authorization_logs_no_exposure_warning(
     serve: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(serve, listeners=[Listener(("0.0.0.0", 80))], auth=protected(issued()), **ANYBODY):
@@ -102,7 +102,7 @@ async def test_server_with_client_certificates_logs_no_exposure_warning(
 
 @pytest.mark.parametrize("serve", [*HTTP, serve_tcp])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_local_server_logs_no_exposure_warning(
+async def test_server_on_a_loopback_address_logs_no_exposure_warning(
     serve: Callable[..., Any], host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(serve, host, 0):
@@ -121,7 +121,7 @@ async def test_unix_socket_server_logs_no_exposure_warning(tmp_path: Path, caplo
     assert warnings_in(caplog) == []
 
 
-async def test_exposed_tcp_server_logs_a_warning(
+async def test_tcp_server_reachable_from_other_hosts_logs_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def opened(port: int, *, host: str | None) -> list[Listener]:

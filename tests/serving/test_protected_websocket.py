@@ -74,7 +74,7 @@ async def refused(url: str, **headers: str) -> Any:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_handler_sees_the_caller_of_its_connection(tokens: Tokens, way: str, era: Any) -> None:
+async def test_websocket_handler_can_read_the_principal_of_its_connection(tokens: Tokens, way: str, era: Any) -> None:
     async with (
         serving(way, auth=protected(tokens)) as url,
         open_websocket(url, headers=bearer("alice-1"), era=era) as alice,
@@ -84,14 +84,14 @@ async def test_a_handler_sees_the_caller_of_its_connection(tokens: Tokens, way: 
         assert (await bob.call_tool("whoami")).text == "bob bob-1"
 
 
-async def test_websocket_without_a_token_is_refused_like_http(tokens: Tokens, way: str) -> None:
+async def test_websocket_without_a_token_is_401_with_a_challenge(tokens: Tokens, way: str) -> None:
     async with serving(way, auth=protected(tokens)) as url:
         answer = await refused(url)
         assert answer.status == 401
         assert answer.headers["www-authenticate"] == f'Bearer resource_metadata="{METADATA}"'
 
 
-async def test_a_websocket_with_a_bad_token_is_refused(tokens: Tokens, way: str) -> None:
+async def test_websocket_with_an_invalid_token_or_missing_scope_is_rejected(tokens: Tokens, way: str) -> None:
     async with serving(way, auth=protected(tokens, scopes=["write"])) as url:
         assert (await refused(url, Authorization="Bearer stranger")).status == 401
         assert (await refused(url, Authorization="Bearer alice-1")).status == 403
@@ -100,7 +100,7 @@ async def test_a_websocket_with_a_bad_token_is_refused(tokens: Tokens, way: str)
                 raise AssertionError("there is no connection")
 
 
-async def test_a_connection_is_closed_when_its_token_ends(
+async def test_websocket_is_closed_when_its_token_expires(
     tokens: Tokens, way: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     tokens.issue("short", "alice", lifetime=5)
@@ -117,7 +117,9 @@ async def test_a_connection_is_closed_when_its_token_ends(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_websocket_call_without_scopes_is_an_error_that_names_them(tokens: Tokens, way: str, era: Any) -> None:
+async def test_websocket_call_without_scopes_is_an_error_with_the_missing_scopes(
+    tokens: Tokens, way: str, era: Any
+) -> None:
     async with (
         serving(way, auth=protected(tokens)) as url,
         open_websocket(url, headers=bearer("alice-2"), era=era) as client,
@@ -130,7 +132,7 @@ async def test_websocket_call_without_scopes_is_an_error_that_names_them(tokens:
 
 
 @pytest.mark.parametrize("protected_", [True, False])
-async def test_scopes_without_protection_over_a_websocket_are_logged_once(
+async def test_websocket_server_with_scopes_and_no_authorization_logs_one_warning(
     tokens: Tokens, way: str, protected_: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(way, auth=protected(tokens) if protected_ else None):

@@ -81,7 +81,7 @@ ONE_TYPE = {
 
 @pytest.mark.parametrize("era", SERVED)
 @pytest.mark.parametrize("kind", ONE_TYPE)
-async def test_accept_with_one_type_is_answered_with_that_type(era: str, kind: str) -> None:
+async def test_post_that_accepts_one_media_type_is_answered_with_that_type(era: str, kind: str) -> None:
     async with serving(era) as (endpoint, _):
         for accept in ONE_TYPE[kind]:
             headers = await opened(endpoint, era, accept)
@@ -96,7 +96,7 @@ async def test_accept_with_one_type_is_answered_with_that_type(era: str, kind: s
 
 
 @pytest.mark.parametrize("era", SERVED)
-async def test_notifications_are_dropped_for_a_client_that_accepts_json_only(era: str) -> None:
+async def test_notifications_to_a_client_that_accepts_only_json_are_dropped(era: str) -> None:
     async with serving(era, stream_interval=0.01, priming_delay=0, high_water=200) as (endpoint, _):
         headers = await opened(endpoint, era, JSON)
         answer = await endpoint.ask(called(era, "loud"), headers)
@@ -105,7 +105,7 @@ async def test_notifications_are_dropped_for_a_client_that_accepts_json_only(era
 
 
 @pytest.mark.parametrize("era", SERVED)
-async def test_notifications_precede_the_reply_for_a_client_that_accepts_streams_only(era: str) -> None:
+async def test_response_to_a_client_that_accepts_only_event_streams_is_a_stream(era: str) -> None:
     async with serving(era) as (endpoint, _):
         headers = await opened(endpoint, era, STREAM)
         answer = await endpoint.ask(called(era, "tell"), headers)
@@ -117,7 +117,7 @@ async def test_notifications_precede_the_reply_for_a_client_that_accepts_streams
 
 
 @pytest.mark.parametrize("era", SERVED)
-async def test_empty_accept_counts_as_absent(era: str) -> None:
+async def test_empty_accept_header_counts_as_absent(era: str) -> None:
     async with serving(era) as (endpoint, _):
         for empty in ("", " "):
             headers = await opened(endpoint, era, empty)
@@ -130,7 +130,7 @@ async def test_empty_accept_counts_as_absent(era: str) -> None:
 
 
 @pytest.mark.parametrize("accept", [JSON, STREAM])
-async def test_batch_is_answered_with_the_only_type_that_its_client_accepts(accept: str) -> None:
+async def test_batch_is_answered_with_the_only_media_type_that_its_client_accepts(accept: str) -> None:
     async with serving("2025-03-26") as (endpoint, _):
         headers = await opened(endpoint, "2025-03-26", accept)
         asked = [call("tell", id=1), call("echo", id=2, text="x")]
@@ -141,7 +141,7 @@ async def test_batch_is_answered_with_the_only_type_that_its_client_accepts(acce
 
 
 @pytest.mark.parametrize("era", ["2025-11-25", "shared"])
-async def test_question_to_a_client_that_accepts_json_only_goes_to_its_get_stream_or_fails(era: str) -> None:
+async def test_elicitation_of_a_client_that_accepts_only_json_uses_its_get_stream_or_fails(era: str) -> None:
     async with serving(era) as (endpoint, _):
         headers = await opened(endpoint, era, JSON)
         refused = reply_in(await endpoint.ask(called(era, "ask"), headers))
@@ -159,7 +159,7 @@ async def test_question_to_a_client_that_accepts_json_only_goes_to_its_get_strea
 
 
 @pytest.mark.parametrize("era", ["2025-11-25", "shared"])
-async def test_cancelled_request_of_a_client_that_accepts_json_only_gets_an_empty_answer(era: str) -> None:
+async def test_cancelled_request_of_a_client_that_accepts_only_json_is_answered_with_204(era: str) -> None:
     watched = watched_server()
     options = {name: value() for name, value in SERVED[era].items()}
     async with open_endpoint(watched.server, **options) as endpoint:
@@ -173,7 +173,7 @@ async def test_cancelled_request_of_a_client_that_accepts_json_only_gets_an_empt
         assert (answer.status, answer.body) == (204, b"")
 
 
-async def test_listen_is_not_acceptable_to_a_client_that_accepts_json_only() -> None:
+async def test_listen_from_a_client_that_accepts_only_json_is_406() -> None:
     async with serving("modern") as (endpoint, _):
         asked = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         answer = await endpoint.ask(asked, {"Accept": JSON})
@@ -181,7 +181,7 @@ async def test_listen_is_not_acceptable_to_a_client_that_accepts_json_only() -> 
 
 
 @pytest.mark.parametrize("accept", [None, JSON, f"{JSON}, {STREAM}"])
-async def test_body_with_a_content_encoding_is_an_unsupported_media_type(accept: str | None) -> None:
+async def test_body_with_a_content_encoding_is_415(accept: str | None) -> None:
     body = gzip.compress(json.dumps(modern("tools/list")).encode())
     async with serving("modern") as (endpoint, _):
         for coding in ("identity", "Identity", "", None):

@@ -72,7 +72,7 @@ async def test_access_log_records_a_client_that_disconnects_early(
     assert line.endswith(" 3.000 s, left early")
 
 
-async def test_access_log_records_refusals_in_one_line_without_the_query(
+async def test_access_log_records_rejected_requests_in_one_line_without_the_query(
     autojump_clock: MockClock, lines: pytest.LogCaptureFixture
 ) -> None:
     async with listening(Scene().server, auth=protected(issued()), access_log=True) as endpoint:

@@ -206,7 +206,7 @@ async def test_asgi_body_can_arrive_in_any_number_of_pieces(ask: Ask) -> None:
     assert (await exchange.answer()).json["result"]["content"][0]["text"] == "in pieces"
 
 
-async def test_asgi_stream_is_sent_in_pieces_as_it_is_produced(ask: Ask, served: Served) -> None:
+async def test_asgi_response_stream_is_sent_in_pieces_as_it_is_produced(ask: Ask, served: Served) -> None:
     exchange = await posted(ask, *call("wait", speak=True))
     start = await exchange.start()
     assert start.headers["content-type"] == "text/event-stream"
@@ -219,7 +219,7 @@ async def test_asgi_stream_is_sent_in_pieces_as_it_is_produced(ask: Ask, served:
 
 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
-async def test_asgi_disconnect_cancels_the_request(ask: Ask, served: Served, speak: bool) -> None:
+async def test_asgi_disconnect_cancels_the_handler(ask: Ask, served: Served, speak: bool) -> None:
     exchange = await posted(ask, *call("wait", speak=speak))
     if speak:
         await exchange.start()
@@ -242,7 +242,7 @@ async def test_asgi_disconnect_before_the_handler_starts_cancels_the_request(ask
     assert not served.journal.started.is_set() or served.journal.ended.is_set()
 
 
-async def test_asgi_disconnect_within_the_body_gets_no_response(ask: Ask) -> None:
+async def test_asgi_disconnect_during_the_body_ends_the_request_without_a_response(ask: Ask) -> None:
     headers, _ = modern(*call("echo", text="hi"))
     exchange = ask(headers=good(headers))
     await exchange.send(b"{", more=True)
@@ -251,7 +251,9 @@ async def test_asgi_disconnect_within_the_body_gets_no_response(ask: Ask) -> Non
 
 
 @pytest.mark.parametrize("refused_for", ["its length", "its time"])
-async def test_s2c_09_refused_answer_fails_its_question(autojump_clock: MockClock, refused_for: str) -> None:
+async def test_s2c_09_rejected_body_of_a_sampling_answer_fails_the_sampling_request(
+    autojump_clock: MockClock, refused_for: str
+) -> None:
     scene = Scene()
     async with asking(scene.server, limits=Limits(max_message_bytes=20_000)) as ask:
 
@@ -279,7 +281,7 @@ async def test_s2c_09_refused_answer_fails_its_question(autojump_clock: MockCloc
         await post.over.wait()
 
 
-async def test_htt_22_incomplete_bodies_use_at_most_the_share_of_their_caller(served: Served) -> None:
+async def test_htt_22_incomplete_asgi_bodies_of_a_caller_use_at_most_its_share_of_memory(served: Served) -> None:
     limits = Limits(max_unread_bytes=100_000, max_message_bytes=40_000)
     async with asking(served.server, limits=limits) as ask:
         length = str(40_000)
@@ -297,7 +299,7 @@ async def test_htt_22_incomplete_bodies_use_at_most_the_share_of_their_caller(se
         await sent[1].over.wait()
 
 
-async def test_an_asgi_server_that_cancels_a_request_cancels_its_handler(served: Served) -> None:
+async def test_asgi_server_that_cancels_a_request_cancels_its_handler(served: Served) -> None:
     app = http_app(served.server, **OPEN)
     async with app.lifespan():
         async with trio.open_nursery() as nursery:
@@ -309,7 +311,7 @@ async def test_an_asgi_server_that_cancels_a_request_cancels_its_handler(served:
         await served.journal.ended.wait()
 
 
-async def test_asgi_send_after_a_disconnect_cancels_the_handler(served: Served) -> None:
+async def test_asgi_send_that_raises_after_a_disconnect_cancels_the_handler(served: Served) -> None:
     app = http_app(served.server, **OPEN)
     async with app.lifespan(), trio.open_nursery() as nursery:
         headers, body = modern(*call("wait", speak=True))
@@ -328,7 +330,7 @@ async def test_asgi_send_after_a_disconnect_cancels_the_handler(served: Served) 
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_asgi_client_that_does_not_read_is_disconnected(
+async def test_asgi_client_that_does_not_read_its_response_is_disconnected(
     served: Served, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with asking(served.server) as ask:
@@ -352,7 +354,7 @@ async def test_asgi_client_that_does_not_read_is_disconnected(
         ([(b"x-control", b"a\x01b")], 400, "control character"),
     ],
 )
-async def test_malformed_requests_that_an_asgi_server_passes_on_are_refused(
+async def test_malformed_requests_passed_on_by_an_asgi_server_are_rejected(
     ask: Ask, headers: list[tuple[bytes, bytes]], status: int, words: str
 ) -> None:
     exchange = ask(headers=[*good(BASE), *headers])
@@ -362,7 +364,7 @@ async def test_malformed_requests_that_an_asgi_server_passes_on_are_refused(
     assert words in answer.json["error"]["message"]
 
 
-async def test_asgi_request_with_missing_or_foreign_host_is_refused(served: Served) -> None:
+async def test_asgi_request_with_a_missing_or_foreign_host_is_rejected(served: Served) -> None:
     app = http_app(served.server, **OPEN)
     async with app.lifespan(), trio.open_nursery() as nursery:
         for host, status in ((None, 400), ("evil.example.com", 403)):
@@ -371,7 +373,7 @@ async def test_asgi_request_with_missing_or_foreign_host_is_refused(served: Serv
             assert (await exchange.answer()).status == status
 
 
-async def test_asgi_body_without_a_length_that_gets_too_long_is_413(
+async def test_asgi_body_without_content_length_beyond_the_limit_is_413(
     served: Served,
 ) -> None:
     async with asking(served.server, limits=Limits(max_message_bytes=100)) as ask:
@@ -385,20 +387,22 @@ async def test_asgi_body_without_a_length_that_gets_too_long_is_413(
         assert await exchange.piece() == (b"", False)
 
 
-async def test_asgi_body_that_does_not_arrive_is_408(served: Served, autojump_clock: trio.testing.MockClock) -> None:
+async def test_asgi_body_that_does_not_arrive_within_body_timeout_is_408(
+    served: Served, autojump_clock: trio.testing.MockClock
+) -> None:
     async with asking(served.server) as ask:
         exchange = ask(headers=good(BASE))
         await exchange.send(b"{", more=True)
         assert (await exchange.answer()).status == 408
 
 
-async def test_asgi_early_refusal_does_not_wait_for_the_body(ask: Ask) -> None:
+async def test_asgi_request_rejected_by_its_headers_is_answered_before_its_body(ask: Ask) -> None:
     exchange = ask(headers=[(b"content-type", b"text/plain")])
     await exchange.send(b"x", more=True)
     assert (await exchange.start()).status == 415
 
 
-async def test_asgi_body_refused_by_its_headers_is_read_completely(ask: Ask) -> None:
+async def test_asgi_body_of_a_rejected_request_is_read_completely(ask: Ask) -> None:
     exchange = ask(headers=[(b"content-type", b"text/plain"), (b"content-length", b"4000001")])
     for _ in range(40):
         await exchange.send(b"x" * 100_000, more=True)
@@ -410,7 +414,7 @@ async def test_asgi_body_refused_by_its_headers_is_read_completely(ask: Ask) -> 
     assert await exchange.piece() == (b"", False)
 
 
-async def test_asgi_preflight_of_an_allowed_origin_is_accepted(ask: Ask) -> None:
+async def test_asgi_preflight_of_an_allowed_origin_is_204(ask: Ask) -> None:
     exchange = ask("OPTIONS", [(b"origin", b"https://app.example.com")])
     await exchange.send(b"")
     answer = await exchange.answer()
@@ -434,12 +438,12 @@ async def test_asgi_preflight_of_an_allowed_origin_is_accepted(ask: Ask) -> None
         ("", "/other", False),
     ],
 )
-async def test_asgi_path_is_relative_to_the_mount(ask: Ask, root_path: str, path: str, found: bool) -> None:
+async def test_asgi_path_is_relative_to_the_mount_point(ask: Ask, root_path: str, path: str, found: bool) -> None:
     exchange = await posted(ask, *call("echo", text="hi"), root_path=root_path, path=path)
     assert (await exchange.answer()).status == (200 if found else 404)
 
 
-async def test_handlers_do_not_inherit_context_of_the_asgi_request_task(served: Served) -> None:
+async def test_handlers_do_not_inherit_context_variables_of_the_asgi_request_task(served: Served) -> None:
     app = http_app(served.server, **OPEN)
 
     async def framework(scope: Any, receive: Any, send: Any) -> None:
@@ -453,7 +457,7 @@ async def test_handlers_do_not_inherit_context_of_the_asgi_request_task(served: 
         assert (await exchange.answer()).json["result"]["content"][0]["text"] == "nobody me"
 
 
-async def test_asgi_websocket_is_refused(served: Served) -> None:
+async def test_asgi_websocket_is_closed_immediately(served: Served) -> None:
     sent: list[Any] = []
 
     async def send(event: Any) -> None:
@@ -463,13 +467,13 @@ async def test_asgi_websocket_is_refused(served: Served) -> None:
     assert sent == [{"type": "websocket.close"}]
 
 
-async def test_http_app_requires_origins_and_hosts(served: Served) -> None:
+async def test_http_app_without_allowed_origins_and_hosts_raises(served: Served) -> None:
     for given in ({}, {"allowed_origins": []}, {"allowed_hosts": ["mcp.example.com"]}):
         with pytest.raises(ValueError, match="http_app needs allowed_origins"):
             http_app(served.server, **given)
 
 
-async def test_a_stateless_application_has_no_sessions(served: Served) -> None:
+async def test_stateless_asgi_app_creates_no_session(served: Served) -> None:
     async with asking(served.server, stateless=True) as ask:
         exchange = ask(headers=good(BASE))
         await exchange.send(json.dumps(INITIALIZE).encode())
@@ -500,7 +504,9 @@ class Lifespan:
         return await self.told.receive()
 
 
-async def test_standalone_application_uses_the_asgi_lifespan(served: Served, nursery: trio.Nursery) -> None:
+async def test_standalone_asgi_app_runs_the_server_lifespan_in_the_asgi_lifespan(
+    served: Served, nursery: trio.Nursery
+) -> None:
     lifespan = Lifespan(http_app(served.server, **OPEN))
     nursery.start_soon(lifespan.run)
     assert await lifespan.say("lifespan.startup") == {"type": "lifespan.startup.complete"}
@@ -509,7 +515,7 @@ async def test_standalone_application_uses_the_asgi_lifespan(served: Served, nur
     assert served.journal.steps == ["up", "down"]
 
 
-async def test_failed_lifespan_is_reported_to_the_asgi_server(nursery: trio.Nursery) -> None:
+async def test_exception_in_the_server_lifespan_is_reported_to_the_asgi_server(nursery: trio.Nursery) -> None:
     @asynccontextmanager
     async def fails(_: Server) -> AsyncGenerator[None]:
         raise LookupError("no database")
@@ -526,7 +532,7 @@ async def test_failed_lifespan_is_reported_to_the_asgi_server(nursery: trio.Nurs
     assert told == {"type": "lifespan.startup.failed", "message": "no database"}
 
 
-async def test_asgi_lifespan_can_be_entered_only_once(served: Served) -> None:
+async def test_asgi_lifespan_entered_twice_at_once_raises(served: Served) -> None:
     app = http_app(served.server, **OPEN)
     async with app.lifespan():
         with pytest.raises(RuntimeError, match="enter its lifespan once"):
@@ -536,7 +542,7 @@ async def test_asgi_lifespan_can_be_entered_only_once(served: Served) -> None:
         assert served.journal.steps == ["up", "down", "up"]
 
 
-async def test_without_a_lifespan_each_request_and_the_log_explain_the_error(
+async def test_asgi_request_without_a_lifespan_is_500_with_instructions(
     served: Served, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
     exchange = Exchange(http_app(served.server, **OPEN), nursery, "POST", fields(BASE))
@@ -546,7 +552,7 @@ async def test_without_a_lifespan_each_request_and_the_log_explain_the_error(
     assert "lifespan=mcp.lifespan" in caplog.text
 
 
-async def test_end_of_asgi_lifespan_ends_streams_without_waiting_for_clients(
+async def test_end_of_the_asgi_lifespan_ends_streams_without_waiting_for_clients(
     served: Served, autojump_clock: trio.testing.MockClock
 ) -> None:
     app = http_app(served.server, **OPEN)
@@ -573,7 +579,7 @@ async def test_end_of_asgi_lifespan_ends_streams_without_waiting_for_clients(
     assert events_in(b"".join(rest))[-1].data["result"]["resultType"] == "complete"
 
 
-async def test_cancelled_asgi_lifespan_cancels_all_requests(served: Served) -> None:
+async def test_cancelled_asgi_lifespan_cancels_all_running_requests(served: Served) -> None:
     app = http_app(served.server, **OPEN)
     async with trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
@@ -589,7 +595,7 @@ async def test_cancelled_asgi_lifespan_cancels_all_requests(served: Served) -> N
         await exchange.over.wait()
 
 
-async def test_end_of_asgi_lifespan_lets_accepted_requests_finish(served: Served) -> None:
+async def test_end_of_the_asgi_lifespan_lets_running_requests_finish(served: Served) -> None:
     release = trio.Event()
 
     @served.server.tool
@@ -669,7 +675,7 @@ async def posting(connection: Connection, method: str, params: dict[str, Any], p
 
 
 @pytest.mark.parametrize("path", ["/api/mcp", "/api/mcp/"])
-async def test_mounted_application_answers_with_and_without_trailing_slash(hypercorned: Hypercorn, path: str) -> None:
+async def test_mounted_asgi_app_answers_with_and_without_a_trailing_slash(hypercorned: Hypercorn, path: str) -> None:
     connection = await hypercorned.connect()
     for text in "ab":
         await posting(connection, *call("echo", text=text), path=path)
@@ -678,7 +684,7 @@ async def test_mounted_application_answers_with_and_without_trailing_slash(hyper
 
 
 @pytest.mark.parametrize("prefix", ["", "/", "/a/{tenant}"])
-async def test_application_can_be_mounted_under_any_prefix(served: Served, prefix: str) -> None:
+async def test_asgi_app_can_be_mounted_under_any_prefix(served: Served, prefix: str) -> None:
     path = prefix.rstrip("/").format(tenant="b") + "/mcp"
     async with behind_hypercorn(mounted(http_app(served.server, **OPEN), prefix)) as endpoint:
         connection = await endpoint.connect()
@@ -687,7 +693,7 @@ async def test_application_can_be_mounted_under_any_prefix(served: Served, prefi
         await connection.aclose()
 
 
-async def test_framework_route_can_lead_to_the_application(served: Served) -> None:
+async def test_asgi_app_can_be_the_endpoint_of_a_framework_route(served: Served) -> None:
     app = http_app(served.server, **OPEN, path="/tools/mcp")
     async with behind_hypercorn(Starlette(routes=[Route("/tools/mcp", app)], lifespan=app.lifespan)) as endpoint:
         connection = await endpoint.connect()
@@ -697,7 +703,7 @@ async def test_framework_route_can_lead_to_the_application(served: Served) -> No
 
 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
-async def test_framework_middleware_passes_streams_and_disconnects(
+async def test_framework_middleware_passes_streams_and_disconnects_to_the_asgi_app(
     served: Served, speak: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def passes(request: Any, call_next: Any) -> Any:
@@ -720,7 +726,7 @@ async def test_framework_middleware_passes_streams_and_disconnects(
 
 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
-async def test_a_disconnect_from_hypercorn_cancels_the_handler(
+async def test_disconnect_through_hypercorn_cancels_the_handler(
     hypercorned: Hypercorn, served: Served, speak: bool
 ) -> None:
     connection = await hypercorned.connect()
@@ -735,9 +741,7 @@ async def test_a_disconnect_from_hypercorn_cancels_the_handler(
     assert served.journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-async def test_legacy_session_with_its_get_stream_works_through_hypercorn(
-    hypercorned: Hypercorn, served: Served
-) -> None:
+async def test_legacy_session_with_a_get_stream_works_through_hypercorn(hypercorned: Hypercorn, served: Served) -> None:
     opened = await hypercorned.ask("POST", {**BASE}, INITIALIZE, "/api/mcp")
     session: dict[str, str | None] = {**BASE, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
     accepted = await hypercorned.ask("POST", session, message("notifications/initialized"), "/api/mcp")
@@ -766,7 +770,7 @@ async def test_legacy_session_with_its_get_stream_works_through_hypercorn(
     assert lost.status == 404
 
 
-async def test_early_refusal_reaches_a_client_that_still_sends_through_hypercorn(hypercorned: Hypercorn) -> None:
+async def test_early_413_reaches_a_client_that_is_still_sending_through_hypercorn(hypercorned: Hypercorn) -> None:
     connection = await hypercorned.connect()
     head = "".join(f"{name}: {value}\r\n" for name, value in {**BASE, "Content-Length": "999999999"}.items())
     await connection.stream.send_all(f"POST /api/mcp HTTP/1.1\r\n{head}\r\n".encode())
@@ -777,7 +781,7 @@ async def test_early_refusal_reaches_a_client_that_still_sends_through_hypercorn
     await connection.aclose()
 
 
-async def test_hypercorn_shuts_down_with_open_streams(served: Served) -> None:
+async def test_hypercorn_shuts_down_while_streams_are_open(served: Served) -> None:
     async with behind_hypercorn(mounted(http_app(served.server, **OPEN))) as endpoint:
         listening, calling = await endpoint.connect(), await endpoint.connect()
         await posting(listening, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
@@ -792,7 +796,7 @@ async def test_hypercorn_shuts_down_with_open_streams(served: Served) -> None:
         await calling.aclose()
 
 
-async def test_mount_without_lifespan_is_reported_in_the_response(served: Served) -> None:
+async def test_mounted_asgi_app_without_a_lifespan_answers_500_with_instructions(served: Served) -> None:
     app = http_app(served.server, **OPEN)
     async with behind_hypercorn(Starlette(routes=[Mount("/api", app)])) as endpoint:
         answer = await endpoint.ask("POST", {**BASE}, INITIALIZE, "/api/mcp")
@@ -800,7 +804,7 @@ async def test_mount_without_lifespan_is_reported_in_the_response(served: Served
         assert b"lifespan=mcp.lifespan" in answer.body
 
 
-async def test_standalone_application_works_behind_hypercorn(served: Served) -> None:
+async def test_standalone_asgi_app_runs_its_lifespan_and_answers_through_hypercorn(served: Served) -> None:
     async with behind_hypercorn(http_app(served.server, **OPEN)) as endpoint:
         answer = await endpoint.modern(*call("echo", text="alone"))
         assert answer.json["result"]["content"][0]["text"] == "alone"
@@ -808,7 +812,7 @@ async def test_standalone_application_works_behind_hypercorn(served: Served) -> 
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_trio_mcp_client_can_listen_answer_and_cancel_through_hypercorn(
+async def test_trio_mcp_client_can_listen_elicit_and_cancel_through_hypercorn(
     hypercorned: Hypercorn, served: Served, era: Any
 ) -> None:
     @served.server.tool

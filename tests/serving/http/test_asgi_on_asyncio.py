@@ -49,7 +49,7 @@ def _no_thread_stays() -> Any:
 # By hand, in an event loop of the test
 
 
-def test_asyncio_app_without_lifespan_starts_with_the_first_request() -> None:
+def test_asyncio_asgi_app_without_a_lifespan_starts_at_the_first_request() -> None:
     steps: list[str] = []
 
     @asynccontextmanager
@@ -72,7 +72,7 @@ def test_asyncio_app_without_lifespan_starts_with_the_first_request() -> None:
     assert not trio_threads()
 
 
-def test_asyncio_app_lifespan_starts_and_ends_the_server_thread() -> None:
+def test_asyncio_asgi_app_lifespan_starts_and_ends_the_trio_thread() -> None:
     server, _ = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -84,7 +84,7 @@ def test_asyncio_app_lifespan_starts_and_ends_the_server_thread() -> None:
     asyncio.run(main())
 
 
-def test_runs_of_closed_event_loops_are_dropped() -> None:
+def test_asyncio_asgi_app_drops_the_server_runs_of_closed_event_loops() -> None:
     app = http_app(waiting_server()[0], **OPEN)
 
     async def main() -> None:
@@ -96,7 +96,7 @@ def test_runs_of_closed_event_loops_are_dropped() -> None:
     assert len(app._loop_runs._runs) == 1
 
 
-def test_asyncio_app_lifespan_can_be_entered_once_per_event_loop() -> None:
+def test_asyncio_asgi_app_lifespan_entered_twice_in_one_event_loop_raises() -> None:
     app = http_app(waiting_server()[0], **OPEN)
 
     async def main() -> None:
@@ -109,7 +109,7 @@ def test_asyncio_app_lifespan_can_be_entered_once_per_event_loop() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["a start that succeeds", "a start that fails"])
-def test_asyncio_app_request_during_lifespan_start_waits(fails: bool) -> None:
+def test_asyncio_asgi_app_request_during_the_lifespan_start_waits_for_it(fails: bool) -> None:
     steps: list[str] = []
     starting, may_start = threading.Event(), threading.Event()
 
@@ -152,7 +152,7 @@ def test_asyncio_app_request_during_lifespan_start_waits(fails: bool) -> None:
     assert steps == (["up"] if fails else ["up", "down"])
 
 
-def test_asyncio_apps_share_one_thread() -> None:
+def test_asyncio_asgi_apps_of_one_event_loop_share_one_trio_thread() -> None:
     apps = [http_app(waiting_server()[0], **OPEN) for _ in range(3)]
 
     async def main() -> None:
@@ -163,7 +163,7 @@ def test_asyncio_apps_share_one_thread() -> None:
     asyncio.run(main())
 
 
-def test_failing_server_lifespan_fails_each_request_until_it_succeeds() -> None:
+def test_asyncio_asgi_app_restarts_a_failed_server_lifespan_at_the_next_request() -> None:
     failures = [OSError("no database"), None]
 
     @asynccontextmanager
@@ -183,7 +183,7 @@ def test_failing_server_lifespan_fails_each_request_until_it_succeeds() -> None:
     asyncio.run(main())
 
 
-def test_failed_start_is_reported_to_the_asgi_server() -> None:
+def test_asyncio_asgi_app_reports_a_failed_server_lifespan_to_the_asgi_server() -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> AsyncGenerator[None]:
         raise OSError("no database")
@@ -203,7 +203,7 @@ def test_failed_start_is_reported_to_the_asgi_server() -> None:
     assert sent[0]["type"] == "lifespan.startup.failed"
 
 
-def test_asyncio_app_disconnect_cancels_the_handler_with_its_cause() -> None:
+def test_asyncio_asgi_app_disconnect_cancels_the_handler_with_cause_disconnect() -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -222,7 +222,7 @@ def test_asyncio_app_disconnect_cancels_the_handler_with_its_cause() -> None:
 
 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
-def test_cancelled_asgi_task_cancels_the_handler_and_waits_for_it(speak: bool) -> None:
+def test_cancelled_asyncio_task_of_an_asgi_request_cancels_the_handler_and_waits(speak: bool) -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -242,7 +242,7 @@ def test_cancelled_asgi_task_cancels_the_handler_and_waits_for_it(speak: bool) -
     assert journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-def test_asgi_request_cancelled_at_any_step_leaves_nothing_behind() -> None:
+def test_asgi_request_cancelled_at_any_step_leaves_no_task_and_no_request() -> None:
     server, _ = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -273,7 +273,7 @@ def test_asgi_request_cancelled_at_any_step_leaves_nothing_behind() -> None:
     assert server.statistics().in_flight == 0
 
 
-def test_slow_client_blocks_its_stream_but_not_the_event_loop() -> None:
+def test_slow_asgi_client_blocks_its_stream_but_not_the_event_loop() -> None:
     server = Server("talks")
     told, go_on = threading.Event(), threading.Event()
 
@@ -305,7 +305,7 @@ def test_slow_client_blocks_its_stream_but_not_the_event_loop() -> None:
     asyncio.run(main())
 
 
-def test_asyncio_app_reads_a_body_only_within_the_limits() -> None:
+def test_asyncio_asgi_app_rejects_a_body_beyond_the_size_limit() -> None:
     app = http_app(waiting_server()[0], **OPEN, limits=Limits(max_message_bytes=1000))
 
     async def main() -> None:
@@ -319,7 +319,7 @@ def test_asyncio_app_reads_a_body_only_within_the_limits() -> None:
     asyncio.run(main())
 
 
-def test_asyncio_app_send_after_a_disconnect_cancels_the_handler() -> None:
+def test_asyncio_asgi_send_that_raises_after_a_disconnect_cancels_the_handler() -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -337,7 +337,7 @@ def test_asyncio_app_send_after_a_disconnect_cancels_the_handler() -> None:
 
 
 @pytest.mark.parametrize("has_lifespan", [True, False])
-def test_handlers_see_context_of_the_lifespan_and_asgi_send_that_of_the_request(has_lifespan: bool) -> None:
+def test_handlers_have_context_variables_of_the_lifespan_and_asgi_send_those_of_the_request(has_lifespan: bool) -> None:
     server = Server("who")
 
     @server.tool
@@ -366,7 +366,7 @@ def test_handlers_see_context_of_the_lifespan_and_asgi_send_that_of_the_request(
     assert sorted(set(seen)) == ["ann", "bob"]
 
 
-def test_two_event_loops_run_separate_servers() -> None:
+def test_asyncio_asgi_app_on_two_event_loops_runs_two_servers() -> None:
     app = http_app(waiting_server()[0], **OPEN)
     both = threading.Barrier(2, timeout=PATIENCE)
     texts: list[str] = []
@@ -388,7 +388,7 @@ def test_two_event_loops_run_separate_servers() -> None:
     assert sorted(texts) == ["a", "b"]
 
 
-def test_closing_the_event_loop_early_ends_its_handlers() -> None:
+def test_event_loop_closed_during_a_request_ends_its_handler() -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
     loop = asyncio.new_event_loop()
@@ -412,7 +412,7 @@ def test_closing_the_event_loop_early_ends_its_handlers() -> None:
     asyncio.run(collect())
 
 
-def test_asyncio_app_lifespan_end_lets_accepted_requests_finish() -> None:
+def test_asyncio_asgi_app_lifespan_end_lets_running_requests_finish() -> None:
     server = Server("slow")
     started, go_on = threading.Event(), threading.Event()
 
@@ -488,14 +488,14 @@ async def waits_until_left(endpoint: OnAsyncio, journal: Journal, path: str, *, 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
 @pytest.mark.parametrize("mount", MOUNTS)
 @pytest.mark.parametrize("asgi_server", SERVERS)
-async def test_disconnect_reaches_the_handler_through_uvicorn(asgi_server: str, mount: str, speak: bool) -> None:
+async def test_disconnect_through_an_asgi_server_cancels_the_handler(asgi_server: str, mount: str, speak: bool) -> None:
     server, journal = waiting_server()
     async with SERVERS[asgi_server](MOUNTS[mount](http_app(server, **OPEN))) as endpoint:
         await waits_until_left(endpoint, journal, "/api/mcp", speak=speak)
 
 
 @pytest.mark.parametrize("asgi_server", SERVERS)
-async def test_trio_mcp_client_can_call_answer_and_cancel_through_uvicorn(asgi_server: str) -> None:
+async def test_trio_mcp_client_can_call_elicit_and_cancel_through_uvicorn(asgi_server: str) -> None:
     server, journal = waiting_server()
 
     @server.tool

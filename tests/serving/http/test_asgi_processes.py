@@ -74,7 +74,7 @@ async def uvicorn_in(folder: Path, *options: str) -> AsyncGenerator[str]:
         await process.wait()
 
 
-async def test_uvicorn_workers_serve_and_notice_disconnects(tmp_path: Path) -> None:
+async def test_uvicorn_worker_processes_serve_requests_and_cancel_at_disconnects(tmp_path: Path) -> None:
     async with uvicorn_in(tmp_path, "--workers", "2") as url, trio.open_nursery() as nursery:
         for _ in range(6):  # connections of their own, to any of the workers
 
@@ -88,7 +88,7 @@ async def test_uvicorn_workers_serve_and_notice_disconnects(tmp_path: Path) -> N
     assert (tmp_path / "ended").read_text().splitlines() == ["disconnect"] * 6
 
 
-async def test_uvicorn_reloads_an_application(tmp_path: Path) -> None:
+async def test_uvicorn_reload_serves_the_changed_asgi_app(tmp_path: Path) -> None:
     async def version() -> str | None:
         with suppress(OSError, ConnectionError):
             async with open_http(url, http_proxy=None) as client:

@@ -94,7 +94,7 @@ async def test_discovery_catalogue_lists_the_card(endpoint: ListenedEndpoint) ->
 
 
 @pytest.mark.parametrize("path", [CARD, CATALOG])
-async def test_server_card_is_public_for_any_origin_and_accept(endpoint: ListenedEndpoint, path: str) -> None:
+async def test_server_card_is_public_for_any_origin_and_accept_header(endpoint: ListenedEndpoint, path: str) -> None:
     assert (await ask(endpoint, "/mcp", "POST")).status == 401
     for headers in ({}, FOREIGN, {"Accept": "text/html"}, {"Accept": "image/*;q=0"}):
         answer = await ask(endpoint, path, **headers)
@@ -107,7 +107,7 @@ async def test_server_card_is_public_for_any_origin_and_accept(endpoint: Listene
 
 
 @pytest.mark.parametrize("path", [CARD, CATALOG])
-async def test_server_card_for_another_host_is_refused(endpoint: ListenedEndpoint, path: str) -> None:
+async def test_server_card_request_for_another_host_is_rejected(endpoint: ListenedEndpoint, path: str) -> None:
     assert (await ask(endpoint, path, Host="rebound.example")).status == 403
 
 
@@ -122,7 +122,7 @@ async def test_server_card_with_matching_etag_is_304(endpoint: ListenedEndpoint)
         assert (await ask(endpoint, CARD, If_None_Match=unknown)).status == 200
 
 
-async def test_server_card_refuses_methods_other_than_get_and_head(endpoint: ListenedEndpoint) -> None:
+async def test_server_card_rejects_methods_other_than_get_and_head(endpoint: ListenedEndpoint) -> None:
     assert (await ask(endpoint, CARD, "HEAD")).body == b""
     assert (await ask(endpoint, CARD, "HEAD")).headers["content-type"] == "application/mcp-server-card+json"
     preflight = await ask(endpoint, CARD, "OPTIONS", **FOREIGN)
@@ -157,7 +157,7 @@ async def test_proxy_has_its_own_server_card() -> None:
     assert "title" not in told
 
 
-async def test_asgi_application_serves_card_and_catalogue_app() -> None:
+async def test_asgi_app_serves_the_server_card_and_the_catalogue() -> None:
     async with asking(weather(), card=NAMED, catalog=True) as ask:
         for path, kind in ((CARD, "mcp-server-card"), (CATALOG, "ai-catalog")):
             exchange = ask("GET", path=path, headers=good({"Origin": "https://elsewhere.example"}))
@@ -171,7 +171,7 @@ async def test_asgi_application_serves_card_and_catalogue_app() -> None:
 
 
 @pytest.mark.parametrize(("host", "status"), [(b"mcp.example.com", 200), (b"rebound.example", 403)])
-async def test_catalogue_app_can_be_mounted_at_the_host_root(host: bytes, status: int) -> None:
+async def test_catalogue_asgi_app_can_be_mounted_at_the_host_root(host: bytes, status: int) -> None:
     mcp = http_app(weather(), allowed_origins=[], allowed_hosts=["mcp.example.com"], card=NAMED, catalog=True)
     assert mcp.catalog.paths == (CATALOG,)
     assert http_app(weather(), allowed_origins=[], allowed_hosts=["mcp.example.com"]).catalog.paths == ()
@@ -188,7 +188,7 @@ async def test_catalogue_app_can_be_mounted_at_the_host_root(host: bytes, status
     assert (b"urn:air" in sent[1]["body"]) == (status == 200)
 
 
-async def test_route_with_the_cards_path_is_refused() -> None:
+async def test_route_with_the_path_of_the_server_card_raises() -> None:
     async def page(request: Any) -> str:
         return "page"
 
@@ -221,7 +221,7 @@ async def test_route_with_the_cards_path_is_refused() -> None:
         ({"url": "https://weather.internal/mcp"}, "is a private address"),
     ],
 )
-def test_invalid_card_values_are_refused_at_creation(options: dict[str, str], complaint: str) -> None:
+def test_invalid_server_card_values_raise_at_creation(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Card(**{"name": "com.example/weather", "url": "https://example.com/mcp", **options})
 
@@ -240,18 +240,18 @@ def test_server_card_accepts_a_single_version(version: str) -> None:
         ({"icons": [Icon("data:image/png;base64," + "A" * 70_000)]}, "clients read at most 65536"),
     ],
 )
-async def test_server_whose_data_does_not_fit_a_card_is_not_served(options: dict[str, Any], complaint: str) -> None:
+async def test_server_whose_data_does_not_fit_its_card_raises_at_start(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         await serve_http(weather(**options), card=NAMED)
     with pytest.raises(ValueError, match=complaint):
         http_app(weather(**options), allowed_origins=[], allowed_hosts=["mcp.example.com"], card=NAMED)
 
 
-async def test_a_catalogue_without_a_card_is_refused() -> None:
+async def test_catalogue_without_a_server_card_raises() -> None:
     with pytest.raises(ValueError, match="catalog=True needs a card"):
         await serve_http(weather(), catalog=True)
 
 
-async def test_server_with_a_name_that_differs_from_the_card_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_server_name_that_differs_from_the_server_card_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with listening(Server("rain", description="Rain"), card=NAMED):
         assert "the card says com.example/weather, but clients will see the server name 'rain'" in caplog.text

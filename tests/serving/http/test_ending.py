@@ -61,7 +61,7 @@ async def open_all(endpoint: Endpoint, count: int) -> list[tuple[str, Connection
     return streams
 
 
-async def test_mod_02_shd_02_open_streams_end_gracefully_at_once(
+async def test_mod_02_shd_02_open_streams_end_gracefully_at_once_at_shutdown(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     streams = await open_all(endpoint, 10)
@@ -84,7 +84,7 @@ async def test_mod_02_shd_02_open_streams_end_gracefully_at_once(
 
 
 @pytest.mark.parametrize("what", ["nothing", "an answer", "half a head", "half a body", "a stream", "a refusal"])
-async def test_shd_02_open_connections_do_not_delay_shutdown(
+async def test_shd_02_open_idle_connections_do_not_delay_shutdown(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, what: str
 ) -> None:
     connection = await endpoint.connect()
@@ -107,7 +107,7 @@ async def test_shd_02_open_connections_do_not_delay_shutdown(
     await ends_within(endpoint, 1)
 
 
-async def test_client_that_does_not_read_does_not_delay_shutdown(
+async def test_client_that_does_not_read_its_response_does_not_delay_shutdown(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     connection = await endpoint.connect(lockstep=True)
@@ -122,7 +122,7 @@ async def test_client_that_does_not_read_does_not_delay_shutdown(
     assert cancellation.cause is CancelCause.SHUTDOWN
 
 
-async def test_session_with_many_unread_messages_does_not_delay_shutdown(
+async def test_session_with_many_undelivered_messages_does_not_delay_shutdown(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     session = await endpoint.initialize()
@@ -137,7 +137,7 @@ async def test_session_with_many_unread_messages_does_not_delay_shutdown(
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
-async def test_shd_01_short_requests_finish_and_long_ones_are_cancelled_at_drain_timeout(
+async def test_shd_01_requests_running_at_shutdown_finish_or_are_cancelled_at_drain_timeout(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene, era: str, speaks: bool
 ) -> None:
     session = await endpoint.initialize("2025-06-18")
@@ -182,7 +182,7 @@ async def test_shd_01_short_requests_finish_and_long_ones_are_cancelled_at_drain
 
 
 @pytest.mark.parametrize("kind", ["modern", "legacy", "initialize", "listen"])
-async def test_shd_01_request_sent_during_shutdown_is_refused(
+async def test_shd_01_request_sent_during_shutdown_is_503(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene, kind: str
 ) -> None:
     session = await endpoint.initialize()
@@ -215,7 +215,7 @@ async def test_shd_01_request_sent_during_shutdown_is_refused(
 
 @pytest.mark.parametrize("health", [False, True])
 @pytest.mark.parametrize("sent", ["all", "nothing yet", "half of the head"])
-async def test_requests_on_connections_waiting_at_the_signal_are_served(health: bool, sent: str) -> None:
+async def test_requests_on_connections_not_yet_accepted_at_sigterm_are_served(health: bool, sent: str) -> None:
     headers, body = modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
     data = request_bytes("POST", {**headers}, body)
     at = {"all": len(data), "nothing yet": 0, "half of the head": 50}[sent]
@@ -244,7 +244,7 @@ async def test_requests_on_connections_waiting_at_the_signal_are_served(health: 
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_cancelling_the_serving_scope_has_cause_parent(
+async def test_handler_is_cancelled_with_cause_parent_if_the_serving_scope_is_cancelled(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene, era: str
 ) -> None:
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})
@@ -260,7 +260,7 @@ async def test_cancelling_the_serving_scope_has_cause_parent(
     assert cancellation.cause is CancelCause.PARENT
 
 
-async def test_second_signal_skips_the_drain(
+async def test_second_shutdown_signal_cancels_requests_without_waiting_for_drain_timeout(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})
@@ -294,7 +294,7 @@ trio.run(main)
 
 
 @pytest.mark.commands
-async def test_shd_02_process_with_200_streams_ends_gracefully_at_sigterm() -> None:
+async def test_shd_02_server_process_with_200_streams_ends_gracefully_at_sigterm() -> None:
     process = await trio.lowlevel.open_process(
         [sys.executable, "-c", SERVER], cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -49,7 +49,7 @@ async def task_of(endpoint: Endpoint, **headers: str | None) -> str:
     return answer.json["result"]["taskId"]
 
 
-async def test_http_task_outlives_the_connection_of_its_call() -> None:
+async def test_http_task_continues_after_the_connection_of_its_call_is_closed() -> None:
     server, done = working()
     async with served(server) as endpoint:
         task = await task_of(endpoint)  # whose connection is closed
@@ -60,7 +60,7 @@ async def test_http_task_outlives_the_connection_of_its_call() -> None:
     assert state["result"]["content"][0]["text"] == "done"
 
 
-async def test_anonymous_callers_do_not_use_up_each_others_task_limits() -> None:
+async def test_anonymous_callers_by_address_have_separate_task_limits() -> None:
     server, done = working(max_running_of_caller=1)
     headers, body = asked("tools/call", {"name": "work", "arguments": {}})
     async with served(server) as endpoint:
@@ -76,7 +76,7 @@ async def test_anonymous_callers_do_not_use_up_each_others_task_limits() -> None
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_name_header_of_task_requests_is_the_task_id(method: str) -> None:
+async def test_mcp_name_header_of_task_requests_is_the_task_id(method: str) -> None:
     params: dict[str, Any] = {"inputResponses": {}} if method == "tasks/update" else {}
     server, _ = working()
     async with served(server) as endpoint:
@@ -89,7 +89,7 @@ async def test_name_header_of_task_requests_is_the_task_id(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_task_request_without_the_extension_is_400(method: str) -> None:
+async def test_task_request_without_the_tasks_extension_is_400(method: str) -> None:
     server, _ = working()
     async with served(server) as endpoint:
         task = await task_of(endpoint)
@@ -103,7 +103,7 @@ async def test_task_request_without_the_extension_is_400(method: str) -> None:
         assert (answer.status, answer.code) == (400, -32021)
 
 
-async def test_unknown_task_is_a_request_error_and_unknown_method_is_404() -> None:
+async def test_unknown_task_is_200_with_an_error_and_unknown_task_method_is_404() -> None:
     server, _ = working()
     async with served(server) as endpoint:
         answer = await ask(endpoint, "tasks/get", {"taskId": "unknown"})
@@ -113,7 +113,7 @@ async def test_unknown_task_is_a_request_error_and_unknown_method_is_404() -> No
             assert (answer.status, answer.code) == (404, -32601)
 
 
-async def test_task_methods_are_404_on_a_server_without_tasks() -> None:
+async def test_task_methods_are_404_on_a_server_without_task_tools() -> None:
     server = Server("plain")
     async with served(server) as endpoint:
         for method in ("tasks/get", "tasks/cancel"):
@@ -121,7 +121,7 @@ async def test_task_methods_are_404_on_a_server_without_tasks() -> None:
             assert (answer.status, answer.code) == (404, -32601)
 
 
-async def test_http_task_of_another_principal_is_unknown() -> None:
+async def test_http_task_of_another_principal_is_an_unknown_task() -> None:
     server, _ = working()
     async with served(server, auth=protected(issued())) as endpoint:
         task = await task_of(endpoint, **bearer("alice-1"))
@@ -149,7 +149,7 @@ async def listening(endpoint: Endpoint, task: str) -> Connection:
     return connection
 
 
-async def test_listen_stream_reports_task_states_over_http() -> None:
+async def test_listen_stream_over_http_sends_task_states() -> None:
     server, done = working()
     async with served(server) as endpoint:
         with trio.fail_after(PATIENCE):
@@ -163,7 +163,7 @@ async def test_listen_stream_reports_task_states_over_http() -> None:
             await connection.aclose()
 
 
-async def test_task_continues_after_its_listener_disconnects() -> None:
+async def test_task_continues_after_its_listen_stream_disconnects() -> None:
     server, _ = working()
     async with served(server) as endpoint:
         with trio.fail_after(PATIENCE):

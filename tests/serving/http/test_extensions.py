@@ -88,7 +88,7 @@ async def tell(endpoint: Endpoint, row: Any, count: Any = 3, **headers: str | No
     return await endpoint.ask("POST", {**written, **more}, message(row.name, {"count": count}))
 
 
-async def test_extension_notification_has_its_sender(told: Told) -> None:
+async def test_extension_notification_handler_receives_principal_and_headers(told: Told) -> None:
     async with in_memory(told.server, auth=protected(issued())) as endpoint:
         for token in ("alice-1", "bob-1"):
             answer = await tell(endpoint, added, Authorization=f"Bearer {token}", X_Own=token)
@@ -105,7 +105,7 @@ async def test_extension_notification_has_its_sender(told: Told) -> None:
                 await client.list_roots()
 
 
-async def test_legacy_extension_notification_reaches_a_stateless_server(told: Told) -> None:
+async def test_legacy_extension_notification_is_handled_by_a_stateless_server(told: Told) -> None:
     async with in_memory(told.server, stateless=True) as endpoint:
         headers = {**BASE, "MCP-Protocol-Version": LEGACY}
         for row in (recent, added):  # the first is in no legacy revision
@@ -127,7 +127,7 @@ async def test_legacy_extension_notification_reaches_a_stateless_server(told: To
         (query.name, {"count": 3}),
     ],
 )
-async def test_invalid_extension_notification_is_accepted_and_ignored(
+async def test_invalid_extension_notification_is_202_and_ignored(
     told: Told, method: str, params: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with in_memory(told.server) as endpoint:
@@ -143,7 +143,7 @@ async def test_invalid_extension_notification_is_accepted_and_ignored(
 @pytest.mark.parametrize(
     ("headers", "code"), [({"Mcp_Method": "tools/call"}, -32020), ({"MCP_Protocol_Version": "2099-01-01"}, -32022)]
 )
-async def test_extension_notification_with_mismatched_headers_is_refused(told: Told, headers: Any, code: int) -> None:
+async def test_extension_notification_with_mismatched_headers_is_400(told: Told, headers: Any, code: int) -> None:
     async with in_memory(told.server) as endpoint:
         answer = await tell(endpoint, added, **headers)
         assert (answer.status, answer.code) == (400, code)
@@ -151,7 +151,7 @@ async def test_extension_notification_with_mismatched_headers_is_refused(told: T
         await told.has(1)
 
 
-async def test_extension_notification_of_foreign_origin_or_without_token_is_refused(told: Told) -> None:
+async def test_extension_notification_with_a_foreign_origin_or_no_token_is_rejected(told: Told) -> None:
     async with in_memory(told.server) as endpoint:
         assert (await tell(endpoint, added, Origin="https://evil.example")).status == 403
     async with in_memory(told.server, auth=protected(issued())) as endpoint:
@@ -159,7 +159,7 @@ async def test_extension_notification_of_foreign_origin_or_without_token_is_refu
     assert told.all == []
 
 
-async def test_failed_extension_handler_is_logged_without_other_effects(
+async def test_exception_in_an_extension_notification_handler_is_only_logged(
     told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Extension("com.example/other")
@@ -180,7 +180,7 @@ async def test_failed_extension_handler_is_logged_without_other_effects(
     assert "a secret" in caplog.text
 
 
-async def test_flood_of_extension_notifications_leaves_room_for_other_callers(told: Told) -> None:
+async def test_flood_of_extension_notifications_leaves_space_for_other_callers(told: Told) -> None:
     tokens = issued()
     told.go = trio.Event()
     async with in_memory(told.server, auth=protected(tokens), max_server_requests=8) as endpoint:
@@ -206,7 +206,9 @@ async def test_shutdown_cancels_running_extension_notification_handlers(told: To
 
 @pytest.mark.parametrize("row", [purge, gone])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_extension_notification_without_scopes_gets_a_challenge(told: Told, row: Any, era: str) -> None:
+async def test_extension_message_without_its_scopes_is_answered_with_a_scope_challenge(
+    told: Told, row: Any, era: str
+) -> None:
     tokens = issued()
     tokens.issue("root", "root", "admin write")
     request_id = 1 if row.is_request else None
@@ -230,7 +232,7 @@ async def test_extension_notification_without_scopes_gets_a_challenge(told: Told
 
 
 @pytest.mark.parametrize(("extensions", "status"), [({}, 400), ({"com.example/search": 7}, 400), (None, 200)])
-async def test_extension_request_without_client_declaration_is_400(told: Told, extensions: Any, status: int) -> None:
+async def test_extension_request_without_the_client_extension_is_400(told: Told, extensions: Any, status: int) -> None:
     declared = {"com.example/search": {}} if extensions is None else extensions
     meta = {**META, "io.modelcontextprotocol/clientCapabilities": {"extensions": declared}}
     async with in_memory(told.server) as endpoint:
@@ -241,7 +243,7 @@ async def test_extension_request_without_client_declaration_is_400(told: Told, e
             assert (answer.code, answer.json["error"]["data"]) == (-32021, {"requiredCapabilities": required})
 
 
-async def test_proxy_forwards_extension_notification_for_its_caller(told: Told) -> None:
+async def test_proxy_forwards_extension_notifications_with_the_caller(told: Told) -> None:
     before = proxy(partial(open_memory, told.server))
     async with in_memory(before, auth=protected(issued())) as endpoint:
         assert (await tell(endpoint, added, 1, Authorization="Bearer alice-1")).status == 202

@@ -31,7 +31,7 @@ async def probe(endpoint: ListenedEndpoint, path: str, method: str = "GET", **he
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_health_probe_response_contains_only_the_status(endpoint: ListenedEndpoint, path: str) -> None:
+async def test_health_response_contains_only_the_status(endpoint: ListenedEndpoint, path: str) -> None:
     answer = await probe(endpoint, path)
     assert (answer.status, answer.body, answer.headers["cache-control"]) == (200, b"ok", "no-store")
     assert (await probe(endpoint, path, "HEAD")).body == b""
@@ -39,7 +39,7 @@ async def test_health_probe_response_contains_only_the_status(endpoint: Listened
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_health_probe_needs_no_host_origin_or_token(path: str) -> None:
+async def test_health_endpoints_need_no_host_origin_or_token(path: str) -> None:
     async with listening(Scene().server, health=True, auth=protected(Tokens())) as endpoint:
         for headers in ({"Host": "10.0.0.7:8000"}, {"Origin": "https://elsewhere.example"}):
             assert (await probe(endpoint, path, **headers)).status == 200
@@ -47,7 +47,7 @@ async def test_health_probe_needs_no_host_origin_or_token(path: str) -> None:
         assert (await probe(endpoint, "/mcp")).status == 401
 
 
-async def test_health_paths_are_404_without_health() -> None:
+async def test_health_paths_are_404_unless_enabled() -> None:
     async with listening(Scene(Limits(drain_delay=5)).server) as endpoint:
         for path in PATHS:
             assert (await probe(endpoint, path)).status == 404
@@ -56,7 +56,7 @@ async def test_health_paths_are_404_without_health() -> None:
             await endpoint.over.wait()
 
 
-async def test_readyz_fails_after_the_signal_while_requests_are_served_until_drain_delay(
+async def test_readyz_fails_after_sigterm_while_requests_are_served_until_drain_delay(
     endpoint: ListenedEndpoint, autojump_clock: MockClock
 ) -> None:
     begun = trio.current_time()
@@ -70,7 +70,7 @@ async def test_readyz_fails_after_the_signal_while_requests_are_served_until_dra
     assert 5 <= trio.current_time() - begun < 6
 
 
-async def test_connection_is_closed_after_its_next_response_once_signalled(
+async def test_connection_is_closed_after_its_first_response_after_sigterm(
     endpoint: ListenedEndpoint, autojump_clock: MockClock
 ) -> None:
     ask = modern("tools/call", {"name": "echo", "arguments": {"text": "again"}})
@@ -84,7 +84,7 @@ async def test_connection_is_closed_after_its_next_response_once_signalled(
         assert await connection.stream.receive_some() == b""
 
 
-async def test_second_signal_skips_drain_delay(endpoint: ListenedEndpoint, autojump_clock: MockClock) -> None:
+async def test_second_shutdown_signal_skips_drain_delay(endpoint: ListenedEndpoint, autojump_clock: MockClock) -> None:
     begun = trio.current_time()
     signal.raise_signal(signal.SIGTERM)
     await trio.sleep(1)

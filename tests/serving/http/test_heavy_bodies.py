@@ -141,7 +141,7 @@ async def hold_much(endpoint: MemoryEndpoint, scene: Holding, headers: dict[str,
 
 
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
-async def test_body_beyond_the_memory_of_the_server_is_refused_without_being_decoded(
+async def test_body_beyond_the_memory_limit_of_the_server_is_rejected_without_decoding(
     unit: bytes, decoded: Decoded, autojump_clock: MockClock
 ) -> None:
     scene = Holding()
@@ -160,7 +160,7 @@ async def test_body_beyond_the_memory_of_the_server_is_refused_without_being_dec
         assert (await asked(endpoint, headers, heavy(body, unit))).status == 200
 
 
-async def test_body_that_is_refused_takes_no_more_memory_than_its_text(autojump_clock: MockClock) -> None:
+async def test_rejected_body_uses_no_more_memory_than_its_text(autojump_clock: MockClock) -> None:
     scene = Holding()
     async with in_memory(scene.server, **LIMITS) as endpoint:
         await hold_much(endpoint, scene)
@@ -177,7 +177,7 @@ async def test_body_that_is_refused_takes_no_more_memory_than_its_text(autojump_
 
 
 @pytest.mark.parametrize("position", ["front", "end", "none"])
-async def test_id_of_a_refused_body_is_read_from_its_beginning_or_its_end(
+async def test_request_id_of_a_rejected_body_is_read_from_its_beginning_or_end(
     position: str, autojump_clock: MockClock
 ) -> None:
     scene = Holding()
@@ -194,7 +194,7 @@ async def test_id_of_a_refused_body_is_read_from_its_beginning_or_its_end(
         assert refused.json["id"] == (None if position == "none" else "named")
 
 
-async def test_first_body_is_served_regardless_of_its_memory_size(autojump_clock: MockClock) -> None:
+async def test_first_body_is_served_even_beyond_the_memory_limit(autojump_clock: MockClock) -> None:
     async with in_memory(Holding().server, **LIMITS) as endpoint:
         headers, body = of_modern(1, "count")
         assert (await asked(endpoint, headers, heavy(body, size=3 * BODY))).status == 200
@@ -217,7 +217,7 @@ async def test_memory_size_of_session_requests_is_estimated_before_decoding(
         assert decoded.lengths == []
 
 
-async def test_answer_to_a_question_is_accepted_regardless_of_its_memory_size(autojump_clock: MockClock) -> None:
+async def test_sampling_answer_is_accepted_beyond_the_memory_limit(autojump_clock: MockClock) -> None:
     scene = Holding()
     async with in_memory(scene.server, **LIMITS) as endpoint:
         session = await endpoint.initialize(sampling={})
@@ -232,7 +232,7 @@ async def test_answer_to_a_question_is_accepted_regardless_of_its_memory_size(au
         assert [text_of(reply) for reply in await rest_of(asking)] == ["m has answered"]
 
 
-async def test_retry_replaces_the_memory_of_its_parked_request(autojump_clock: MockClock) -> None:
+async def test_memory_of_a_suspended_request_is_released_for_its_retry(autojump_clock: MockClock) -> None:
     scene = Holding()
     async with in_memory(scene.server, **LIMITS) as endpoint:
         headers, body = of_modern(1, "ask_about")
@@ -269,7 +269,7 @@ async def test_retry_of_a_large_request_is_matched_by_arguments_in_any_order(
 @pytest.mark.parametrize(
     ("tool", "unit"), [("hold_numbers", b"[0]"), ("hold_objects", b'{"a":0}'), ("hold_objects", b"{}")]
 )
-async def test_arguments_are_not_kept_beside_the_copy_of_the_handler(
+async def test_request_arguments_are_not_kept_beside_those_of_the_handler(
     tool: str, unit: bytes, autojump_clock: MockClock
 ) -> None:
     scene = Holding()
@@ -290,7 +290,9 @@ async def test_arguments_are_not_kept_beside_the_copy_of_the_handler(
         assert after - before < 1.3 * weight
 
 
-async def test_other_callers_have_their_share_while_one_is_refused(decoded: Decoded, autojump_clock: MockClock) -> None:
+async def test_other_callers_keep_their_share_of_memory_while_one_is_rejected(
+    decoded: Decoded, autojump_clock: MockClock
+) -> None:
     scene = Holding()
     async with in_memory(scene.server, auth=protected(issued()), **LIMITS) as endpoint:
         await hold_much(endpoint, scene, bearer("bob-1"))

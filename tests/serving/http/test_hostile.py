@@ -154,7 +154,7 @@ async def test_oversized_or_malformed_request_gets_the_right_status(
         ("MCP-Protocol-Version", ["2026-07-28", "2026-07-28"]),
     ],
 )
-async def test_repeated_routing_header_is_a_mismatch(
+async def test_repeated_mcp_header_is_a_header_mismatch(
     scene: Scene, endpoint: SocketEndpoint, header: str, values: list[str]
 ) -> None:
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})
@@ -207,7 +207,9 @@ async def test_htt_06_local_host_names_are_accepted(endpoint: SocketEndpoint, he
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
-async def test_slow_request_is_408_while_others_are_served(scene: Scene, autojump_clock: MockClock, part: str) -> None:
+async def test_slow_request_body_is_408_while_other_requests_are_served(
+    scene: Scene, autojump_clock: MockClock, part: str
+) -> None:
     async with in_memory(scene.server, body_timeout=20) as endpoint:
         data = modern_call("wait", name="slow")
         slow = await endpoint.connect()
@@ -229,7 +231,9 @@ async def test_slow_request_is_408_while_others_are_served(scene: Scene, autojum
 
 
 @pytest.mark.parametrize("how", ["an end", "a reset"])
-async def test_htt_03_truncated_body_has_no_effect_on_others(scene: Scene, endpoint: SocketEndpoint, how: str) -> None:
+async def test_htt_03_truncated_body_never_runs_and_leaves_other_requests_unaffected(
+    scene: Scene, endpoint: SocketEndpoint, how: str
+) -> None:
     session = await endpoint.initialize()
     for data in (modern_call("wait", name="never"), request_bytes("POST", session, call("wait", name="never"))):
         connection = await endpoint.connect()
@@ -264,7 +268,7 @@ async def test_disconnect_cancels_the_call_despite_pipelined_bytes(
     ("line", "status"),
     [("Host: elsewhere", 403), ("Content-Type: text/plain", 415), ("Accept: text/html", 406)],
 )
-async def test_client_that_sends_its_body_before_reading_gets_the_refusal(
+async def test_client_that_sends_its_whole_body_before_reading_receives_the_rejection(
     endpoint: SocketEndpoint, line: str, status: int
 ) -> None:
     headers = {**BASE, line.partition(": ")[0]: line.partition(": ")[2]}
@@ -343,7 +347,9 @@ async def test_two_thousand_half_open_connections_do_not_block_other_clients(
     assert "never" not in scene.journals
 
 
-async def test_mod_03_stream_contains_only_messages_of_its_request(scene: Scene, endpoint: SocketEndpoint) -> None:
+async def test_mod_03_response_stream_contains_only_messages_of_its_request(
+    scene: Scene, endpoint: SocketEndpoint
+) -> None:
     session = await endpoint.initialize()
     listening = await endpoint.connect()
     headers, body = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "the same")
@@ -371,7 +377,7 @@ async def test_mod_03_stream_contains_only_messages_of_its_request(scene: Scene,
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "huge length"])
 @pytest.mark.parametrize("status", [413, 403])
-async def test_client_that_writes_all_of_a_refused_body_first_reads_the_refusal(framing: str, status: int) -> None:
+async def test_client_that_sends_a_12_mb_body_before_reading_receives_the_rejection(framing: str, status: int) -> None:
     size = 12 * 1024 * 1024
     host = "127.0.0.1" if status == 413 else "evil.example"
     length = {
@@ -391,7 +397,7 @@ async def test_client_that_writes_all_of_a_refused_body_first_reads_the_refusal(
                 assert (await stream.receive_some(4096)).startswith(b"HTTP/1.1 %d " % status)
 
 
-async def test_rest_of_a_refused_body_is_read_up_to_a_limit() -> None:
+async def test_body_of_a_rejected_request_is_read_only_up_to_a_limit() -> None:
     head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {10**12}\r\n\r\n".encode()
     async with served(Server("s", limits=Limits(max_message_bytes=64 * 1024))) as endpoint:
         with trio.fail_after(PATIENCE):

@@ -173,13 +173,13 @@ def text_of(reply: dict[str, Any]) -> str:
     ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "127.0.0.1@evil.example", "[::2]:{port}"],
 )
 @pytest.mark.parametrize("target", ["/mcp", "/other"])
-async def test_foreign_host_is_403_for_any_request(host: str, target: str) -> None:
+async def test_foreign_host_is_403_for_every_request(host: str, target: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Host": host.format(port=endpoint.port)}, target=target)
         assert answer.status == 403
 
 
-async def test_refused_host_and_origin_are_named_in_the_answer_and_a_few_times_in_the_log(
+async def test_rejected_host_and_origin_are_in_the_response_and_rate_limited_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving() as (endpoint, _):
@@ -195,7 +195,7 @@ async def test_refused_host_and_origin_are_named_in_the_answer_and_a_few_times_i
         assert "secret" not in answer.body.decode() + caplog.text
 
 
-async def test_host_with_any_port_is_served() -> None:
+async def test_allowed_host_with_a_port_wildcard_is_served_on_any_port() -> None:
     async with serving(allowed_origins=[], allowed_hosts=["127.0.0.1:*"]) as (endpoint, _):
         for host in ("127.0.0.1", f"127.0.0.1:{endpoint.port}", "127.0.0.1:1"):
             assert (await endpoint.ask(modern("tools/list"), {"Host": host})).status == 200
@@ -203,7 +203,7 @@ async def test_host_with_any_port_is_served() -> None:
 
 @pytest.mark.parametrize("serve", [serve_http, serve_websocket])
 @pytest.mark.parametrize("entry", ["*", "*.example", "https://mcp.example", "", "a b", "mcp.example/mcp", "a:70000"])
-async def test_server_with_a_host_that_matches_no_client_does_not_start(serve: Any, entry: str) -> None:
+async def test_allowed_hosts_entry_that_matches_no_client_raises_at_start(serve: Any, entry: str) -> None:
     with pytest.raises(ValueError, match=r"allowed_hosts= has .*, which matches no client: "):
         await serve(watched_server().server, "127.0.0.1", 0, allowed_origins=[], allowed_hosts=[entry])
     with pytest.raises(ValueError, match=r"allowed_hosts= has .*, which matches no client: "):
@@ -219,14 +219,14 @@ async def test_local_host_names_are_served(host: str) -> None:
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "https://localhost.evil.example", "null", "", "file://"])
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
-async def test_foreign_origin_is_403_for_any_method(origin: str, method: str) -> None:
+async def test_foreign_origin_is_403_for_every_http_method(origin: str, method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(None, {"Origin": origin}, method=method)
         assert answer.status == 403
         assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_allowed_origin_gets_cors_headers_on_every_response() -> None:
+async def test_allowed_origin_receives_cors_headers_on_every_response() -> None:
     page = {"Origin": "https://app.example"}
     async with serving(allowed_origins=["https://app.example"], allowed_hosts=["127.0.0.1"]) as (endpoint, _):
         answers = [
@@ -296,7 +296,7 @@ async def test_unknown_path_is_404_without_json_rpc(target: str, method: str) ->
 
 
 @pytest.mark.parametrize("target", ["/mcp", "/mcp/", "/mcp?x=1", "/mcp/?x=1", "http://127.0.0.1/mcp"])
-async def test_path_spellings_are_served_without_redirect(target: str) -> None:
+async def test_endpoint_path_spellings_are_served_without_a_redirect(target: str) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), target=target)).status == 200
 
@@ -313,7 +313,7 @@ async def test_unsupported_http_method_is_405_with_allow(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_get_and_delete_are_405_without_sessions(method: str) -> None:
+async def test_get_and_delete_are_405_on_a_server_without_sessions(method: str) -> None:
     async with serving(stateless=True) as (endpoint, _):
         answer = await endpoint.ask(None, {"Mcp-Session-Id": "x"}, method=method)
         assert answer.status == 405
@@ -355,7 +355,7 @@ async def test_content_type_parameters_and_case_are_ignored(kind: str) -> None:
 @pytest.mark.parametrize(
     "accept", ["text/html", "*/*;q=0", "application/xml, text/plain", "*/*, application/json;q=0, text/*;q=0.0"]
 )
-async def test_post_with_an_accept_that_admits_neither_type_is_not_acceptable(accept: str) -> None:
+async def test_post_whose_accept_header_admits_neither_type_is_406(accept: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Accept": accept})
         assert answer.status == 406
@@ -376,13 +376,13 @@ async def test_post_with_an_accept_that_admits_neither_type_is_not_acceptable(ac
         "application/json;charset=utf-8, text/event-stream",
     ],
 )
-async def test_accept_with_both_types_is_understood_in_every_notation(accept: str | None) -> None:
+async def test_accept_header_with_both_types_is_served_in_every_notation(accept: str | None) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), {"Accept": accept})).status == 200
 
 
 @pytest.mark.parametrize("accept", [",", ";", "a,", "application/json,;"])
-async def test_accept_with_many_elements_uses_only_the_first_ones(accept: str) -> None:
+async def test_accept_header_with_many_elements_is_read_only_at_its_beginning(accept: str) -> None:
     good = "application/json, text/event-stream"
     async with serving() as (endpoint, _):
         answers = [
@@ -402,7 +402,7 @@ async def test_body_with_a_content_length_beyond_the_limit_is_413() -> None:
         assert (await wire.answer()).status == 413
 
 
-async def test_expect_100_continue_with_a_too_long_body_is_refused_at_once() -> None:
+async def test_expect_100_continue_with_a_too_long_body_is_413_at_once() -> None:
     async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
         wire = await endpoint.wire()
         await wire.send(wire.request(b"", {"Content-Length": "2001", "Expect": "100-continue"}))
@@ -417,13 +417,13 @@ async def test_chunked_body_beyond_the_limit_is_413() -> None:
         assert (await wire.answer()).status == 413
 
 
-async def test_a_byte_order_mark_before_a_body_is_skipped() -> None:
+async def test_byte_order_mark_before_a_body_is_skipped() -> None:
     async with serving() as (endpoint, _):
         body = modern("tools/list")
         assert (await endpoint.ask(b"\xef\xbb\xbf" + json.dumps(body).encode(), headers_of(body))).status == 200
 
 
-async def test_body_of_exactly_the_limit_is_accepted() -> None:
+async def test_body_of_exactly_the_size_limit_is_accepted() -> None:
     async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
         body = json.dumps(modern("tools/list")).encode()
         answer = await endpoint.ask(body + b" " * (2000 - len(body)), {**headers_of(modern("tools/list"))})
@@ -457,7 +457,7 @@ async def test_body_that_is_not_json_is_a_parse_error(body: bytes, version: str 
     "body", [b"1", b'"x"', b"null", b"true", b"[]", b"{}", b'{"jsonrpc":"2.0"}', b'{"id":1,"method":"ping"}']
 )
 @pytest.mark.parametrize("version", [None, MODERN])
-async def test_json_body_that_is_not_a_message_is_an_invalid_request(body: bytes, version: str | None) -> None:
+async def test_json_body_that_is_not_a_json_rpc_message_is_an_invalid_request(body: bytes, version: str | None) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": version})
         assert (answer.status, answer.code) == (400, -32600)
@@ -472,7 +472,7 @@ async def test_json_body_that_is_not_a_message_is_an_invalid_request(body: bytes
         {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "x"}},
     ],
 )
-async def test_modern_body_cannot_be_a_batch_or_a_response(body: Any) -> None:
+async def test_modern_body_that_is_a_batch_or_a_response_is_an_invalid_request(body: Any) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32600, None)
@@ -481,7 +481,7 @@ async def test_modern_body_cannot_be_a_batch_or_a_response(body: Any) -> None:
 # 9. The era
 
 
-async def test_body_with_modern_meta_is_modern_regardless_of_the_header() -> None:
+async def test_body_with_modern_meta_is_modern_regardless_of_the_version_header() -> None:
     async with serving() as (endpoint, _):
         for version in (None, LEGACY):
             answer = await endpoint.ask(modern("tools/list"), {"MCP-Protocol-Version": version})
@@ -497,13 +497,13 @@ async def test_unknown_version_only_in_the_header_counts_as_modern() -> None:
 
 
 @pytest.mark.parametrize("version", [None, "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_all_other_requests_are_legacy(version: str | None) -> None:
+async def test_requests_without_a_modern_version_are_legacy(version: str | None) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(initialize(), {"MCP-Protocol-Version": version})
         assert answer.json["result"]["protocolVersion"] == LEGACY
 
 
-async def test_both_eras_are_served_over_one_connection() -> None:
+async def test_legacy_and_modern_requests_are_served_on_one_connection() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -517,7 +517,7 @@ async def test_both_eras_are_served_over_one_connection() -> None:
 
 @pytest.mark.parametrize("missing", [VERSION, CAPABILITIES])
 @pytest.mark.parametrize("request_id", [7, "seven", 0, ""])
-async def test_missing_meta_field_is_invalid_params_with_the_request_id(missing: str, request_id: Any) -> None:
+async def test_modern_request_without_a_meta_field_is_invalid_params_with_its_id(missing: str, request_id: Any) -> None:
     async with serving() as (endpoint, _):
         body = modern("tools/list", id=request_id)
         del body["params"]["_meta"][missing]
@@ -526,14 +526,14 @@ async def test_missing_meta_field_is_invalid_params_with_the_request_id(missing:
 
 
 @pytest.mark.parametrize("params", [None, {}, {"_meta": {}}, {"_meta": 1}, {"_meta": None}])
-async def test_request_without_meta_and_with_a_modern_header_gets_an_explanation(params: Any) -> None:
+async def test_modern_version_header_without_meta_is_invalid_params_with_its_id(params: Any) -> None:
     async with serving() as (endpoint, _):
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", **({} if params is None else {"params": params})}
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32602, 1)
 
 
-async def test_client_info_is_optional() -> None:
+async def test_client_info_in_meta_of_a_modern_request_is_optional() -> None:
     async with serving() as (endpoint, _):
         body = modern("tools/list")
         del body["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]
@@ -569,14 +569,14 @@ async def test_missing_meta_fields_are_reported_before_missing_headers() -> None
         {"Mcp-Name": "\xe9cho"},
     ],
 )
-async def test_header_that_differs_from_the_body_is_a_mismatch(headers: dict[str, str | None]) -> None:
+async def test_mcp_header_that_differs_from_the_body_is_a_header_mismatch(headers: dict[str, str | None]) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern_call("echo", id="x"), headers)
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, "x")
 
 
 @pytest.mark.parametrize("name", ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"])
-async def test_duplicate_header_is_a_mismatch_even_with_equal_values(name: str) -> None:
+async def test_duplicate_mcp_header_is_a_header_mismatch_even_with_equal_values(name: str) -> None:
     async with serving() as (endpoint, _):
         wire = await endpoint.wire()
         body = modern_call("echo")
@@ -587,7 +587,7 @@ async def test_duplicate_header_is_a_mismatch_even_with_equal_values(name: str) 
 
 
 @pytest.mark.parametrize("name", ["  echo  ", "\techo", "=?base64?ZWNobw==?="])
-async def test_header_values_with_whitespace_or_base64_are_decoded(name: str) -> None:
+async def test_mcp_header_values_with_whitespace_or_base64_are_decoded(name: str) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern_call("echo"), {"Mcp-Name": name})).status == 200
 
@@ -603,7 +603,7 @@ async def test_header_names_are_case_insensitive(spelling: str) -> None:
     ("method", "params", "name"),
     [("resources/read", {"uri": "watched:thing"}, "watched:thing"), ("prompts/get", {"name": "hello"}, "hello")],
 )
-async def test_resource_and_prompt_requests_need_the_name_header(
+async def test_resource_and_prompt_requests_need_the_mcp_name_header(
     method: str, params: dict[str, Any], name: str
 ) -> None:
     async with serving() as (endpoint, _):
@@ -613,7 +613,7 @@ async def test_resource_and_prompt_requests_need_the_name_header(
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_name_header_of_a_task_is_optional_but_must_match(method: str) -> None:
+async def test_mcp_name_header_of_a_task_request_is_optional_but_must_match(method: str) -> None:
     """Nobody but a gateway needs the name, and not every client says it."""
     async with serving() as (endpoint, _):
         body = modern(method, {"taskId": "t-1", "inputResponses": {}})
@@ -622,7 +622,7 @@ async def test_name_header_of_a_task_is_optional_but_must_match(method: str) -> 
         assert (await endpoint.ask(body, {"Mcp-Name": "t-2"})).code == -32020
 
 
-async def test_other_methods_ignore_the_name_header() -> None:
+async def test_mcp_name_header_is_ignored_for_other_methods() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), {"Mcp-Name": "whatever"})).status == 200
 
@@ -631,7 +631,7 @@ async def test_other_methods_ignore_the_name_header() -> None:
 
 
 @pytest.mark.parametrize("version", ["v999", "2099-01-01", "2025-11-25", "2024-11-05", ""])
-async def test_unsupported_version_error_names_the_supported_versions(version: str) -> None:
+async def test_unsupported_version_error_lists_the_supported_versions(version: str) -> None:
     async with serving() as (endpoint, _):
         body = modern("tools/list", id="x", **{VERSION: version})
         answer = await endpoint.ask(body)
@@ -640,13 +640,13 @@ async def test_unsupported_version_error_names_the_supported_versions(version: s
         assert MODERN in answer.json["error"]["data"]["supported"]
 
 
-async def test_version_only_in_the_body_is_a_mismatch_before_it_is_unsupported() -> None:
+async def test_version_missing_in_the_header_is_a_mismatch_before_it_is_unsupported() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list", **{VERSION: "v999"}), {"MCP-Protocol-Version": MODERN})
         assert (answer.status, answer.code) == (400, -32020)
 
 
-async def test_unsupported_version_is_reported_before_unknown_method() -> None:
+async def test_unsupported_version_is_reported_before_an_unknown_method() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/lost", **{VERSION: "v999"}))).code == -32022
 
@@ -671,7 +671,7 @@ async def test_unsupported_version_is_reported_before_unknown_method() -> None:
         "notifications/initialized",
     ],
 )
-async def test_method_missing_in_the_revision_is_404(method: str) -> None:
+async def test_method_missing_in_the_modern_revision_is_404(method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern(method, {"uri": "watched:thing", "level": "info"}, id="x"))
         assert (answer.status, answer.code, answer.json["id"]) == (404, -32601, "x")
@@ -683,33 +683,33 @@ async def test_method_missing_in_the_revision_is_404(method: str) -> None:
 @pytest.mark.parametrize(
     "headers", [{}, {"Mcp-Param-Region": "us"}, {"Mcp-Param-Region": "EU"}, {"Mcp-Param-Region": "=?base64?ZXU?="}]
 )
-async def test_argument_without_its_header_is_a_mismatch(headers: dict[str, str]) -> None:
+async def test_argument_without_its_mcp_param_header_is_a_header_mismatch(headers: dict[str, str]) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("region", headers, region="eu")
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
 
 
 @pytest.mark.parametrize("value", ["eu", " eu ", "=?base64?ZXU=?="])
-async def test_argument_repeated_in_its_header_reaches_the_tool(value: str) -> None:
+async def test_argument_repeated_in_its_mcp_param_header_reaches_the_tool(value: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("region", {"mcp-param-region": value}, region="eu")
         assert text_of(answer.json) == "eu"
 
 
-async def test_header_without_its_argument_is_a_mismatch_and_both_absent_is_fine() -> None:
+async def test_mcp_param_header_without_its_argument_is_a_header_mismatch() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.call("region", {"Mcp-Param-Region": "eu"})).code == -32020
         assert (await endpoint.call("region")).status == 200
 
 
-async def test_parameter_headers_that_no_tool_declares_are_ignored() -> None:
+async def test_mcp_param_headers_that_no_tool_declares_are_ignored() -> None:
     async with serving() as (endpoint, _):
         assert (
             await endpoint.call("echo", {"Mcp-Param-Region": "eu", "Mcp-Param-Other": "=?base64?x?="})
         ).status == 200
 
 
-async def test_call_of_an_unknown_tool_is_a_200_with_an_error() -> None:
+async def test_call_of_an_unknown_tool_is_200_with_an_error() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("lost")
         assert (answer.status, answer.code) == (200, -32602)
@@ -718,14 +718,14 @@ async def test_call_of_an_unknown_tool_is_a_200_with_an_error() -> None:
 # 15. The statuses of errors behind the ladder
 
 
-async def test_error_of_a_handler_is_a_200() -> None:
+async def test_exception_in_a_modern_handler_is_200() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("fail")
         assert answer.status == 200
         assert answer.json["id"] == 1
 
 
-async def test_missing_client_capability_is_400_wherever_it_is_detected() -> None:
+async def test_client_capability_missing_for_an_elicitation_is_400_with_the_capability() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("ask")
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32021, 1)
@@ -744,14 +744,14 @@ async def test_missing_client_capability_is_400_wherever_it_is_detected() -> Non
         {"jsonrpc": "2.0", "id": 99, "error": {"code": -1, "message": "x"}},
     ],
 )
-async def test_a_legacy_notification_or_response_is_accepted_without_a_body(body: dict[str, Any]) -> None:
+async def test_legacy_notification_or_response_is_202_without_a_body(body: dict[str, Any]) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(body, await endpoint.session())
         assert (answer.status, answer.body) == (202, b"")
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_a_legacy_request_that_is_answered_at_once_gets_one_json_object(revision: str) -> None:
+async def test_legacy_request_answered_without_notifications_is_one_json_object(revision: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(call("echo", text="a"), await endpoint.session(revision))
         assert answer.headers["content-type"] == "application/json"
@@ -759,7 +759,7 @@ async def test_a_legacy_request_that_is_answered_at_once_gets_one_json_object(re
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_legacy_handler_that_notifies_gets_a_stream_that_ends_with_the_reply(revision: str) -> None:
+async def test_legacy_response_with_notifications_is_a_stream_ending_with_the_result(revision: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(call("tell", meta={"progressToken": "p"}), await endpoint.session(revision))
         kinds = [message.get("method", "reply") for message in answer.messages]
@@ -767,7 +767,7 @@ async def test_legacy_handler_that_notifies_gets_a_stream_that_ends_with_the_rep
 
 
 @pytest.mark.parametrize("method", ["tools/lost", "subscriptions/listen", "server/discover", "tasks/lost"])
-async def test_unknown_method_in_a_legacy_session_is_not_404(
+async def test_unknown_method_in_a_legacy_request_is_200_with_an_error(
     method: str,
 ) -> None:
     body = {"jsonrpc": "2.0", "id": "x", "method": method}
@@ -779,7 +779,7 @@ async def test_unknown_method_in_a_legacy_session_is_not_404(
         assert (answer.status, answer.code, answer.json["id"]) == (200, -32601, "x")
 
 
-async def test_error_of_a_legacy_handler_is_an_ordinary_reply() -> None:
+async def test_error_of_a_legacy_handler_is_200_with_an_error() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         for body, code in ((call("lost"), -32602), (call("ask"), -32600)):
@@ -787,7 +787,7 @@ async def test_error_of_a_legacy_handler_is_an_ordinary_reply() -> None:
             assert (answer.status, answer.code) == (200, code)
 
 
-async def test_legacy_question_is_sent_on_its_requests_stream_and_answered_by_post() -> None:
+async def test_legacy_elicitation_is_sent_on_the_stream_of_its_call_and_answered_by_post() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session(elicitation={})
         wire = await endpoint.wire()
@@ -801,7 +801,7 @@ async def test_legacy_question_is_sent_on_its_requests_stream_and_answered_by_po
         assert (await events.message())["id"] == 1
 
 
-async def test_batch_of_2025_03_26_gets_one_reply_per_request() -> None:
+async def test_batch_in_2025_03_26_is_answered_with_one_response_per_request() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session("2025-03-26")
         told = {"jsonrpc": "2.0", "method": "notifications/unknown"}
@@ -810,7 +810,7 @@ async def test_batch_of_2025_03_26_gets_one_reply_per_request() -> None:
         assert {reply["id"]: text_of(reply) for reply in replies} == {1: "a", "b": "b"}
 
 
-async def test_notifications_of_a_batch_precede_its_replies() -> None:
+async def test_notifications_of_a_batch_are_sent_before_its_responses() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session("2025-03-26")
         answer = await endpoint.ask([call("tell", id=1, meta={"progressToken": 1}), call("echo", id=2)], session)
@@ -819,7 +819,7 @@ async def test_notifications_of_a_batch_precede_its_replies() -> None:
         assert {reply["id"] for reply in replies} == {1, 2}
 
 
-async def test_a_cancelled_member_of_a_batch_gets_no_reply_and_the_others_do() -> None:
+async def test_batch_response_omits_a_cancelled_request() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session("2025-03-26")
         wire = await endpoint.wire()
@@ -830,7 +830,7 @@ async def test_a_cancelled_member_of_a_batch_gets_no_reply_and_the_others_do() -
         assert [reply["id"] for reply in (await wire.answer()).json] == [2]
 
 
-async def test_batch_of_only_cancelled_requests_ends_without_a_message() -> None:
+async def test_batch_whose_requests_are_all_cancelled_is_200_without_a_message() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session("2025-03-26")
         wire = await endpoint.wire()
@@ -842,7 +842,7 @@ async def test_batch_of_only_cancelled_requests_ends_without_a_message() -> None
         assert (answer.status, answer.messages) == (200, [])
 
 
-async def test_batch_of_notifications_or_responses_is_202() -> None:
+async def test_batch_of_only_notifications_or_responses_is_202() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session("2025-03-26")
         for member in ({"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id": 9, "result": {}}):
@@ -851,13 +851,13 @@ async def test_batch_of_notifications_or_responses_is_202() -> None:
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
-async def test_later_revisions_have_no_batches(revision: str) -> None:
+async def test_batch_in_revisions_after_2025_03_26_is_400(revision: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask([call("echo")], await endpoint.session(revision))
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32600, None)
 
 
-async def test_legacy_request_is_cancelled_by_a_posted_cancel_but_not_by_disconnect() -> None:
+async def test_legacy_request_is_cancelled_by_a_posted_notification_but_not_by_disconnect() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -872,7 +872,7 @@ async def test_legacy_request_is_cancelled_by_a_posted_cancel_but_not_by_disconn
 
 
 @pytest.mark.parametrize("say_something", [False, True])
-async def test_the_stream_of_a_cancelled_request_ends_without_a_reply(say_something: bool) -> None:
+async def test_response_stream_of_a_cancelled_legacy_request_ends_without_a_result(say_something: bool) -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -887,7 +887,7 @@ async def test_the_stream_of_a_cancelled_request_ends_without_a_reply(say_someth
         assert [message["method"] for message in answer.messages] == ["notifications/progress"] * say_something
 
 
-async def test_duplicate_id_is_refused_and_the_first_call_continues() -> None:
+async def test_duplicate_request_id_is_rejected_and_the_first_call_continues() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -912,7 +912,7 @@ async def listen(endpoint: Endpoint, session: dict[str, str], cursor: str | None
     return wire, await wire.head()
 
 
-async def test_get_opens_a_stream_for_messages_without_a_request() -> None:
+async def test_get_stream_carries_messages_that_belong_to_no_request() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         wire, head = await listen(endpoint, session)
@@ -925,13 +925,13 @@ async def test_get_opens_a_stream_for_messages_without_a_request() -> None:
         assert (await events.message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_get_from_a_client_that_cannot_read_streams_is_not_acceptable() -> None:
+async def test_get_whose_accept_header_lacks_event_streams_is_406() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         assert (await endpoint.ask(None, {**session, "Accept": "application/json"}, method="GET")).status == 406
 
 
-async def test_second_get_replaces_the_first_without_duplicate_messages() -> None:
+async def test_second_get_stream_replaces_the_first_without_duplicate_messages() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         first, _ = await listen(endpoint, session)
@@ -942,7 +942,7 @@ async def test_second_get_replaces_the_first_without_duplicate_messages() -> Non
         assert await first.events().rest() == [], "the first one has ended without it"
 
 
-async def test_messages_without_an_open_get_stream_are_sent_on_the_next_one() -> None:
+async def test_messages_sent_without_an_open_get_stream_are_delivered_on_the_next() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         await endpoint.ask(call("change"), session)
@@ -950,7 +950,7 @@ async def test_messages_without_an_open_get_stream_are_sent_on_the_next_one() ->
         assert (await wire.events().message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_successive_get_streams_lose_and_duplicate_no_message() -> None:
+async def test_messages_are_neither_lost_nor_duplicated_over_successive_get_streams() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wires = list[Wire]()
@@ -961,7 +961,7 @@ async def test_successive_get_streams_lose_and_duplicate_no_message() -> None:
         assert sum([len(await wire.events().rest()) for wire in wires]) == 30
 
 
-async def test_session_without_a_get_stream_blocks_nothing() -> None:
+async def test_session_without_a_get_stream_blocks_neither_requests_nor_shutdown() -> None:
     async with serving(Limits(high_water=1000), handle_signals=True) as (endpoint, watched):
         session = await endpoint.session()
         for _ in range(1000):
@@ -973,7 +973,7 @@ async def test_session_without_a_get_stream_blocks_nothing() -> None:
 # Legacy: resuming
 
 
-async def test_first_event_of_2025_11_25_has_an_id_and_no_data() -> None:
+async def test_first_sse_event_in_2025_11_25_has_an_id_and_no_data() -> None:
     async with serving() as (endpoint, _):
         wire, _ = await listen(endpoint, await endpoint.session())
         first = await wire.events().next()
@@ -983,7 +983,7 @@ async def test_first_event_of_2025_11_25_has_an_id_and_no_data() -> None:
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18"])
-async def test_older_revisions_get_no_event_without_data(revision: str) -> None:
+async def test_sse_streams_of_older_revisions_have_no_event_without_data(revision: str) -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session(revision)
         wire = await endpoint.wire()
@@ -995,7 +995,7 @@ async def test_older_revisions_get_no_event_without_data(revision: str) -> None:
         assert len(answer.messages) == 2
 
 
-async def test_interrupted_stream_resumes_after_the_clients_last_event() -> None:
+async def test_interrupted_sse_stream_resumes_after_last_event_id() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1016,7 +1016,7 @@ async def test_interrupted_stream_resumes_after_the_clients_last_event() -> None
         assert [message["id"] for message in messages] == ["x"], "kept for a while, since nobody knows what arrived"
 
 
-async def test_stream_that_continues_while_its_client_reconnects_is_complete() -> None:
+async def test_sse_stream_is_complete_if_its_client_reconnects_during_the_call() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1033,7 +1033,7 @@ async def test_stream_that_continues_while_its_client_reconnects_is_complete() -
         assert await events.rest() == []
 
 
-async def test_resuming_replays_only_the_named_stream() -> None:
+async def test_last_event_id_replays_only_the_stream_of_that_event() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1051,7 +1051,7 @@ async def test_resuming_replays_only_the_named_stream() -> None:
         assert [message.get("id", message.get("method")) for message in messages] == ["notifications/progress", "x"]
 
 
-async def test_event_ids_are_unique_within_a_session() -> None:
+async def test_sse_event_ids_are_unique_within_a_session() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         found = list[str]()
@@ -1061,7 +1061,7 @@ async def test_event_ids_are_unique_within_a_session() -> None:
         assert len(found) == len(set(found)) >= 15
 
 
-async def test_closed_stream_sends_retry_and_an_event_id() -> None:
+async def test_stream_closed_for_polling_sends_retry_and_an_event_id() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1076,7 +1076,7 @@ async def test_closed_stream_sends_retry_and_an_event_id() -> None:
         assert [message["id"] for message in await again.events().rest()] == ["x"]
 
 
-async def test_cursor_stays_valid_after_two_breaks_without_an_event() -> None:
+async def test_last_event_id_stays_valid_after_two_breaks_without_an_event() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1094,7 +1094,7 @@ async def test_cursor_stays_valid_after_two_breaks_without_an_event() -> None:
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", MODERN])
-async def test_streams_of_other_revisions_cannot_be_closed_for_polling(revision: str) -> None:
+async def test_handler_cannot_close_its_stream_for_polling_in_other_revisions(revision: str) -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         if revision == MODERN:
@@ -1107,7 +1107,7 @@ async def test_streams_of_other_revisions_cannot_be_closed_for_polling(revision:
         assert text_of((await wire.answer()).json) == "worth it"
 
 
-async def test_silent_legacy_streams_get_comments_without_event_ids() -> None:
+async def test_idle_legacy_streams_receive_comments_without_event_ids() -> None:
     async with serving(Limits(stream_interval=0.05)) as (endpoint, watched):
         session = await endpoint.session()
         listening, _ = await listen(endpoint, session)
@@ -1125,13 +1125,13 @@ async def test_silent_legacy_streams_get_comments_without_event_ids() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "1-1", "", "-", "0", "x" * 5000])
-async def test_unknown_cursor_is_400(cursor: str) -> None:
+async def test_unknown_last_event_id_is_400(cursor: str) -> None:
     async with serving() as (endpoint, _):
         _, head = await listen(endpoint, await endpoint.session(), cursor)
         assert head.status == 400
 
 
-async def test_cursor_of_another_session_is_400() -> None:
+async def test_last_event_id_of_another_session_is_400() -> None:
     async with serving() as (endpoint, _):
         mine, other = await endpoint.session(), await endpoint.session()
         wire, _ = await listen(endpoint, other)
@@ -1142,7 +1142,7 @@ async def test_cursor_of_another_session_is_400() -> None:
         assert (await listen(endpoint, other, cursor))[1].status == 200
 
 
-async def test_cursor_whose_events_were_dropped_is_400() -> None:
+async def test_last_event_id_whose_following_events_were_dropped_is_400() -> None:
     async with serving(Limits(max_replay_bytes=1000)) as (endpoint, _):
         session = await endpoint.session()
         wire, _ = await listen(endpoint, session)
@@ -1198,7 +1198,7 @@ async def test_unknown_session_is_404(method: str, session_id: str) -> None:
         assert (await endpoint.ask(body, {"Mcp-Session-Id": session_id}, method=method)).status == 404
 
 
-async def test_duplicate_session_header_counts_as_no_session() -> None:
+async def test_duplicate_session_header_is_400_or_404() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1233,7 +1233,7 @@ async def test_delete_of_one_session_does_not_affect_others() -> None:
 @pytest.mark.parametrize(
     "params", [{}, {"protocolVersion": 1, "capabilities": {}}, {"protocolVersion": None, "clientInfo": {"name": "c"}}]
 )
-async def test_a_refused_initialize_leaves_no_session_behind(params: Any) -> None:
+async def test_rejected_initialize_creates_no_session(params: Any) -> None:
     async with serving(Limits(max_sessions=1)) as (endpoint, _):
         answer = await endpoint.ask({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
         assert "error" in answer.json
@@ -1257,7 +1257,7 @@ async def test_handler_can_read_session_and_headers_of_its_request() -> None:
         assert reply["result"]["structuredContent"] == {"session": session["Mcp-Session-Id"], "header": "yes"}
 
 
-async def test_legacy_client_is_served_without_sessions() -> None:
+async def test_legacy_client_is_served_by_a_server_without_sessions() -> None:
     async with serving(stateless=True) as (endpoint, _):
         answer = await endpoint.ask(initialize())
         assert answer.status == 200
@@ -1270,7 +1270,7 @@ async def test_legacy_client_is_served_without_sessions() -> None:
 
 
 @pytest.mark.parametrize("version", ["1999-01-01", "nonsense", ""])
-async def test_htt_09_unsupported_version_in_a_session_is_400(version: str) -> None:
+async def test_htt_09_unsupported_version_header_in_a_session_is_400(version: str) -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": version})
@@ -1278,7 +1278,7 @@ async def test_htt_09_unsupported_version_in_a_session_is_400(version: str) -> N
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2026-07-28"])
-async def test_htt_09_supported_version_that_differs_from_the_session_is_served(version: str) -> None:
+async def test_htt_09_supported_version_header_that_differs_from_the_session_is_served(version: str) -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": version})
@@ -1287,14 +1287,14 @@ async def test_htt_09_supported_version_that_differs_from_the_session_is_served(
 
 @pytest.mark.parametrize("version", ["1999-01-01", "nonsense"])
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_unsupported_version_is_400_for_every_http_method(version: str, method: str) -> None:
+async def test_unsupported_version_header_is_400_for_every_http_method(version: str, method: str) -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(None, {**session, "MCP-Protocol-Version": version}, method=method)
         assert answer.status == 400
 
 
-async def test_notification_in_a_session_with_unsupported_version_is_400() -> None:
+async def test_notification_with_an_unsupported_version_header_is_400() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         body = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
@@ -1311,7 +1311,7 @@ async def test_version_header_is_optional_within_a_session() -> None:
 # Modern
 
 
-async def test_modern_request_ignores_session_and_cursor_headers() -> None:
+async def test_modern_request_ignores_session_id_and_last_event_id_headers() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern_call("who"), {"Mcp-Session-Id": "unknown", "Last-Event-ID": "1-1"})
         assert answer.status == 200
@@ -1319,14 +1319,14 @@ async def test_modern_request_ignores_session_and_cursor_headers() -> None:
         assert answer.json["result"]["structuredContent"]["session"] is None
 
 
-async def test_modern_handler_without_notifications_answers_in_json() -> None:
+async def test_modern_response_without_notifications_is_json() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("echo", text="a")
         assert answer.headers["content-type"] == "application/json"
         assert answer.json["result"]["resultType"] == "complete"
 
 
-async def test_modern_handler_that_notifies_gets_a_stream_without_event_ids() -> None:
+async def test_modern_response_with_notifications_is_a_stream_without_event_ids() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern_call("tell", meta={"progressToken": 0, LOG_LEVEL: "debug"}))
         assert answer.status == 200
@@ -1337,7 +1337,7 @@ async def test_modern_handler_that_notifies_gets_a_stream_without_event_ids() ->
         assert not re.search(rb"^(id|retry)", answer.body, re.MULTILINE), "streams are not resumable"
 
 
-async def test_progress_needs_a_token_and_logs_need_a_level() -> None:
+async def test_modern_progress_needs_a_token_and_modern_logs_a_level_in_meta() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.call("tell")).headers["content-type"] == "application/json"
         told = await endpoint.ask(modern_call("tell", meta={"progressToken": 1}))
@@ -1346,7 +1346,7 @@ async def test_progress_needs_a_token_and_logs_need_a_level() -> None:
         assert [message.get("method") for message in told.messages] == ["notifications/message", None]
 
 
-async def test_modern_question_is_the_result_and_not_a_request_on_the_stream() -> None:
+async def test_modern_elicitation_is_an_input_required_result_with_retry_on_any_connection() -> None:
     async with serving() as (endpoint, _):
         body = modern_call("ask", meta={CAPABILITIES: {"elicitation": {"form": {}}}, "progressToken": 1})
         answer = await endpoint.ask(body)
@@ -1364,7 +1364,7 @@ async def test_modern_question_is_the_result_and_not_a_request_on_the_stream() -
         assert again.json["result"]["resultType"] == "complete", "by another connection than the first one"
 
 
-async def test_silent_handler_gets_a_stream_with_comments() -> None:
+async def test_idle_modern_handler_has_a_response_stream_with_comments() -> None:
     async with serving(Limits(stream_interval=0.05)) as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang")))
@@ -1377,7 +1377,7 @@ async def test_silent_handler_gets_a_stream_with_comments() -> None:
 
 
 @pytest.mark.parametrize("say_something", [False, True])
-async def test_closing_the_response_cancels_the_request_before_and_after_the_first_byte(say_something: bool) -> None:
+async def test_modern_disconnect_cancels_the_request_before_and_after_the_first_byte(say_something: bool) -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang", say_something=say_something, meta={"progressToken": 1})))
@@ -1388,7 +1388,7 @@ async def test_closing_the_response_cancels_the_request_before_and_after_the_fir
         assert await watched.until_ended() is CancelCause.DISCONNECT
 
 
-async def test_half_closed_connection_counts_as_disconnect() -> None:
+async def test_half_closed_connection_counts_as_a_disconnect() -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang")))
@@ -1397,7 +1397,7 @@ async def test_half_closed_connection_counts_as_disconnect() -> None:
         assert await watched.until_ended() is CancelCause.DISCONNECT
 
 
-async def test_disconnect_cancels_no_other_request_with_the_same_id() -> None:
+async def test_disconnect_does_not_cancel_another_request_with_the_same_id() -> None:
     async with serving() as (endpoint, watched):
         leaving, staying = await endpoint.wire(), await endpoint.wire()
         await staying.send(staying.request(modern_call("hang", id=1)))
@@ -1411,7 +1411,7 @@ async def test_disconnect_cancels_no_other_request_with_the_same_id() -> None:
         assert text_of((await staying.answer()).json) == "gone on"
 
 
-async def test_pipelined_requests_are_not_a_disconnect_and_are_answered_in_order() -> None:
+async def test_pipelined_requests_are_no_disconnect_and_are_answered_in_order() -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         first, second = wire.request(modern_call("hang", id=1)), wire.request(modern_call("echo", id=2))
@@ -1426,7 +1426,7 @@ async def test_pipelined_requests_are_not_a_disconnect_and_are_answered_in_order
 
 
 @pytest.mark.parametrize("method", ["notifications/cancelled", "notifications/initialized", "notifications/unknown"])
-async def test_modern_notification_is_202(method: str) -> None:
+async def test_modern_notification_is_202_without_a_body(method: str) -> None:
     async with serving() as (endpoint, _):
         body = modern(method, {"requestId": 1})
         del body["id"]
@@ -1434,7 +1434,7 @@ async def test_modern_notification_is_202(method: str) -> None:
         assert (answer.status, answer.body) == (202, b"")
 
 
-async def test_posted_cancel_cancels_nothing_in_the_modern_era() -> None:
+async def test_posted_cancelled_notification_does_not_cancel_a_modern_request() -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang", id=1)))
@@ -1495,7 +1495,7 @@ async def test_listen_stream_ended_by_the_server_has_a_result() -> None:
         assert cancel["params"]["_meta"][SUBSCRIPTION] == reply["result"]["_meta"][SUBSCRIPTION] == "listen"
 
 
-async def test_closing_a_listen_stream_does_not_affect_others() -> None:
+async def test_disconnected_listen_stream_does_not_affect_other_listen_streams() -> None:
     async with serving() as (endpoint, _):
         one, one_events = await subscribed(endpoint, {"toolsListChanged": True}, 1)
         _, two_events = await subscribed(endpoint, {"toolsListChanged": True}, 1)
@@ -1506,7 +1506,7 @@ async def test_closing_a_listen_stream_does_not_affect_others() -> None:
         assert (await two_events.message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_stream_contains_only_messages_of_its_request() -> None:
+async def test_modern_response_stream_contains_only_messages_of_its_request() -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang", id=1, say_something=True, meta={"progressToken": "same"})))
@@ -1518,7 +1518,7 @@ async def test_stream_contains_only_messages_of_its_request() -> None:
         assert [message.get("method") for message in answer.messages] == ["notifications/progress", None]
 
 
-async def test_every_response_has_date_and_content_length() -> None:
+async def test_every_json_response_has_date_and_content_length() -> None:
     async with serving() as (endpoint, _):
         for answer in (await endpoint.call("echo"), await endpoint.ask(b"{"), await endpoint.ask(None, method="PUT")):
             assert "date" in answer.headers
@@ -1528,7 +1528,7 @@ async def test_every_response_has_date_and_content_length() -> None:
 # The end of the server
 
 
-async def test_sigterm_ends_streams_gracefully_and_lets_requests_finish() -> None:
+async def test_sigterm_ends_listen_and_get_streams_and_lets_requests_finish() -> None:
     async with serving(Limits(drain_timeout=LONG), handle_signals=True) as (endpoint, watched):
         session = await endpoint.session()
         listening, _ = await listen(endpoint, session)
@@ -1543,7 +1543,7 @@ async def test_sigterm_ends_streams_gracefully_and_lets_requests_finish() -> Non
         assert answer.headers["connection"] == "close"
 
 
-async def test_cancelled_server_cancels_requests_and_truncates_no_stream() -> None:
+async def test_cancelled_http_server_cancels_requests_and_ends_streams_without_truncation() -> None:
     async with serving() as (endpoint, watched):
         listening, _ = await listen(endpoint, await endpoint.session())
         _, changes = await subscribed(endpoint, {"toolsListChanged": True}, "listen")
@@ -1560,7 +1560,7 @@ async def test_cancelled_server_cancels_requests_and_truncates_no_stream() -> No
         assert await idle.stream.receive_some() == b""
 
 
-async def test_cancelled_server_does_not_wait_for_a_client_that_does_not_read() -> None:
+async def test_cancelled_http_server_does_not_wait_for_a_client_that_does_not_read() -> None:
     async with serving() as (endpoint, _):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("echo", text="x" * 3_500_000)))
@@ -1569,7 +1569,7 @@ async def test_cancelled_server_does_not_wait_for_a_client_that_does_not_read() 
         await endpoint.ended()
 
 
-async def test_request_cancelled_by_shutdown_gets_an_error_that_says_so() -> None:
+async def test_request_cancelled_by_shutdown_is_answered_with_a_shutdown_error() -> None:
     async with serving(Limits(drain_timeout=0.05), handle_signals=True) as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang")))

@@ -15,7 +15,7 @@ async def ask(ctx: RequestContext) -> str:
     return str(await ctx.sample("Say something.", max_tokens=1))
 
 
-async def test_question_of_a_cancelled_call_is_cancelled_on_the_get_stream() -> None:
+async def test_sampling_request_of_a_cancelled_call_is_cancelled_on_the_get_stream() -> None:
     async with served(server) as endpoint:
         session = await endpoint.initialize(sampling={})
         listening, calling = await endpoint.connect(), await endpoint.connect()

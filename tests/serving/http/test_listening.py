@@ -23,7 +23,7 @@ async def listening(endpoint: MemoryEndpoint, request_id: Any, **asked: Any) -> 
     return connection
 
 
-async def test_mod_01_each_stream_is_acknowledged_first_and_gets_its_own_changes() -> None:
+async def test_mod_01_each_listen_stream_is_acknowledged_first_and_receives_its_own_changes() -> None:
     scene = Scene()
     kinds = [{"toolsListChanged": True}, {"resourceSubscriptions": ["scene:thing"]}]
     wanted = ["notifications/tools/list_changed", "notifications/resources/updated"]
@@ -47,7 +47,7 @@ async def test_mod_01_each_stream_is_acknowledged_first_and_gets_its_own_changes
 
 
 @pytest.mark.parametrize("way", ["reset", "end"])
-async def test_disconnected_listener_is_removed_and_others_continue(way: str) -> None:
+async def test_disconnected_listen_stream_is_removed_and_the_others_continue(way: str) -> None:
     scene = Scene()
     async with in_memory(scene.server) as endpoint:
         leaver, stayer = [await listening(endpoint, 1, toolsListChanged=True) for _ in range(2)]

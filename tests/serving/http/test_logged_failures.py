@@ -29,7 +29,7 @@ def said_of(record: logging.LogRecord) -> dict[str, Any]:
     return {name: vars(record)[name] for name in ("method", "tool", "caller", "duration")}
 
 
-async def test_logged_failure_names_tool_principal_and_duration(
+async def test_log_of_a_failed_call_names_tool_principal_and_duration(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with in_memory(failing().server, auth=protected(issued())) as endpoint:
@@ -42,7 +42,9 @@ async def test_logged_failure_names_tool_principal_and_duration(
     assert record.exc_info is not None
 
 
-async def test_logged_failure_names_the_address_without_a_principal(caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_of_a_failed_call_names_the_client_address_without_a_principal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with over_sockets(failing().server, stateless=True) as endpoint:
         headers = {**BASE, "MCP-Protocol-Version": LEGACY}
         assert (await endpoint.ask("POST", headers, legacy_call("crash", seconds=0))).json["result"]["isError"]
@@ -51,7 +53,7 @@ async def test_logged_failure_names_the_address_without_a_principal(caplog: pyte
     assert said_of(record)["caller"] == "127.0.0.1"
 
 
-async def test_logged_failure_names_no_caller_if_unknown_and_a_resource_by_its_uri(
+async def test_log_of_a_failed_resource_read_names_the_uri_and_no_unknown_caller(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = failing()

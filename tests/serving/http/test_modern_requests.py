@@ -73,7 +73,7 @@ async def endpoint() -> AsyncGenerator[Endpoint]:
         yield one
 
 
-async def test_handler_without_notifications_answers_in_json(endpoint: Endpoint) -> None:
+async def test_modern_response_without_notifications_is_json(endpoint: Endpoint) -> None:
     answer = await endpoint.modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"
@@ -82,7 +82,7 @@ async def test_handler_without_notifications_answers_in_json(endpoint: Endpoint)
     assert answer.json["result"]["content"][0]["text"] == "hi"
 
 
-async def test_successive_requests_use_one_connection(endpoint: Endpoint) -> None:
+async def test_successive_modern_requests_can_use_one_connection(endpoint: Endpoint) -> None:
     connection = await endpoint.connect()
     for text in "abc":
         answer = await connection.modern("tools/call", {"name": "echo", "arguments": {"text": text}})
@@ -90,7 +90,7 @@ async def test_successive_requests_use_one_connection(endpoint: Endpoint) -> Non
     await connection.aclose()
 
 
-async def test_logs_and_progress_are_on_their_requests_stream_before_its_answer(
+async def test_logs_and_progress_are_on_the_response_stream_before_the_result(
     endpoint: Endpoint,
 ) -> None:
     params: dict[str, Any] = {"name": "tell", "arguments": {}, "_meta": {"progressToken": 0}}
@@ -110,7 +110,7 @@ async def test_logs_and_progress_are_on_their_requests_stream_before_its_answer(
 
 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
-async def test_disconnect_cancels_only_its_own_request(endpoint: Endpoint, speak: bool) -> None:
+async def test_disconnect_cancels_only_the_request_of_its_connection(endpoint: Endpoint, speak: bool) -> None:
     journals["gone"], journals["stays"] = Journal(), Journal()
     gone, stays = await endpoint.connect(), await endpoint.connect()
     for connection, name in ((gone, "gone"), (stays, "stays")):
@@ -139,7 +139,7 @@ class Passes(trio.abc.Instrument):
         self.count += 1
 
 
-async def test_handler_of_a_disconnected_client_is_cancelled_before_the_connection_closes(
+async def test_handler_of_a_disconnected_client_is_cancelled_at_once(
     endpoint: Endpoint,
 ) -> None:
     passes, seen = Passes(), list[tuple[int, int]]()
@@ -167,7 +167,7 @@ async def test_handler_of_a_disconnected_client_is_cancelled_before_the_connecti
     assert min(end - start for (start, _), (end, _) in zip(departures, ends, strict=True)) == 2
 
 
-async def test_bytes_after_the_request_are_not_a_disconnect(endpoint: Endpoint) -> None:
+async def test_bytes_after_a_request_are_not_a_disconnect(endpoint: Endpoint) -> None:
     journals["one"] = Journal()
     connection = await endpoint.connect()
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "one"}})
@@ -181,7 +181,7 @@ async def test_bytes_after_the_request_are_not_a_disconnect(endpoint: Endpoint) 
     await journals["one"].ended.wait()
 
 
-async def test_parked_handler_continues_with_any_post_that_has_its_state(endpoint: Endpoint) -> None:
+async def test_suspended_handler_continues_with_any_post_that_has_its_request_state(endpoint: Endpoint) -> None:
     meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
     first = await endpoint.modern("tools/call", {"name": "ask_name", "arguments": {}, "_meta": meta})
     result = first.json["result"]
@@ -200,20 +200,20 @@ async def test_parked_handler_continues_with_any_post_that_has_its_state(endpoin
     assert (third.status, third.code) == (200, -32602)
 
 
-async def test_missing_client_capability_is_400_at_any_point(endpoint: Endpoint) -> None:
+async def test_client_capability_missing_for_an_elicitation_is_400(endpoint: Endpoint) -> None:
     answer = await endpoint.modern("tools/call", {"name": "ask_name", "arguments": {}})
     assert (answer.status, answer.code) == (400, -32021)
     assert answer.json["error"]["data"]["requiredCapabilities"] == {"elicitation": {"form": {}}}
 
 
-async def test_unknown_method_is_404_and_a_handler_error_is_200(endpoint: Endpoint) -> None:
+async def test_unknown_method_is_404_and_an_unknown_tool_is_200(endpoint: Endpoint) -> None:
     unknown = await endpoint.modern("no/such")
     assert (unknown.status, unknown.code, unknown.json["id"]) == (404, -32601, 1)
     own = await endpoint.modern("tools/call", {"name": "nobody", "arguments": {}})
     assert (own.status, own.code) == (200, -32602)
 
 
-async def test_a_posted_cancel_cancels_nothing(endpoint: Endpoint) -> None:
+async def test_posted_cancelled_notification_is_202_and_cancels_nothing(endpoint: Endpoint) -> None:
     journals["posted"] = Journal()
     connection = await endpoint.connect()
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "posted"}})

@@ -51,13 +51,13 @@ async def tokens() -> Tokens:
 
 
 @pytest.mark.parametrize("tool", ["whoami", "whoami_in_a_thread"])
-async def test_handler_sees_the_caller_of_its_request(tokens: Tokens, tool: str) -> None:
+async def test_handler_can_read_the_principal_and_token_of_its_request(tokens: Tokens, tool: str) -> None:
     async with over_sockets(server, auth=protected(tokens)) as endpoint:
         for token in ("alice-1", "bob-1", "alice-2", "alice-1"):
             assert token in text_of((await call(endpoint, token, tool)).json)
 
 
-async def test_forged_token_costs_only_a_signature_check(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forged_token_is_rejected_after_one_signature_check(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"keys": [jwk(ec_key(1), kid="1")]}
     auth = Protected(resource=RESOURCE, authorization_servers=[ISSUER], verifier=JWTVerifier(keys=keys))
     times = {"iss": ISSUER, "iat": time.time(), "exp": time.time() + 60}
@@ -69,14 +69,14 @@ async def test_forged_token_costs_only_a_signature_check(monkeypatch: pytest.Mon
         assert (await call(endpoint, minted(ec_key(1), aud=RESOURCE, **times), "whoami")).status == 200
 
 
-async def test_a_good_token_is_verified_once(tokens: Tokens) -> None:
+async def test_valid_token_is_verified_once_for_several_requests(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         for _ in range(5):
             assert (await call(endpoint, "alice-1", "whoami")).status == 200
         assert tokens.verified == ["alice-1"]
 
 
-async def test_on_authenticated_data_belongs_to_its_request(tokens: Tokens) -> None:
+async def test_on_authenticated_data_is_available_only_in_its_request(tokens: Tokens) -> None:
     async def lookup(principal: Principal, headers: Any) -> dict[str, Any]:
         return {"of": principal.subject, "trace": headers["x-trace"]}
 
@@ -90,7 +90,7 @@ async def test_on_authenticated_data_belongs_to_its_request(tokens: Tokens) -> N
 # Refusals
 
 
-async def test_request_without_a_token_is_401_with_the_metadata_url(tokens: Tokens) -> None:
+async def test_request_without_a_token_is_401_with_the_resource_metadata_url(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens, scopes=["read"])) as endpoint:
         answer = await endpoint.modern("tools/list")
         assert answer.status == 401
@@ -115,13 +115,13 @@ async def test_invalid_token_is_401_with_invalid_token(
         assert word in answer.headers["www-authenticate"]
 
 
-async def test_token_in_the_query_is_ignored(tokens: Tokens) -> None:
+async def test_access_token_in_the_query_is_ignored(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         headers, body = modern("tools/list")
         assert (await endpoint.ask("POST", headers, body, "/mcp?access_token=alice-1")).status == 401
 
 
-async def test_a_token_without_the_scope_that_every_request_needs_is_refused(tokens: Tokens) -> None:
+async def test_token_without_a_scope_required_for_every_request_is_403(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens, scopes=["write"])) as endpoint:
         answer = await call(endpoint, "alice-1", "whoami")
         assert answer.status == 403
@@ -135,19 +135,19 @@ async def test_missing_token_is_reported_before_other_errors(tokens: Tokens, met
         assert (await endpoint.ask(method, {"Host": "127.0.0.1"})).status == 401
 
 
-async def test_valid_token_does_not_excuse_other_errors(tokens: Tokens) -> None:
+async def test_other_errors_are_reported_for_requests_with_a_valid_token(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask("PUT", bearer("alice-1"))).status == 405
         assert (await endpoint.ask("POST", {**bearer("alice-1"), "Content-Type": "text/plain"}, b"")).status == 415
         assert (await endpoint.ask("POST", {**bearer("alice-1"), "Accept": "text/html"}, b"")).status == 406
 
 
-async def test_other_paths_need_no_token(tokens: Tokens) -> None:
+async def test_other_paths_need_no_token_and_are_404(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask("POST", {**BASE}, {}, "/elsewhere")).status == 404
 
 
-async def test_foreign_host_or_origin_is_refused_before_the_token_is_checked(tokens: Tokens) -> None:
+async def test_foreign_host_or_origin_is_403_before_the_token_is_verified(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         for name in ("Host", "Origin"):
             answer = await endpoint.ask("POST", {**bearer("alice-1"), name: "https://evil.example"}, {})
@@ -158,7 +158,7 @@ async def test_foreign_host_or_origin_is_refused_before_the_token_is_checked(tok
 # The body comes last
 
 
-async def test_a_body_without_a_token_is_never_read(tokens: Tokens) -> None:
+async def test_body_of_a_request_without_a_token_is_not_read(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         connection = await endpoint.connect()
         await connection.stream.send_all(request_bytes("POST", {**BASE, "Content-Length": "1000000"}))
@@ -166,7 +166,7 @@ async def test_a_body_without_a_token_is_never_read(tokens: Tokens) -> None:
         assert (await connection.answer()).status == 401
 
 
-async def test_body_is_requested_after_the_token_is_verified(tokens: Tokens) -> None:
+async def test_100_continue_is_sent_only_after_the_token_is_verified(tokens: Tokens) -> None:
     tokens.may_answer = trio.Event()
     headers, body = modern("tools/call", {"name": "whoami", "arguments": {}})
     data = json.dumps(body).encode()
@@ -196,7 +196,7 @@ async def test_disconnect_cancels_the_verification_of_the_token(tokens: Tokens) 
         assert tokens.cancelled == 1
 
 
-async def test_pipelined_requests_of_several_callers_are_answered_in_order(tokens: Tokens) -> None:
+async def test_pipelined_requests_with_different_tokens_are_answered_in_order(tokens: Tokens) -> None:
     names = ["alice-1", "bob-1", "alice-1", "alice-2"]
     async with over_sockets(server, auth=protected(tokens)) as endpoint:
         connection = await endpoint.connect()
@@ -236,12 +236,12 @@ async def test_resource_metadata_supports_only_get_head_and_preflight(tokens: To
         assert (post.status, post.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
-async def test_resource_metadata_is_refused_for_a_foreign_host(tokens: Tokens) -> None:
+async def test_resource_metadata_for_a_foreign_host_is_403(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask("GET", {"Host": "evil.example"}, path=AT_THE_PATH)).status == 403
 
 
-async def test_unprotected_endpoint_has_no_resource_metadata() -> None:
+async def test_server_without_authorization_has_no_resource_metadata() -> None:
     async with in_memory(Server("open")) as endpoint:
         assert (await endpoint.ask("GET", {"Host": "127.0.0.1"}, path=AT_THE_PATH)).status == 404
 
@@ -249,7 +249,7 @@ async def test_unprotected_endpoint_has_no_resource_metadata() -> None:
 # Pages
 
 
-async def test_cors_allows_reading_every_refusal(tokens: Tokens) -> None:
+async def test_cors_headers_are_on_every_rejection(tokens: Tokens) -> None:
     auth = protected(tokens, scopes=["write"])
     async with over_sockets(server, auth=auth, allowed_origins=[PAGE], allowed_hosts=["127.0.0.1"]) as endpoint:
         for authorization, status in ((None, 401), ("Bearer", 400), ("Bearer alice-1", 403), ("Bearer alice-2", 200)):
@@ -259,7 +259,7 @@ async def test_cors_allows_reading_every_refusal(tokens: Tokens) -> None:
             assert "www-authenticate, dpop-nonce" in answer.headers["access-control-expose-headers"]
 
 
-async def test_preflight_allows_token_and_proof_headers_without_a_token(tokens: Tokens) -> None:
+async def test_preflight_without_a_token_allows_authorization_and_dpop_headers(tokens: Tokens) -> None:
     async with over_sockets(
         server, auth=protected(tokens), allowed_origins=[PAGE], allowed_hosts=["127.0.0.1"]
     ) as endpoint:

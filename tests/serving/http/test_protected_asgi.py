@@ -42,7 +42,7 @@ def calling(ask: Ask, name: str, tool: str = "token", **more: str) -> tuple[Exch
     return ask(headers=good({**headers, **bearer(name), **more})), json.dumps(body).encode()
 
 
-async def test_handler_sees_the_caller_of_its_request(tokens: Tokens) -> None:
+async def test_asgi_handler_can_read_the_principal_of_its_request(tokens: Tokens) -> None:
     async with asking(server, auth=protected(tokens)) as ask:
         for name in ("alice-1", "bob-1", "alice-1"):
             exchange, body = calling(ask, name)
@@ -50,7 +50,7 @@ async def test_handler_sees_the_caller_of_its_request(tokens: Tokens) -> None:
             assert text_of((await exchange.answer()).json) == name
 
 
-async def test_asgi_refusal_has_a_challenge_and_cors_headers(tokens: Tokens) -> None:
+async def test_asgi_401_has_a_challenge_and_cors_headers(tokens: Tokens) -> None:
     async with asking(server, auth=protected(tokens)) as ask:
         exchange, body = calling(ask, "stranger", Origin=PAGE)
         await exchange.send(body)
@@ -60,7 +60,7 @@ async def test_asgi_refusal_has_a_challenge_and_cors_headers(tokens: Tokens) -> 
         assert answer.headers["access-control-allow-origin"] == PAGE
 
 
-async def test_missing_scope_is_403_in_asgi(tokens: Tokens) -> None:
+async def test_asgi_call_without_the_scope_of_its_tool_is_403(tokens: Tokens) -> None:
     async with asking(server, auth=protected(tokens)) as ask:
         for name, status in (("alice-1", 403), ("alice-2", 200)):
             exchange, body = calling(ask, name, "write")
@@ -80,7 +80,7 @@ async def test_asgi_disconnect_cancels_the_verification_of_the_token(tokens: Tok
         assert tokens.cancelled == 1
 
 
-async def test_body_received_during_token_verification_is_complete(tokens: Tokens) -> None:
+async def test_asgi_body_received_during_token_verification_is_complete(tokens: Tokens) -> None:
     tokens.may_answer = trio.Event()
     async with asking(server, auth=protected(tokens)) as ask:
         exchange, body = calling(ask, "alice-1")
@@ -92,7 +92,7 @@ async def test_body_received_during_token_verification_is_complete(tokens: Token
         assert text_of((await exchange.answer()).json) == "alice-1"
 
 
-async def test_body_received_during_token_verification_is_limited(tokens: Tokens) -> None:
+async def test_asgi_body_received_during_token_verification_is_limited(tokens: Tokens) -> None:
     tokens.may_answer = trio.Event()
     async with asking(server, auth=protected(tokens)) as ask:
         exchange, _ = calling(ask, "stranger")
@@ -105,7 +105,7 @@ async def test_body_received_during_token_verification_is_limited(tokens: Tokens
         assert (await exchange.answer()).status == 401
 
 
-async def test_expect_100_continue_body_is_not_requested_before_verification(tokens: Tokens) -> None:
+async def test_asgi_body_with_expect_100_continue_is_not_read_before_token_verification(tokens: Tokens) -> None:
     tokens.may_answer = trio.Event()
     async with asking(server, auth=protected(tokens)) as ask:
         exchange, body = calling(ask, "alice-1", Expect="100-continue")
@@ -123,7 +123,7 @@ def document(app: Any, nursery: trio.Nursery, path: str, method: str = "GET") ->
     return Exchange(app, nursery, method, fields({"Host": "127.0.0.1", "Origin": "https://any.example"}), path=path)
 
 
-async def test_metadata_of_a_mounted_application_is_at_the_host_root(tokens: Tokens) -> None:
+async def test_resource_metadata_of_a_mounted_asgi_app_is_served_at_the_host_root(tokens: Tokens) -> None:
     auth = protected(tokens, resource="https://mcp.example.com/api/mcp")
     mcp = http_app(server, auth=auth, **OPEN)
     documents = [Route(path, mcp.metadata) for path in mcp.metadata.paths]
@@ -143,7 +143,7 @@ async def test_metadata_of_a_mounted_application_is_at_the_host_root(tokens: Tok
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_unmounted_application_serves_its_metadata(tokens: Tokens) -> None:
+async def test_unmounted_asgi_app_serves_its_resource_metadata(tokens: Tokens) -> None:
     app = http_app(server, auth=protected(tokens), **OPEN)
     async with app.lifespan(), trio.open_nursery() as nursery:
         for path in app.metadata.paths:
@@ -152,11 +152,11 @@ async def test_unmounted_application_serves_its_metadata(tokens: Tokens) -> None
             assert (await exchange.answer()).status == 200
 
 
-async def test_application_without_protection_has_no_metadata() -> None:
+async def test_asgi_app_without_authorization_has_no_resource_metadata() -> None:
     assert http_app(server, **OPEN).metadata.paths == ()
 
 
-async def test_metadata_app_serves_only_http(tokens: Tokens) -> None:
+async def test_resource_metadata_asgi_app_rejects_websockets(tokens: Tokens) -> None:
     app = http_app(server, auth=protected(tokens), **OPEN)
 
     async def never(_: Any = None) -> Any:

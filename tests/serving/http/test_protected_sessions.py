@@ -66,7 +66,7 @@ def scene() -> Scene:
 # Sessions
 
 
-async def test_each_request_of_a_session_sees_its_own_token(tokens: Tokens) -> None:
+async def test_each_request_of_a_session_has_its_own_token(tokens: Tokens) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
         for token in ("alice-2", "alice-1", "alice-2"):
@@ -74,7 +74,7 @@ async def test_each_request_of_a_session_sees_its_own_token(tokens: Tokens) -> N
             assert text_of(answer.json) == token
 
 
-async def test_concurrent_tokens_in_one_session_stay_separate(tokens: Tokens) -> None:
+async def test_concurrent_requests_of_a_session_with_different_tokens_stay_separate(tokens: Tokens) -> None:
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
@@ -86,7 +86,7 @@ async def test_concurrent_tokens_in_one_session_stay_separate(tokens: Tokens) ->
         assert text_of(messages_in(await held.answer())[-1]) == "alice-1"
 
 
-async def test_each_member_of_a_batch_sees_the_token_of_the_batch(tokens: Tokens) -> None:
+async def test_each_request_of_a_batch_has_the_token_of_the_post(tokens: Tokens) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         opening = message(
             "initialize",
@@ -108,7 +108,7 @@ RESEMBLING = [
 
 
 @pytest.mark.parametrize("impostor", RESEMBLING)
-async def test_session_and_round_are_unknown_to_a_principal_with_a_similar_name(impostor: Principal) -> None:
+async def test_session_and_request_state_are_unknown_to_a_principal_with_a_similar_name(impostor: Principal) -> None:
     tokens = issued()
     tokens.issue("hers", "x|alice")
     tokens.principals["theirs"] = impostor
@@ -123,7 +123,7 @@ async def test_session_and_round_are_unknown_to_a_principal_with_a_similar_name(
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-async def test_a_session_is_unknown_to_another_principal(tokens: Tokens, method: str) -> None:
+async def test_session_of_another_principal_is_404(tokens: Tokens, method: str) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
         body = legacy_call("token") if method == "POST" else None
@@ -133,7 +133,7 @@ async def test_a_session_is_unknown_to_another_principal(tokens: Tokens, method:
         assert (await endpoint.ask("POST", session, legacy_call("token"))).status == 200
 
 
-async def test_stream_can_be_resumed_with_another_token_of_the_same_principal_only(tokens: Tokens) -> None:
+async def test_stream_is_resumable_only_with_tokens_of_the_same_principal(tokens: Tokens) -> None:
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
@@ -149,13 +149,13 @@ async def test_stream_can_be_resumed_with_another_token_of_the_same_principal_on
         assert text_of(messages_in(await mine.answer())[-1]) == "three"
 
 
-async def test_a_session_needs_a_token_for_every_request(tokens: Tokens) -> None:
+async def test_session_request_without_a_token_is_401(tokens: Tokens) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
         assert (await endpoint.ask("POST", {**session, "Authorization": None}, legacy_call("token"))).status == 401
 
 
-async def test_question_of_a_session_cannot_be_answered_by_another_principal(tokens: Tokens) -> None:
+async def test_sampling_request_of_a_session_cannot_be_answered_by_another_principal(tokens: Tokens) -> None:
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1", sampling={})
@@ -170,7 +170,7 @@ async def test_question_of_a_session_cannot_be_answered_by_another_principal(tok
         assert text_of((await rest_of(asking))[-1]) == "mine has answered"
 
 
-async def test_stateless_endpoint_has_the_caller_of_a_legacy_request(tokens: Tokens) -> None:
+async def test_stateless_legacy_request_has_the_token_of_its_post(tokens: Tokens) -> None:
     async with in_memory(scene().server, stateless=True, auth=protected(tokens)) as endpoint:
         for token in ("alice-1", "bob-1"):
             headers = {**bearer(token), "MCP-Protocol-Version": LEGACY}
@@ -195,7 +195,7 @@ def answered(round_: Answer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tool", ["order", "order_again"])
-async def test_round_cannot_be_continued_by_another_principal(tokens: Tokens, tool: str) -> None:
+async def test_input_required_retry_by_another_principal_is_invalid_params(tokens: Tokens, tool: str) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         more = answered(await asked(endpoint, "alice-1", tool))
         theirs = await asked(endpoint, "bob-1", tool, **more)
@@ -204,7 +204,7 @@ async def test_round_cannot_be_continued_by_another_principal(tokens: Tokens, to
         assert "alice-2 answered" in text_of(mine.json)
 
 
-async def test_parked_handler_sees_the_token_of_the_retry(tokens: Tokens) -> None:
+async def test_suspended_handler_has_the_token_of_the_retry_after_its_elicitation(tokens: Tokens) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         more = answered(await asked(endpoint, "alice-1", "order"))
         mine = await asked(endpoint, "alice-2", "order", **more)
@@ -233,7 +233,7 @@ async def listening(endpoint: MemoryEndpoint, token: str) -> Any:
     return connection
 
 
-async def test_a_stream_of_changes_ends_with_its_token_and_without_a_reply(
+async def test_listen_stream_ends_without_a_result_when_its_token_expires(
     tokens: Tokens, autojump_clock: trio.testing.MockClock
 ) -> None:
     tokens.issue("short", "alice", lifetime=100)
@@ -247,7 +247,7 @@ async def test_a_stream_of_changes_ends_with_its_token_and_without_a_reply(
         assert waited.cancelled_caught
 
 
-async def test_a_stream_of_changes_through_a_proxy_ends_with_its_token(
+async def test_listen_stream_through_a_proxy_ends_when_its_token_expires(
     tokens: Tokens, autojump_clock: trio.testing.MockClock
 ) -> None:
     tokens.issue("short", "alice", lifetime=100)
@@ -263,7 +263,9 @@ async def test_a_stream_of_changes_through_a_proxy_ends_with_its_token(
         assert (await next_message(lasting))["method"] == "notifications/tools/list_changed"
 
 
-async def test_call_continues_after_its_token_expires(tokens: Tokens, autojump_clock: trio.testing.MockClock) -> None:
+async def test_running_call_continues_after_its_token_expires(
+    tokens: Tokens, autojump_clock: trio.testing.MockClock
+) -> None:
     tokens.issue("short", "alice", lifetime=100)
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
@@ -275,7 +277,7 @@ async def test_call_continues_after_its_token_expires(tokens: Tokens, autojump_c
         assert text_of(messages_in(await connection.answer())[-1]) == "long is done"
 
 
-async def test_get_stream_ends_with_its_token_and_reopens_with_a_new_one(
+async def test_get_stream_ends_when_its_token_expires_and_resumes_with_a_new_one(
     tokens: Tokens, autojump_clock: trio.testing.MockClock
 ) -> None:
     tokens.issue("short", "alice", lifetime=100)
@@ -298,7 +300,7 @@ async def test_get_stream_ends_with_its_token_and_reopens_with_a_new_one(
         assert (await next_message(again))["method"] == "notifications/tools/list_changed"
 
 
-async def test_resumed_stream_ends_with_its_token_while_the_call_continues(
+async def test_resumed_stream_ends_when_its_token_expires_while_the_call_continues(
     tokens: Tokens, autojump_clock: trio.testing.MockClock
 ) -> None:
     tokens.issue("short", "alice", lifetime=100)
@@ -317,7 +319,7 @@ async def test_resumed_stream_ends_with_its_token_while_the_call_continues(
         assert text_of(messages_in(await mine.answer())[-1]) == "three"
 
 
-async def test_disconnect_cancels_only_the_callers_own_call(tokens: Tokens) -> None:
+async def test_disconnect_of_one_principal_does_not_cancel_the_call_of_another(tokens: Tokens) -> None:
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
         connections = {}
@@ -334,7 +336,7 @@ async def test_disconnect_cancels_only_the_callers_own_call(tokens: Tokens) -> N
         assert text_of(messages_in(await connections["alice-1"].answer())[-1]) == "alice-1 is done"
 
 
-async def test_a_refused_opening_leaves_no_session(tokens: Tokens) -> None:
+async def test_initialize_without_a_required_scope_creates_no_session(tokens: Tokens) -> None:
     async with in_memory(scene().server, auth=protected(tokens, scopes=["write"]), max_sessions=1) as endpoint:
         for _ in range(3):
             opening = message("initialize", {}, 1)

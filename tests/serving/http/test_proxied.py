@@ -53,7 +53,9 @@ async def endpoint(scene: Scene) -> AsyncGenerator[MemoryEndpoint]:
         yield one
 
 
-async def test_proxied_modern_call_has_its_notifications_on_its_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_notifications_of_a_proxied_modern_call_are_on_its_response_stream(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     answer = await endpoint.modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
     assert (answer.headers["content-type"], text_of(answer.json)) == ("application/json", "hi")
     scene["mine"].may_go_on.set()
@@ -64,7 +66,7 @@ async def test_proxied_modern_call_has_its_notifications_on_its_stream(scene: Sc
 
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
-async def test_modern_disconnect_cancels_the_upstream_call(
+async def test_modern_disconnect_from_a_proxy_cancels_the_upstream_call(
     scene: Scene, endpoint: MemoryEndpoint, speaks: bool
 ) -> None:
     connections = {}
@@ -82,7 +84,7 @@ async def test_modern_disconnect_cancels_the_upstream_call(
     assert not scene["other"].ended.is_set()
 
 
-async def test_s2c_07_proxied_legacy_session_supports_questions_and_cancels(
+async def test_s2c_07_proxied_legacy_session_supports_sampling_and_cancellation(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -103,7 +105,7 @@ async def test_s2c_07_proxied_legacy_session_supports_questions_and_cancels(
     assert scene["mine"].cancellation.reason == "enough"
 
 
-async def test_s2c_10_question_not_answered_in_time_is_an_error_for_the_upstream_server(
+async def test_s2c_10_sampling_through_a_proxy_fails_upstream_after_answer_timeout(
     scene: Scene, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with in_memory(proxy(partial(open_memory, scene.server)), answer_timeout=30) as endpoint:
@@ -116,7 +118,9 @@ async def test_s2c_10_question_not_answered_in_time_is_an_error_for_the_upstream
     assert failure.message == "Internal error: the client did not respond in time"
 
 
-async def test_logs_of_the_only_legacy_call_are_on_its_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_logs_of_the_only_proxied_legacy_call_are_on_its_response_stream(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     session = await endpoint.initialize()
     stream = await endpoint.get(session)
     await stream.head()
@@ -127,7 +131,7 @@ async def test_logs_of_the_only_legacy_call_are_on_its_stream(scene: Scene, endp
     assert text_of(reply) == "three"
 
 
-async def test_htt_20_proxy_client_that_missed_changes_gets_all_change_notifications(scene: Scene) -> None:
+async def test_htt_20_proxy_client_that_missed_changes_receives_all_change_notifications(scene: Scene) -> None:
     async with in_memory(proxy(partial(open_memory, scene.server)), max_replay_bytes=20_000) as endpoint:
         session = await endpoint.initialize()
         params = {"uri": "scene:thing"}
@@ -144,7 +148,9 @@ async def test_htt_20_proxy_client_that_missed_changes_gets_all_change_notificat
     assert methods[-1] == "notifications/resources/updated"
 
 
-async def test_logs_of_one_of_two_legacy_calls_are_on_the_get_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_logs_of_one_of_two_proxied_legacy_calls_are_on_the_get_stream(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     session = await endpoint.initialize()
     stream = await endpoint.get(session)
     await stream.head()
@@ -157,7 +163,7 @@ async def test_logs_of_one_of_two_legacy_calls_are_on_the_get_stream(scene: Scen
     await waiting.aclose()
 
 
-async def test_logs_of_a_shared_upstream_connection_are_on_all_get_streams(scene: Scene) -> None:
+async def test_logs_of_a_shared_upstream_connection_are_on_every_get_stream(scene: Scene) -> None:
     async with open_memory(scene.server, era="legacy") as client, in_memory(proxy(client)) as endpoint:
         session = await endpoint.initialize()
         stream = await endpoint.get(session)
@@ -168,7 +174,7 @@ async def test_logs_of_a_shared_upstream_connection_are_on_all_get_streams(scene
         assert [(await next_message(stream))["params"]["data"] for _ in range(2)] == ["one", "two"]
 
 
-async def test_deleting_a_session_cancels_its_upstream_calls(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_deleted_session_of_a_proxy_cancels_its_upstream_calls(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
     for name, headers in (("mine", session), ("other", other)):
         await endpoint.post(headers, call("wait", name=name))
@@ -204,7 +210,7 @@ class Behind:
         self._scope.cancel(reason="the server behind dies")
 
 
-async def test_upstream_crash_fails_calls_and_later_ones_reach_the_restarted_server(
+async def test_proxy_calls_fail_at_an_upstream_crash_and_reach_the_restarted_server(
     scene: Scene,
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -236,7 +242,7 @@ async def test_upstream_crash_fails_calls_and_later_ones_reach_the_restarted_ser
         behind.die()
 
 
-async def test_unreachable_upstream_is_an_error_of_each_call(scene: Scene) -> None:
+async def test_proxied_call_to_an_unreachable_upstream_is_an_error(scene: Scene) -> None:
     def refused(**_: Any) -> AbstractAsyncContextManager[Client]:
         raise ConnectionLost("nobody is there")
 
@@ -308,19 +314,19 @@ EU = {"name": "region", "arguments": {"region": "eu"}}
 
 
 @pytest.mark.parametrize("headers", [{}, {"Mcp_Param_Region": "us"}, {"Mcp_Param_Region": "=?base64?ZXU?="}])
-async def test_proxy_refuses_an_argument_without_its_header(
+async def test_proxy_rejects_an_argument_without_its_mcp_param_header(
     before_regions: MemoryEndpoint, headers: dict[str, str]
 ) -> None:
     answer = await before_regions.modern("tools/call", EU, **headers)
     assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
 
 
-async def test_proxy_forwards_an_argument_with_its_header(before_regions: MemoryEndpoint) -> None:
+async def test_proxy_forwards_an_argument_with_its_mcp_param_header(before_regions: MemoryEndpoint) -> None:
     answer = await before_regions.modern("tools/call", EU, Mcp_Param_Region="eu")
     assert (answer.status, text_of(answer.json)) == (200, "eu")
 
 
-async def test_header_mismatch_found_upstream_is_an_ordinary_error(
+async def test_header_mismatch_error_of_the_upstream_server_is_forwarded_with_200(
     before_regions: MemoryEndpoint,
 ) -> None:
     answer = await before_regions.modern("tools/call", {"name": "mismatch", "arguments": {}})
@@ -340,7 +346,7 @@ async def test_concurrent_calls_make_a_proxy_list_upstream_tools_once(
     assert regions.listings == 1
 
 
-async def test_proxy_learns_parameter_headers_from_a_clients_listing(
+async def test_proxy_learns_mcp_param_headers_from_tools_list_of_a_client(
     regions: Regions, before_regions: MemoryEndpoint
 ) -> None:
     await before_regions.modern("tools/list")
@@ -348,7 +354,7 @@ async def test_proxy_learns_parameter_headers_from_a_clients_listing(
     assert (answer.status, regions.listings) == (400, 1)
 
 
-async def test_a_proxy_lists_the_tools_again_once_they_have_changed(
+async def test_proxy_lists_upstream_tools_again_after_they_changed(
     regions: Regions, before_regions: MemoryEndpoint
 ) -> None:
     await before_regions.modern("tools/call", {"name": "grow", "arguments": {}})
@@ -357,7 +363,7 @@ async def test_a_proxy_lists_the_tools_again_once_they_have_changed(
     assert (answer.status, answer.code, regions.listings) == (400, -32020, 2)
 
 
-async def test_upstream_without_tools_list_needs_no_parameter_headers() -> None:
+async def test_proxied_call_needs_no_mcp_param_headers_if_upstream_lacks_tools_list() -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept("2026-07-28", {"tools": {}})
         await server.refuse(await server.expect_request("tools/list"), -32601)
@@ -369,7 +375,7 @@ async def test_upstream_without_tools_list_needs_no_parameter_headers() -> None:
             assert text_of((await endpoint.modern("tools/call", EU)).json) == "done"
 
 
-async def test_proxied_call_fails_if_its_headers_cannot_be_checked() -> None:
+async def test_proxied_call_fails_if_its_mcp_param_headers_cannot_be_validated() -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept("2026-07-28", {"tools": {}})
         for _ in range(2):
@@ -380,7 +386,7 @@ async def test_proxied_call_fails_if_its_headers_cannot_be_checked() -> None:
             assert (await endpoint.modern("tools/call", EU)).code == -31000
 
 
-async def test_disconnect_during_a_proxy_listing_lets_the_next_call_list(regions: Regions) -> None:
+async def test_disconnect_during_tools_list_of_a_proxy_lets_the_next_call_list_again(regions: Regions) -> None:
     first = trio.Event()
 
     @asynccontextmanager
@@ -407,7 +413,7 @@ async def test_disconnect_during_a_proxy_listing_lets_the_next_call_list(regions
             assert (await endpoint.modern("tools/call", EU)).status == 400
 
 
-async def test_proxied_retry_has_its_headers_checked(regions: Regions) -> None:
+async def test_proxied_retry_after_input_required_has_its_mcp_param_headers_validated(regions: Regions) -> None:
     @regions.server.tool
     async def sample(
         ctx: RequestContext,
@@ -431,7 +437,7 @@ async def test_proxied_retry_has_its_headers_checked(regions: Regions) -> None:
         assert "result" in right.json
 
 
-async def test_proxied_legacy_calls_and_other_transports_need_no_parameter_headers(
+async def test_proxied_legacy_and_in_memory_calls_need_no_mcp_param_headers(
     regions: Regions, before_regions: MemoryEndpoint
 ) -> None:
     session = await before_regions.initialize()

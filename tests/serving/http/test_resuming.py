@@ -54,7 +54,9 @@ def told_in(messages: list[dict[str, object]]) -> list[object]:
     return [each["params"]["data"] if "method" in each else text_of(each) for each in messages]  # type: ignore[index]
 
 
-async def test_htt_01_result_of_an_interrupted_call_is_delivered_once(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_htt_01_result_of_an_interrupted_call_is_delivered_once_after_resumption(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     session = await endpoint.initialize()
     cursor = await broken_off(scene, endpoint, session, "mine")
     scene["mine"].may_go_on.set()
@@ -65,7 +67,7 @@ async def test_htt_01_result_of_an_interrupted_call_is_delivered_once(scene: Sce
     assert (last.status, last.body) == (204, b"")  # to an empty stream some clients come back for ever
 
 
-async def test_resuming_a_cancelled_call_ends_without_a_result(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_resumed_stream_of_a_cancelled_call_ends_without_a_result(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize()
     cursor = await broken_off(scene, endpoint, session, "mine")
     cancel = message("notifications/cancelled", {"requestId": "mine"})
@@ -74,7 +76,9 @@ async def test_resuming_a_cancelled_call_ends_without_a_result(scene: Scene, end
     assert (answer.status, answer.body) == (204, b"")
 
 
-async def test_htt_08_client_resumes_only_the_named_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_htt_08_last_event_id_resumes_only_the_stream_of_that_event(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     session = await endpoint.initialize()
     cursors = {name: await broken_off(scene, endpoint, session, name) for name in ("a", "b")}
     for name, cursor in cursors.items():
@@ -85,7 +89,7 @@ async def test_htt_08_client_resumes_only_the_named_stream(scene: Scene, endpoin
         assert (told_in(told), told[-1]["id"]) == (["two", "three"], name)
 
 
-async def test_htt_08_cursor_stays_valid_after_two_breaks_without_an_event(
+async def test_htt_08_last_event_id_stays_valid_after_two_breaks_without_an_event(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -99,14 +103,16 @@ async def test_htt_08_cursor_stays_valid_after_two_breaks_without_an_event(
 
 
 @pytest.mark.parametrize("cursor", ["unknown", "", "0", "x-1", "%s-99", "%s-01", "%s-+1", "%s-"])
-async def test_htt_08_unknown_cursor_is_400(scene: Scene, endpoint: MemoryEndpoint, cursor: str) -> None:
+async def test_htt_08_unknown_last_event_id_is_400(scene: Scene, endpoint: MemoryEndpoint, cursor: str) -> None:
     session = await endpoint.initialize()
     good = await broken_off(scene, endpoint, session, "mine")
     bad = cursor.replace("%s", good.rpartition("-")[0])
     assert (await endpoint.ask("GET", {**session, "Last-Event-ID": bad})).status == 400
 
 
-async def test_htt_08_cursor_of_another_session_is_400_without_effect(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_htt_08_last_event_id_of_another_session_is_400_and_consumes_no_events(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
     cursor = await broken_off(scene, endpoint, session, "mine")
     assert (await endpoint.ask("GET", {**other, "Last-Event-ID": cursor})).status == 400
@@ -114,7 +120,7 @@ async def test_htt_08_cursor_of_another_session_is_400_without_effect(scene: Sce
     assert told_in(messages_in(await (await endpoint.get(session, cursor)).answer())) == ["two", "three"]
 
 
-async def test_finished_stream_is_kept_for_replay_timeout(scene: Scene, autojump_clock: MockClock) -> None:
+async def test_finished_stream_is_resumable_until_replay_timeout(scene: Scene, autojump_clock: MockClock) -> None:
     async with in_memory(scene.server, replay_timeout=30) as endpoint:
         session = await endpoint.initialize()
         cursor = await broken_off(scene, endpoint, session, "mine")
@@ -129,7 +135,7 @@ async def test_finished_stream_is_kept_for_replay_timeout(scene: Scene, autojump
 
 @pytest.mark.parametrize("scene", ["one process"], indirect=True)  # replicas: see test_shared_listening.py
 @pytest.mark.parametrize("version", [MIDDLE, LEGACY])
-async def test_htt_07_second_get_takes_over_at_once_every_time(
+async def test_htt_07_each_new_get_stream_replaces_the_previous_one_at_once(
     scene: Scene, endpoint: MemoryEndpoint, version: str
 ) -> None:
     session = await endpoint.initialize(version)
@@ -150,7 +156,9 @@ async def test_htt_07_second_get_takes_over_at_once_every_time(
     assert text_of(messages_in(await running.answer())[-1]) == "running is done"
 
 
-async def test_htt_07_silently_dead_stream_is_taken_over(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_htt_07_get_stream_of_a_dead_connection_is_replaced_by_a_new_one(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     session = await endpoint.initialize()
     dead = await endpoint.connect(lockstep=True)  # nobody reads there
     await dead.send("GET", session)
@@ -163,7 +171,9 @@ async def test_htt_07_silently_dead_stream_is_taken_over(scene: Scene, endpoint:
     await dead.aclose()
 
 
-async def test_resumed_stream_is_taken_over_by_the_next_request_for_it(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_resumed_stream_is_replaced_by_the_next_get_with_its_last_event_id(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     session = await endpoint.initialize(MIDDLE)
     cursor = await broken_off(scene, endpoint, session, "mine")
     before = await endpoint.get(session, cursor)
@@ -178,7 +188,9 @@ async def test_resumed_stream_is_taken_over_by_the_next_request_for_it(scene: Sc
 
 
 @pytest.mark.parametrize("tool", ["poll", "poll_in_a_thread"])
-async def test_handler_can_make_its_client_poll(scene: Scene, endpoint: MemoryEndpoint, tool: str) -> None:
+async def test_handler_can_close_its_stream_so_that_the_client_polls(
+    scene: Scene, endpoint: MemoryEndpoint, tool: str
+) -> None:
     session = await endpoint.initialize()
     scene["mine"].may_go_on.set()
     first = await (await endpoint.post(session, call(tool, name="mine"))).answer()
@@ -188,14 +200,16 @@ async def test_handler_can_make_its_client_poll(scene: Scene, endpoint: MemoryEn
     assert [text_of(each) for each in messages_in(second)] == ["closed True"]
 
 
-async def test_client_of_an_older_revision_does_not_poll(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_handler_cannot_close_its_stream_for_polling_in_older_revisions(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     session = await endpoint.initialize(MIDDLE)
     scene["mine"].may_go_on.set()
     answer = await (await endpoint.post(session, call("poll", name="mine"))).answer()
     assert [text_of(each) for each in messages_in(answer)] == ["closed False"]
 
 
-async def test_cursor_beyond_max_replay_bytes_is_refused_but_the_result_is_kept(scene: Scene) -> None:
+async def test_last_event_id_beyond_max_replay_bytes_is_400_and_the_session_continues(scene: Scene) -> None:
     async with in_memory(scene.server, max_replay_bytes=40_000) as endpoint:
         session = await endpoint.initialize()
         post = await endpoint.connect(lockstep=True)
@@ -229,7 +243,7 @@ async def test_htt_21_result_for_a_polling_client_can_have_any_size(
         assert (told["params"]["data"], len(text_of(reply))) == ("away", size)
 
 
-async def test_htt_21_replay_events_of_a_callers_sessions_stay_within_its_share() -> None:
+async def test_htt_21_stored_events_of_all_sessions_of_a_caller_are_limited_to_its_share() -> None:
     scene = Scene()
 
     @scene.server.tool
@@ -250,7 +264,7 @@ async def test_htt_21_replay_events_of_a_callers_sessions_stay_within_its_share(
         assert [await polled(session) for session in sessions[1:]] == [200, 400]
 
 
-async def test_retry_time_for_polling_clients_is_configurable() -> None:
+async def test_retry_interval_is_the_sse_retry_of_all_streams() -> None:
     scene = Scene()
     async with listening(scene.server, retry_interval=2.5) as endpoint:
         session = await endpoint.initialize()
@@ -264,7 +278,7 @@ async def test_retry_time_for_polling_clients_is_configurable() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
-async def test_retry_time_must_be_a_valid_number_of_seconds(seconds: float) -> None:
+async def test_retry_interval_must_be_a_valid_number_of_seconds(seconds: float) -> None:
     with pytest.raises(ValueError, match="retry_interval must be a number of seconds"):
         http_app(Scene().server, allowed_origins=[], allowed_hosts=["127.0.0.1"], retry_interval=seconds)
 
@@ -273,7 +287,7 @@ async def test_retry_time_must_be_a_valid_number_of_seconds(seconds: float) -> N
 
 
 @pytest.mark.parametrize("scene", ["one process"], indirect=True)
-async def test_htt_20_get_without_a_cursor_gets_undelivered_events_oldest_first(
+async def test_htt_20_get_without_last_event_id_receives_undelivered_events_oldest_first(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -289,7 +303,7 @@ async def test_htt_20_get_without_a_cursor_gets_undelivered_events_oldest_first(
 
 
 @pytest.mark.parametrize("scene", ["one process"], indirect=True)
-async def test_htt_20_get_without_a_cursor_after_dropped_events_gets_all_change_notifications(
+async def test_htt_20_get_after_dropped_events_receives_all_change_notifications(
     scene: Scene,
 ) -> None:
     async with in_memory(scene.server, max_replay_bytes=20_000) as endpoint:

@@ -34,7 +34,7 @@ async def echo(request: RouteRequest) -> Any:
     return [request.method, request.path, request.query, request.headers["x-one"], request.body.decode()]
 
 
-async def test_route_function_gets_the_request_and_can_return_json() -> None:
+async def test_route_function_receives_the_request_and_can_return_json() -> None:
     async with listening(Scene().server, routes={"/echo": echo}) as endpoint:
         answer = await ask(endpoint, "/echo?a=%20b", "PUT", b"body", **{"X-One": "1"})
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
@@ -68,7 +68,7 @@ async def test_routes_are_protected_by_host_and_origin_checks() -> None:
         assert (await ask(endpoint, "/echo/more")).status == 404
 
 
-async def test_route_body_has_the_message_limits_and_fails_no_question() -> None:
+async def test_route_body_beyond_the_message_size_limit_is_413() -> None:
     async with listening(Scene(Limits(max_message_bytes=10_000)).server, routes={"/echo": echo}) as endpoint:
         session = await endpoint.initialize()
         body = b'{"jsonrpc":"2.0","id":1,"result":"' + b"x" * 20_000 + b'"}'
@@ -76,7 +76,7 @@ async def test_route_body_has_the_message_limits_and_fails_no_question() -> None
         assert answer.status == 413
 
 
-async def test_failed_route_function_is_logged_and_hidden_from_the_client(
+async def test_exception_in_a_route_function_is_logged_and_hidden_from_the_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fail(_: RouteRequest) -> Any:
@@ -111,7 +111,7 @@ async def test_disconnect_cancels_the_route_function(autojump_clock: MockClock) 
             await ended.wait()
 
 
-async def test_shutdown_waits_for_a_route_like_for_a_call(autojump_clock: MockClock) -> None:
+async def test_shutdown_waits_for_a_route_function_up_to_drain_timeout(autojump_clock: MockClock) -> None:
     async def slow(request: RouteRequest) -> str:
         await trio.sleep(float(request.query))
         return "done"
@@ -180,7 +180,7 @@ async def open_numbers(endpoint: ListenedEndpoint, numbers: Numbers) -> Connecti
     return connection
 
 
-async def test_mounted_asgi_application_can_stream() -> None:
+async def test_asgi_application_mounted_as_a_route_can_stream() -> None:
     numbers = Numbers()
     async with listening(Scene().server, routes={"/app/": app_of(numbers)}) as endpoint:
         connection = await open_numbers(endpoint, numbers)
@@ -190,7 +190,7 @@ async def test_mounted_asgi_application_can_stream() -> None:
         assert [await connection.more(), await connection.more()] == [b"2\n", b""]
 
 
-async def test_aborted_stream_of_a_mounted_application_is_an_incomplete_response() -> None:
+async def test_aborted_stream_of_an_asgi_application_on_a_route_is_an_incomplete_response() -> None:
     numbers = Numbers()
     async with listening(Scene().server, routes={"/app/": app_of(numbers)}) as endpoint:
         connection = await open_numbers(endpoint, numbers)
@@ -199,7 +199,7 @@ async def test_aborted_stream_of_a_mounted_application_is_an_incomplete_response
             await connection.more()
 
 
-async def test_disconnect_cancels_the_mounted_application() -> None:
+async def test_disconnect_cancels_the_asgi_application_on_a_route() -> None:
     numbers = Numbers()
     async with listening(Scene().server, routes={"/app/": app_of(numbers)}) as endpoint:
         connection = await open_numbers(endpoint, numbers)
@@ -219,12 +219,12 @@ async def test_disconnect_cancels_the_mounted_application() -> None:
         ("/x", None, TypeError),
     ],
 )
-async def test_invalid_route_is_refused_when_passed(path: str, route: Any, error: type[Exception]) -> None:
+async def test_invalid_route_raises_at_start(path: str, route: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"route|path"):
         await serve_http(Scene().server, routes={path: route}, health=True)
 
 
-def test_invalid_response_headers_of_a_route_are_refused_at_creation() -> None:
+def test_invalid_response_headers_of_a_route_raise_at_creation() -> None:
     for name, value in (("X-One", "a\r\nX-Two: b"), ("X One", "a"), ("X-One", "\u20ac")):
         with pytest.raises(ValueError, match="invalid HTTP header"):
             RouteResponse("", 200, {name: value})

@@ -62,7 +62,7 @@ def about(task: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("method", about("t"))
-async def test_a_task_is_refused_to_a_token_without_the_scope_of_its_tool(tokens: Tokens, method: str) -> None:
+async def test_task_request_without_the_scopes_of_its_tool_is_rejected(tokens: Tokens, method: str) -> None:
     async with in_memory(server_of(), auth=protected(tokens)) as endpoint:
         task = await made(endpoint)
         answer = await asked(endpoint, WITHOUT, method, about(task)[method])
@@ -75,20 +75,22 @@ async def test_a_task_is_refused_to_a_token_without_the_scope_of_its_tool(tokens
 
 
 @pytest.mark.parametrize("method", [method for method in about("t") if method != LISTEN])
-async def test_task_of_a_tool_without_scopes_is_available_to_any_token_of_its_user(tokens: Tokens, method: str) -> None:
+async def test_task_of_a_tool_without_scopes_is_available_to_any_token_of_its_principal(
+    tokens: Tokens, method: str
+) -> None:
     async with in_memory(server_of(), auth=protected(tokens)) as endpoint:
         answer = await asked(endpoint, WITHOUT, method, about(await made(endpoint, "read"))[method])
         assert (answer.status, "result" in answer.json) == (200, True)
 
 
-async def test_a_task_of_another_user_is_unknown_whatever_its_scopes(tokens: Tokens) -> None:
+async def test_task_of_another_principal_is_unknown_regardless_of_scopes(tokens: Tokens) -> None:
     async with in_memory(server_of(), auth=protected(tokens)) as endpoint:
         answer = await asked(endpoint, "bob-1", "tasks/get", {"taskId": await made(endpoint)})
         unknown = await asked(endpoint, "bob-1", "tasks/get", {"taskId": "unknown"})
         assert (answer.status, answer.json) == (unknown.status, unknown.json)
 
 
-async def test_task_of_a_removed_tool_is_unknown_if_tools_have_scopes(tokens: Tokens) -> None:
+async def test_task_of_a_removed_tool_is_unknown_if_the_server_has_scopes(tokens: Tokens) -> None:
     store = MemoryTaskStore()
     async with in_memory(server_of(store), auth=protected(tokens)) as endpoint:
         task = await made(endpoint)
@@ -97,7 +99,7 @@ async def test_task_of_a_removed_tool_is_unknown_if_tools_have_scopes(tokens: To
             assert (await asked(endpoint, token, "tasks/get", {"taskId": task})).code == -32602
 
 
-async def test_scoped_task_is_hidden_from_a_legacy_session_with_another_token(tokens: Tokens) -> None:
+async def test_tasks_list_omits_tasks_whose_tools_need_scopes_missing_in_the_token(tokens: Tokens) -> None:
     async with in_memory(server_of(), auth=protected(tokens)) as endpoint:
         session, tasks = await session_of(endpoint, WITH), dict[str, str]()
         for tool in ("write", "read"):
@@ -114,7 +116,7 @@ async def test_scoped_task_is_hidden_from_a_legacy_session_with_another_token(to
             assert sorted(listed) == sorted(tasks[tool] for tool in seen)
 
 
-async def test_scoped_task_over_a_websocket_is_refused_with_an_error(tokens: Tokens) -> None:
+async def test_task_request_over_websocket_without_scopes_is_an_insufficient_scope_error(tokens: Tokens) -> None:
     store = MemoryTaskStore()
     async with (
         served(server_of(store), auth=protected(tokens)) as endpoint,
@@ -133,7 +135,7 @@ async def test_scoped_task_over_a_websocket_is_refused_with_an_error(tokens: Tok
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_unprotected_server_requires_no_scopes_for_tasks() -> None:
+async def test_server_without_authorization_requires_no_scopes_for_tasks() -> None:
     async with in_memory(server_of()) as endpoint:
         headers, body = modern("tools/call", {"name": "write", "arguments": {}, "_meta": KNOWS})
         task = (await endpoint.ask("POST", {**headers}, body)).json["result"]["taskId"]

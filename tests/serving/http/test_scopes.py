@@ -85,7 +85,7 @@ async def asked(endpoint: Endpoint, token: str, method: str, params: dict[str, A
     return await endpoint.ask("POST", {**headers, **bearer(token)}, body)
 
 
-async def test_call_without_the_tools_scopes_is_403_with_all_of_them(tokens: Tokens) -> None:
+async def test_call_without_the_scopes_of_the_tool_is_403_with_all_of_them(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         answer = await call(endpoint, "alice-1", "purge")
         assert answer.status == 403
@@ -97,21 +97,21 @@ async def test_call_without_the_tools_scopes_is_403_with_all_of_them(tokens: Tok
         assert RAN == []
 
 
-async def test_a_caller_with_the_scope_is_served(tokens: Tokens) -> None:
+async def test_call_with_the_scopes_of_the_tool_is_served(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         assert (await call(endpoint, "alice-2", "write")).status == 200
         assert (await call(endpoint, "alice-1", "read")).status == 200
         assert RAN == ["write", "read"]
 
 
-async def test_satisfies_lets_a_broader_scope_include_a_narrower_one(tokens: Tokens) -> None:
+async def test_satisfies_function_lets_a_broad_scope_include_narrower_ones(tokens: Tokens) -> None:
     auth = protected(tokens, satisfies=lambda granted, _: "everything" in granted)
     async with in_memory(scoped(), auth=auth) as endpoint:
         assert (await call(endpoint, "root", "purge")).status == 200
         assert (await call(endpoint, "alice-2", "purge")).status == 403
 
 
-async def test_missing_scopes_include_those_of_every_request(tokens: Tokens) -> None:
+async def test_scope_challenge_includes_the_scopes_required_for_every_request(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens, scopes=["read"])) as endpoint:
         assert 'scope="read write"' in challenge(await call(endpoint, "bob-1", "write"))
 
@@ -145,7 +145,7 @@ async def test_resources_templates_and_prompts_can_require_scopes(
         assert (await connection.head()).status == 200
 
 
-async def test_listings_omit_items_beyond_the_callers_scopes(tokens: Tokens) -> None:
+async def test_list_results_omit_items_whose_scopes_the_token_lacks(tokens: Tokens) -> None:
     auth = protected(tokens, satisfies=lambda granted, _: "everything" in granted)
     shown = {
         "alice-1": (["read"], ["file:open"], [], []),
@@ -164,7 +164,7 @@ async def test_listings_omit_items_beyond_the_callers_scopes(tokens: Tokens) -> 
                 assert [each[key] for each in answer.json["result"][kind]] == names
 
 
-async def test_call_refused_for_scopes_keeps_its_session(tokens: Tokens) -> None:
+async def test_call_rejected_for_missing_scopes_keeps_its_session(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
         refused = await endpoint.ask("POST", session, legacy_call("write", 7))
@@ -173,14 +173,14 @@ async def test_call_refused_for_scopes_keeps_its_session(tokens: Tokens) -> None
         assert (again.status, RAN) == (200, ["write"])
 
 
-async def test_subscription_needs_the_scopes_of_its_resource(tokens: Tokens) -> None:
+async def test_resources_subscribe_without_the_scopes_of_the_resource_is_403(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
         subscribe = message("resources/subscribe", {"uri": "file:secret"}, 1)
         assert (await endpoint.ask("POST", session, subscribe)).status == 403
 
 
-async def test_batch_without_scopes_is_403_once_with_all_members_scopes(tokens: Tokens) -> None:
+async def test_stateless_batch_without_scopes_is_403_with_the_scopes_of_all_requests(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens), stateless=True) as endpoint:
         headers = {**bearer("alice-1"), "MCP-Protocol-Version": "2025-03-26"}
         batch = [
@@ -195,7 +195,7 @@ async def test_batch_without_scopes_is_403_once_with_all_members_scopes(tokens: 
         assert (served_.status, RAN) == (200, ["read"])
 
 
-async def test_batch_without_scopes_in_a_session_is_403_once(tokens: Tokens) -> None:
+async def test_batch_without_scopes_in_a_session_is_403_and_runs_nothing(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         opening = message(
             "initialize",
@@ -210,13 +210,13 @@ async def test_batch_without_scopes_in_a_session_is_403_once(tokens: Tokens) -> 
         assert {reply["id"] for reply in messages_in(allowed)[-1]} == {1, 2}
 
 
-async def test_a_stateless_endpoint_refuses_legacy_calls_the_same_way(tokens: Tokens) -> None:
+async def test_stateless_legacy_call_without_scopes_is_403(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens), stateless=True) as endpoint:
         headers = {**bearer("alice-1"), "MCP-Protocol-Version": LEGACY}
         assert (await endpoint.ask("POST", headers, legacy_call("write", 1))).status == 403
 
 
-async def test_malformed_request_is_refused_before_scopes_are_checked(tokens: Tokens) -> None:
+async def test_malformed_request_is_rejected_before_scopes_are_checked(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         headers, body = modern("tools/call", {"name": "write", "arguments": {}})
         answer = await endpoint.ask("POST", {**headers, **bearer("alice-1"), "Mcp-Name": "read"}, body)
@@ -224,14 +224,14 @@ async def test_malformed_request_is_refused_before_scopes_are_checked(tokens: To
 
 
 @pytest.mark.parametrize("params", [None, [], {}, {"name": 1}, {"name": ["write"]}, {"name": "nothing"}])
-async def test_call_of_an_unknown_tool_needs_no_scope(tokens: Tokens, params: Any) -> None:
+async def test_call_of_an_unknown_or_invalid_tool_name_is_not_403(tokens: Tokens, params: Any) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
         answer = await endpoint.ask("POST", session, message("tools/call", params, 1))
         assert answer.status != 403
 
 
-async def test_failed_satisfies_function_refuses_the_request(tokens: Tokens, caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_the_satisfies_function_is_500(tokens: Tokens, caplog: pytest.LogCaptureFixture) -> None:
     def broken(granted: frozenset[str], needed: str) -> bool:
         raise ZeroDivisionError
 
@@ -244,7 +244,7 @@ async def test_failed_satisfies_function_refuses_the_request(tokens: Tokens, cap
 # Caches
 
 
-async def test_contents_that_need_a_scope_have_private_cache_scope(tokens: Tokens) -> None:
+async def test_results_that_need_a_scope_have_private_cache_scope(tokens: Tokens) -> None:
     server = Server("cached", cache=CacheHints(60_000, "public"))
 
     @server.resource("file:open")
@@ -270,7 +270,7 @@ async def test_contents_that_need_a_scope_have_private_cache_scope(tokens: Token
 # Endpoints that check nothing
 
 
-async def test_scopes_without_protection_are_not_enforced_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_scopes_without_authorization_are_not_enforced_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with served(scoped()) as endpoint:
         headers, body = modern("tools/call", {"name": "purge", "arguments": {}})
         assert (await endpoint.ask("POST", headers, body)).status == 200
@@ -278,13 +278,13 @@ async def test_scopes_without_protection_are_not_enforced_and_logged(caplog: pyt
     assert ["which are not checked" in record.getMessage() for record in warnings] == [True]
 
 
-async def test_server_without_scopes_logs_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_server_without_scopes_logs_no_scope_warning(caplog: pytest.LogCaptureFixture) -> None:
     async with served(Server("plain")):
         pass
     assert caplog.records == []
 
 
-def test_scopes_must_be_a_collection_of_valid_scope_strings() -> None:
+def test_scopes_that_are_not_a_list_of_valid_scope_strings_raise() -> None:
     server = Server("bad")
 
     async def offered() -> str:
@@ -297,7 +297,7 @@ def test_scopes_must_be_a_collection_of_valid_scope_strings() -> None:
             server.prompt(name="bad", scopes=[bad])(offered)
 
 
-async def test_connection_stays_usable_after_a_scope_refusal(tokens: Tokens) -> None:
+async def test_connection_stays_usable_after_a_403_for_missing_scopes(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         connection: Connection = await endpoint.connect()
         headers, body = modern("tools/call", {"name": "write", "arguments": {}})

@@ -45,7 +45,7 @@ async def status_of_ping(endpoint: MemoryEndpoint, session: dict[str, str | None
 # The id
 
 
-async def test_cx_02_cx_05_handler_sees_its_session_and_its_posts_headers(
+async def test_cx_02_cx_05_handler_can_read_its_session_and_the_headers_of_its_post(
     endpoint: MemoryEndpoint,
 ) -> None:
     session = await endpoint.initialize()
@@ -57,14 +57,14 @@ async def test_cx_02_cx_05_handler_sees_its_session_and_its_posts_headers(
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
-async def test_htt_04_request_without_a_session_is_400(endpoint: MemoryEndpoint, method: str) -> None:
+async def test_htt_04_legacy_request_without_a_session_is_400(endpoint: MemoryEndpoint, method: str) -> None:
     answer = await endpoint.ask(method, {**BASE}, call("echo", text="x") if method == "POST" else None)
     assert answer.status == 400
     assert "mcp-session-id" not in answer.headers
 
 
 @pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
-async def test_htt_09_session_revision_overrides_a_supported_version_header(
+async def test_htt_09_negotiated_version_overrides_another_supported_version_header(
     endpoint: MemoryEndpoint, version: str
 ) -> None:
     session = await endpoint.initialize(version)
@@ -99,7 +99,7 @@ async def test_htt_04_delete_ends_the_session_and_cancels_its_calls(scene: Scene
     assert await status_of_ping(endpoint, other) == 200
 
 
-async def test_htt_04_hundred_sessions_leave_no_trio_task_behind(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_htt_04_hundred_deleted_sessions_leave_no_trio_tasks(scene: Scene, endpoint: MemoryEndpoint) -> None:
     await wait_all_tasks_blocked()
     tasks = trio.lowlevel.current_statistics().tasks_living
     for number in range(100):
@@ -144,7 +144,7 @@ async def test_session_with_an_open_response_is_not_idle(scene: Scene, autojump_
 
 
 @pytest.mark.parametrize("left_in", ["its call", "its stream", "silence"])
-async def test_htt_23_session_of_a_vanished_client_ends_after_session_timeout(
+async def test_htt_23_session_of_a_disconnected_client_ends_after_session_timeout(
     scene: Scene, autojump_clock: MockClock, left_in: str
 ) -> None:
     async with in_memory(scene.server, session_timeout=30, max_sessions=1, stream_interval=5) as endpoint:
@@ -177,7 +177,9 @@ async def test_htt_23_session_of_a_vanished_client_ends_after_session_timeout(
         assert await status_of_ping(endpoint, other) == 200
 
 
-async def test_htt_23_abandoned_session_ends_with_cause_disconnect(scene: Scene, autojump_clock: MockClock) -> None:
+async def test_htt_23_call_in_a_timed_out_session_is_cancelled_with_cause_disconnect(
+    scene: Scene, autojump_clock: MockClock
+) -> None:
     async with in_memory(scene.server, session_timeout=30) as endpoint:
         session = await endpoint.initialize()
         post = await endpoint.post(session, call("wait", name="mine"))
@@ -194,7 +196,7 @@ async def test_htt_23_abandoned_session_ends_with_cause_disconnect(scene: Scene,
 
 
 @pytest.mark.parametrize("cleans_up", [False, True])
-async def test_htt_23_slot_is_free_once_a_delete_is_answered(scene: Scene, cleans_up: bool) -> None:
+async def test_htt_23_session_slot_is_free_after_the_response_to_delete(scene: Scene, cleans_up: bool) -> None:
     may_end = trio.Event()
 
     @scene.server.tool
@@ -226,7 +228,7 @@ async def test_htt_23_slot_is_free_once_a_delete_is_answered(scene: Scene, clean
             may_end.set()
 
 
-async def test_htt_23_slot_is_free_once_an_initialize_is_refused(scene: Scene) -> None:
+async def test_htt_23_session_slot_is_free_after_a_rejected_initialize(scene: Scene) -> None:
     bad = {**INITIALIZE, "params": {"protocolVersion": 1}}
     async with in_memory(scene.server, max_sessions=1) as endpoint:
         connection = await endpoint.connect()
@@ -249,7 +251,7 @@ async def test_initialize_of_a_disconnected_client_leaves_no_session(scene: Scen
         await endpoint.initialize()
 
 
-async def test_second_initialize_in_a_session_is_refused_without_effect(endpoint: MemoryEndpoint) -> None:
+async def test_second_initialize_in_a_session_is_400_and_changes_nothing(endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize(MIDDLE)
     again = await endpoint.ask("POST", session, INITIALIZE)
     assert (again.status, again.code) == (400, -32600)
@@ -261,7 +263,7 @@ async def test_second_initialize_in_a_session_is_refused_without_effect(endpoint
 
 
 @pytest.mark.parametrize("request_id", [None, True, 1.5, [], {}])
-async def test_rpc_04_invalid_request_id_is_400_and_nothing_runs(
+async def test_rpc_04_invalid_request_id_is_400_and_runs_nothing(
     scene: Scene, endpoint: MemoryEndpoint, request_id: Any
 ) -> None:
     session = await endpoint.initialize()
@@ -271,7 +273,7 @@ async def test_rpc_04_invalid_request_id_is_400_and_nothing_runs(
     assert not scene["never"].started.is_set()
 
 
-async def test_integer_1_and_string_1_are_different_ids(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_request_ids_integer_1_and_string_1_are_different(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize()
     posts = {each: await endpoint.post(session, call("wait", each, name=repr(each))) for each in (1, "1")}
     for each in posts:
@@ -286,7 +288,7 @@ async def test_integer_1_and_string_1_are_different_ids(scene: Scene, endpoint: 
 
 @pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
-async def test_can_18_a_cancelled_call_ends_its_post_without_a_message(
+async def test_can_18_response_of_a_cancelled_call_ends_without_a_message(
     scene: Scene, endpoint: MemoryEndpoint, version: str, speaks: bool
 ) -> None:
     session = await endpoint.initialize(version)
@@ -308,7 +310,7 @@ async def test_can_18_a_cancelled_call_ends_its_post_without_a_message(
     assert await status_of_ping(endpoint, session) == 200
 
 
-async def test_cancel_in_another_session_has_no_effect(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_cancelled_notification_in_another_session_has_no_effect(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
     await endpoint.post(session, call("wait", 5, name="mine"))
     await scene["mine"].started.wait()
@@ -321,7 +323,7 @@ async def test_cancel_in_another_session_has_no_effect(scene: Scene, endpoint: M
 
 
 @pytest.mark.parametrize("members", ["requests", "notifications", "answers"])
-async def test_a_batch_of_a_later_revision_is_400(endpoint: MemoryEndpoint, members: str) -> None:
+async def test_batch_in_a_later_revision_is_400_and_runs_nothing(endpoint: MemoryEndpoint, members: str) -> None:
     session = await endpoint.initialize(MIDDLE)
     listening = await endpoint.get(session)
     await listening.head()
@@ -339,7 +341,7 @@ async def test_a_batch_of_a_later_revision_is_400(endpoint: MemoryEndpoint, memb
 # What belongs to a call comes on its own stream
 
 
-async def test_pr_07_lg_14_ch_19_notifications_of_a_call_are_on_its_stream_before_its_answer(
+async def test_pr_07_lg_14_ch_19_notifications_of_a_call_precede_the_result_on_its_stream(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -357,7 +359,7 @@ async def test_pr_07_lg_14_ch_19_notifications_of_a_call_are_on_its_stream_befor
     assert await rest_of(listening) == []
 
 
-async def test_cx_06_notification_of_a_handler_is_on_its_calls_stream(endpoint: MemoryEndpoint) -> None:
+async def test_cx_06_custom_notification_of_a_handler_is_on_the_stream_of_its_call(endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize()
     listening = await endpoint.get(session)
     await listening.head()
@@ -372,7 +374,7 @@ async def test_cx_06_notification_of_a_handler_is_on_its_calls_stream(endpoint: 
 
 
 @pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
-async def test_s2c_07_question_is_on_the_stream_of_its_call(endpoint: MemoryEndpoint, version: str) -> None:
+async def test_s2c_07_sampling_request_is_on_the_stream_of_its_call(endpoint: MemoryEndpoint, version: str) -> None:
     session = await endpoint.initialize(version, **SAMPLING)
     post = await endpoint.post(session, call("ask", name="asker"))
     assert (await post.head()).headers["content-type"] == "text/event-stream"
@@ -384,7 +386,7 @@ async def test_s2c_07_question_is_on_the_stream_of_its_call(endpoint: MemoryEndp
     assert [text_of(reply) for reply in await rest_of(post)] == ["m has answered"]
 
 
-async def test_answer_posted_to_another_session_is_ignored(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_sampling_answer_posted_to_another_session_is_ignored(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session, other = [await endpoint.initialize(**SAMPLING) for _ in range(2)]
     post = await endpoint.post(session, call("ask", name="asker"))
     await post.head()
@@ -394,7 +396,9 @@ async def test_answer_posted_to_another_session_is_ignored(scene: Scene, endpoin
     assert not scene["asker"].ended.is_set()
 
 
-async def test_s2c_05_a_question_fails_when_its_session_is_deleted(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_s2c_05_open_sampling_request_fails_when_its_session_is_deleted(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     await wait_all_tasks_blocked()
     tasks = trio.lowlevel.current_statistics().tasks_living
     session = await endpoint.initialize(**SAMPLING)
@@ -414,7 +418,7 @@ async def test_s2c_05_a_question_fails_when_its_session_is_deleted(scene: Scene,
 # What belongs to the session
 
 
-async def test_log_01_the_log_level_is_that_of_the_session(endpoint: MemoryEndpoint) -> None:
+async def test_log_01_log_level_is_kept_per_session(endpoint: MemoryEndpoint) -> None:
     quiet, loud = await endpoint.initialize(), await endpoint.initialize()
     for session, level in ((quiet, "critical"), (loud, "debug")):
         answer = await endpoint.ask("POST", session, message("logging/setLevel", {"level": level}, 1))
@@ -428,7 +432,7 @@ async def test_log_01_the_log_level_is_that_of_the_session(endpoint: MemoryEndpo
     assert told == [[], ["debug", "error"]]
 
 
-async def test_changes_are_sent_to_every_subscribed_session(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_resource_updates_are_sent_only_to_subscribed_sessions(scene: Scene, endpoint: MemoryEndpoint) -> None:
     subscribed, other = await endpoint.initialize(), await endpoint.initialize()
     streams = [await endpoint.get(session) for session in (subscribed, other)]
     for stream in streams:
@@ -445,7 +449,7 @@ async def test_changes_are_sent_to_every_subscribed_session(scene: Scene, endpoi
         assert await rest_of(stream) == []
 
 
-async def test_elicitation_complete_is_on_the_stream_of_its_call(endpoint: MemoryEndpoint) -> None:
+async def test_elicitation_complete_notification_is_on_the_stream_of_its_call(endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize(elicitation={"url": {}})
     answer = await endpoint.ask("POST", session, call("finish_elicitation"))
     told, reply = messages_in(answer)

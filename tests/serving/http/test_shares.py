@@ -151,7 +151,7 @@ async def echoes(party: Party) -> bool:
 
 
 @by_all
-async def test_principal_gets_half_of_the_sessions_and_the_next_half_of_the_rest(
+async def test_principal_can_use_half_of_the_sessions_and_the_next_half_of_the_rest(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", scene=kind(), max_sessions=8) as [alice, bob]:
@@ -160,7 +160,7 @@ async def test_principal_gets_half_of_the_sessions_and_the_next_half_of_the_rest
         assert not isinstance(await alice.open(), dict)
 
 
-async def test_address_gets_half_of_the_sessions() -> None:
+async def test_client_address_can_use_half_of_the_free_sessions() -> None:
     async with from_addresses(Scene(), max_sessions=8) as addresses:
         assert [await addresses.opens("127.0.0.1") for _ in range(6)] == [True] * 4 + [False] * 2
         assert [await addresses.opens("127.0.0.2") for _ in range(3)] == [True] * 2 + [False]
@@ -187,7 +187,7 @@ async def test_first_session_of_a_new_caller_replaces_the_idlest_of_the_largest_
 
 
 @by_all
-async def test_callers_only_session_is_not_replaced_by_a_new_caller(
+async def test_only_session_of_a_caller_is_not_replaced_by_that_of_a_new_caller(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", "carol", scene=kind(), max_sessions=2) as [alice, bob, carol]:
@@ -198,7 +198,7 @@ async def test_callers_only_session_is_not_replaced_by_a_new_caller(
 
 
 @by_all
-async def test_caller_at_its_share_replaces_its_own_unused_session(
+async def test_caller_at_its_session_limit_replaces_its_own_unused_session(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", scene=kind(), max_sessions=3) as [alice, bob]:
@@ -218,7 +218,7 @@ WAIT: dict[str, Any] = {"name": "wait", "arguments": {"name": "long"}}
 LISTEN: dict[str, Any] = {"notifications": {"toolsListChanged": True}}
 
 
-async def test_calls_of_one_principal_leave_a_share_for_others(autojump_clock: MockClock) -> None:
+async def test_calls_of_one_principal_leave_a_share_of_requests_for_others(autojump_clock: MockClock) -> None:
     async with parties("alice", "bob", "carol", max_server_requests=8) as [alice, bob, carol]:
         assert await all_it_gets(alice, "tools/call", WAIT) == 4
         assert await all_it_gets(bob, "tools/call", WAIT) == 2
@@ -226,13 +226,13 @@ async def test_calls_of_one_principal_leave_a_share_for_others(autojump_clock: M
         assert await echoes(carol)
 
 
-async def test_streams_of_one_principal_leave_a_share_for_others(autojump_clock: MockClock) -> None:
+async def test_listen_streams_of_one_principal_leave_a_share_for_others(autojump_clock: MockClock) -> None:
     async with parties("alice", "bob", max_server_streams=8) as [alice, bob]:
         assert await all_it_gets(alice, "subscriptions/listen", LISTEN) == 4
         assert await all_it_gets(bob, "subscriptions/listen", LISTEN) == 2
 
 
-async def test_calls_of_all_sessions_of_a_principal_share_one_limit(autojump_clock: MockClock) -> None:
+async def test_calls_in_all_sessions_of_a_principal_count_towards_one_limit(autojump_clock: MockClock) -> None:
     async with parties("alice", "bob", max_server_requests=8) as [alice, bob]:
         taken = 0
         for number in range(6):
@@ -245,7 +245,7 @@ async def test_calls_of_all_sessions_of_a_principal_share_one_limit(autojump_clo
         assert await echoes(bob)
 
 
-async def test_calls_of_one_address_leave_a_share_for_others() -> None:
+async def test_calls_of_one_client_address_leave_a_share_for_others() -> None:
     async with from_addresses(Scene(), max_server_requests=4) as addresses:
         statuses = list[int]()
         for address in ("127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.2"):
@@ -256,7 +256,7 @@ async def test_calls_of_one_address_leave_a_share_for_others() -> None:
         assert statuses == [200, 200, 503, 200]
 
 
-async def test_session_counts_for_the_address_that_opened_it() -> None:
+async def test_session_requests_count_for_the_client_address_that_opened_the_session() -> None:
     async with from_addresses(Scene(), max_server_requests=4) as addresses:
         session, statuses = await addresses.open("127.0.0.1"), list[int]()
         assert isinstance(session, dict)
@@ -267,7 +267,7 @@ async def test_session_counts_for_the_address_that_opened_it() -> None:
         assert statuses == [200, 200, 503]
 
 
-async def test_threads_of_one_principal_leave_a_share_for_others() -> None:
+async def test_worker_threads_of_one_principal_leave_a_share_for_others() -> None:
     scene, tokens, gate = Scene(), Tokens(), threading.Event()
     runs = {name: threading.Semaphore(0) for name in ("alice", "bob")}
 
@@ -294,7 +294,7 @@ async def test_threads_of_one_principal_leave_a_share_for_others() -> None:
             assert (await connection.answer()).status == 200
 
 
-async def test_anonymous_callers_do_not_evict_each_others_parked_handlers() -> None:
+async def test_anonymous_callers_do_not_evict_suspended_handlers_of_other_addresses() -> None:
     scene = Scene()
     async with from_addresses(scene, max_parked=2) as addresses:
 
@@ -327,7 +327,7 @@ async def test_anonymous_callers_do_not_evict_each_others_parked_handlers() -> N
 
 
 @pytest.mark.parametrize("believed", [True, False])
-async def test_clients_behind_a_trusted_proxy_are_separate_callers(believed: bool) -> None:
+async def test_clients_behind_a_trusted_proxy_are_limited_separately(believed: bool) -> None:
     proxies = TrustedProxies(["127.0.0.1" if believed else "127.0.0.9"])
     async with from_addresses(Scene(), proxies, max_sessions=4) as addresses:
         statuses = list[int]()
@@ -343,7 +343,7 @@ async def test_clients_behind_a_trusted_proxy_are_separate_callers(believed: boo
 
 
 @pytest.mark.parametrize("proxied", [True, False])
-async def test_caller_address_in_asgi_is_that_of_the_scope(proxied: bool) -> None:
+async def test_asgi_client_address_for_limits_is_that_of_the_scope(proxied: bool) -> None:
     proxies, limits = TrustedProxies(["10.0.0.1"]), Limits(max_sessions=4)
     app = http_app(
         Scene().server, allowed_origins=[], allowed_hosts=["127.0.0.1"], trusted_proxies=proxies, limits=limits
@@ -385,7 +385,7 @@ async def test_caller_address_in_asgi_is_that_of_the_scope(proxied: bool) -> Non
 # The log
 
 
-async def test_log_shows_a_clients_traceback_after_a_flood_of_another(
+async def test_traceback_of_a_client_is_logged_after_a_flood_by_another_client(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     scene = Scene()
@@ -410,7 +410,7 @@ async def test_log_shows_a_clients_traceback_after_a_flood_of_another(
 # Connections
 
 
-async def test_address_gets_half_of_the_connections_and_replaces_its_idle_one() -> None:
+async def test_client_address_uses_half_of_the_connections_and_replaces_its_idle_one() -> None:
     async with from_addresses(Scene(), max_connections=4) as addresses:
         statuses = list[int]()
         headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "x", "speaks": True}})
@@ -427,7 +427,7 @@ async def test_address_gets_half_of_the_connections_and_replaces_its_idle_one() 
         assert (await idle.modern("tools/list")).status == 200
 
 
-async def test_caller_behind_a_trusted_proxy_gets_half_of_the_connections() -> None:
+async def test_client_behind_a_trusted_proxy_can_use_half_of_the_connections() -> None:
     proxies = TrustedProxies(["127.0.0.1"])
     async with from_addresses(Scene(), proxies, max_connections=6) as addresses:
         headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "x", "speaks": True}})
@@ -439,7 +439,7 @@ async def test_caller_behind_a_trusted_proxy_gets_half_of_the_connections() -> N
         assert statuses == [200, 200, 200, 503, 200]
 
 
-async def test_trusted_proxy_connection_counts_for_its_last_caller() -> None:
+async def test_trusted_proxy_connection_counts_for_the_client_of_its_last_request() -> None:
     proxies = TrustedProxies(["127.0.0.1"])
     async with from_addresses(Scene(), proxies, max_connections=4) as addresses:
         pool = [await addresses.connect("127.0.0.1") for _ in range(3)]
@@ -468,7 +468,7 @@ async def test_trusted_proxy_can_use_all_connections() -> None:
         assert statuses == [200, 200, 200, 200, 503]
 
 
-async def test_callers_that_hold_nothing_are_dropped() -> None:
+async def test_callers_without_sessions_or_requests_are_forgotten() -> None:
     async with parties(*map(str, range(20))) as guests:
         for guest in guests:
             assert await echoes(guest)

@@ -35,7 +35,7 @@ async def test_st_01_initialize_creates_no_session(endpoint: MemoryEndpoint) -> 
     assert (await endpoint.ask("POST", CLIENT, message("notifications/initialized"))).status == 202
 
 
-async def test_st_01_request_needs_no_handshake_and_unknown_sessions_are_ignored(endpoint: MemoryEndpoint) -> None:
+async def test_st_01_stateless_request_needs_no_handshake_and_ignores_session_ids(endpoint: MemoryEndpoint) -> None:
     for headers in (CLIENT, {**CLIENT, "Mcp-Session-Id": "of another replica"}):
         answer = await endpoint.ask("POST", headers, call("who"))
         seen = answer.json["result"]["structuredContent"]
@@ -43,12 +43,12 @@ async def test_st_01_request_needs_no_handshake_and_unknown_sessions_are_ignored
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_st_04_get_and_delete_are_405(endpoint: MemoryEndpoint, method: str) -> None:
+async def test_st_04_get_and_delete_are_405_on_a_stateless_server(endpoint: MemoryEndpoint, method: str) -> None:
     answer = await endpoint.ask(method, CLIENT)
     assert (answer.status, answer.headers["allow"]) == (405, "POST, OPTIONS")
 
 
-async def test_st_02_pr_07_lg_14_progress_and_logs_are_on_the_responses_stream(
+async def test_st_02_pr_07_lg_14_stateless_progress_and_logs_are_on_the_response_stream(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     post = await endpoint.post(CLIENT, call("steps", 4, name="mine"))
@@ -61,7 +61,7 @@ async def test_st_02_pr_07_lg_14_progress_and_logs_are_on_the_responses_stream(
     assert (reply["id"], text_of(reply)) == (4, "three")
 
 
-async def test_st_02_disconnect_cancels_the_request(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_st_02_stateless_disconnect_cancels_the_request(scene: Scene, endpoint: MemoryEndpoint) -> None:
     post = await endpoint.post(CLIENT, call("wait", 1, name="mine"))
     other = await endpoint.post(CLIENT, call("wait", 1, name="other"))
     for name in ("mine", "other"):
@@ -76,7 +76,9 @@ async def test_st_02_disconnect_cancels_the_request(scene: Scene, endpoint: Memo
     assert text_of(messages_in(await other.answer())[-1]) == "other is done"
 
 
-async def test_st_02_disconnect_cancels_every_member_of_the_batch(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_st_02_stateless_disconnect_cancels_every_request_of_the_batch(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     names = ["one", "two"]
     batch = [call("wait", number, name=name) for number, name in enumerate(names)]
     post = await endpoint.post({**BASE, "MCP-Protocol-Version": OLDEST}, batch)
@@ -91,19 +93,21 @@ async def test_st_02_disconnect_cancels_every_member_of_the_batch(scene: Scene, 
 
 
 @pytest.mark.parametrize("version", [OLDEST, None])
-async def test_stateless_batch_is_answered_by_one_array(endpoint: MemoryEndpoint, version: str | None) -> None:
+async def test_stateless_batch_is_answered_with_one_array(endpoint: MemoryEndpoint, version: str | None) -> None:
     batch = [call("echo", 1, text="a"), call("echo", "1", text="b"), message("notifications/unknown")]
     answer = await endpoint.ask("POST", {**BASE, "MCP-Protocol-Version": version}, batch)
     assert {reply["id"]: text_of(reply) for reply in answer.json} == {1: "a", "1": "b"}
 
 
-async def test_a_batch_of_a_later_revision_is_400(endpoint: MemoryEndpoint) -> None:
+async def test_stateless_batch_in_a_later_revision_is_400(endpoint: MemoryEndpoint) -> None:
     for batch in ([call("echo", 1, text="a")], [message("notifications/unknown")]):
         answer = await endpoint.ask("POST", {**BASE, "MCP-Protocol-Version": MIDDLE}, batch)
         assert (answer.status, answer.code) == (400, -32600)
 
 
-async def test_st_03_a_posted_cancel_is_accepted_and_cancels_nothing(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_st_03_stateless_cancelled_notification_is_202_and_cancels_nothing(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     await endpoint.post(CLIENT, call("wait", 5, name="mine"))
     await scene["mine"].started.wait()
     accepted = await endpoint.ask("POST", CLIENT, cancel(5))
@@ -112,21 +116,23 @@ async def test_st_03_a_posted_cancel_is_accepted_and_cancels_nothing(scene: Scen
     assert not scene["mine"].ended.is_set()
 
 
-async def test_st_03_a_handler_cannot_ask(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_st_03_sampling_in_a_stateless_handler_raises_no_back_channel(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     answer = await endpoint.ask("POST", CLIENT, call("ask", name="asker"))
     assert "result" in answer.json or "error" in answer.json
     assert scene["asker"].failure is not None
     assert type(scene["asker"].failure).__name__ == "NoBackChannel"
 
 
-async def test_st_01_a_log_level_is_not_kept_for_the_next_client(endpoint: MemoryEndpoint) -> None:
+async def test_st_01_log_level_is_not_kept_for_the_next_stateless_request(endpoint: MemoryEndpoint) -> None:
     answer = await endpoint.ask("POST", CLIENT, message("logging/setLevel", {"level": "emergency"}, 1))
     assert answer.json["result"] == {}
     told = messages_in(await endpoint.ask("POST", CLIENT, call("levels")))
     assert [each["params"]["level"] for each in told if "method" in each] == ["error"]
 
 
-async def test_hundred_requests_with_the_same_id_are_independent(endpoint: MemoryEndpoint) -> None:
+async def test_hundred_stateless_requests_with_the_same_id_are_independent(endpoint: MemoryEndpoint) -> None:
     answers: list[str] = []
 
     async def ask(number: int) -> None:
@@ -141,6 +147,6 @@ async def test_hundred_requests_with_the_same_id_are_independent(endpoint: Memor
 
 
 @pytest.mark.parametrize("body", [{"jsonrpc": "2.0", "id": 1, "result": {}}, message("notifications/x")])
-async def test_stateless_answers_and_notifications_are_accepted(endpoint: MemoryEndpoint, body: Any) -> None:
+async def test_stateless_responses_and_notifications_are_202(endpoint: MemoryEndpoint, body: Any) -> None:
     answer = await endpoint.ask("POST", CLIENT, body)
     assert (answer.status, answer.body) == (202, b"")

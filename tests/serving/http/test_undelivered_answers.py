@@ -73,7 +73,7 @@ async def asking(**limits: Any) -> AsyncGenerator[Asked]:
 
 @pytest.mark.parametrize("last", [False, True], ids=["id first", "id last"])
 @pytest.mark.parametrize("together", [True, False], ids=["in one write", "head first"])
-async def test_s2c_09_an_answer_that_is_too_long_fails_its_question(
+async def test_s2c_09_too_long_sampling_answer_fails_the_sampling_request(
     autojump_clock: MockClock, last: bool, together: bool
 ) -> None:
     async with asking() as there:
@@ -92,7 +92,7 @@ async def test_s2c_09_an_answer_that_is_too_long_fails_its_question(
         )
 
 
-async def test_s2c_09_an_answer_in_chunks_that_is_too_long_fails_its_question(autojump_clock: MockClock) -> None:
+async def test_s2c_09_too_long_chunked_sampling_answer_fails_the_sampling_request(autojump_clock: MockClock) -> None:
     async with asking() as there:
         connection = await there.endpoint.connect()
         await connection.send("POST", {**there.session, "Transfer-Encoding": "chunked"})
@@ -103,7 +103,9 @@ async def test_s2c_09_an_answer_in_chunks_that_is_too_long_fails_its_question(au
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_s2c_09_answer_body_that_times_out_fails_its_question(autojump_clock: MockClock, chunked: bool) -> None:
+async def test_s2c_09_sampling_answer_whose_body_times_out_fails_the_sampling_request(
+    autojump_clock: MockClock, chunked: bool
+) -> None:
     async with asking(body_timeout=5) as there:
         connection = await there.endpoint.connect()
         body = there.answer(100)
@@ -115,7 +117,7 @@ async def test_s2c_09_answer_body_that_times_out_fails_its_question(autojump_clo
         assert "within 5 s" in await there.fails()
 
 
-async def test_s2c_09_unidentifiable_too_long_body_fails_the_only_question(
+async def test_s2c_09_too_long_body_without_a_readable_id_fails_the_only_sampling_request(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as there:
@@ -125,20 +127,20 @@ async def test_s2c_09_unidentifiable_too_long_body_fails_the_only_question(
         await there.fails()
 
 
-async def test_s2c_09_an_answer_that_is_too_deep_fails_the_only_question() -> None:
+async def test_s2c_09_too_deeply_nested_answer_fails_the_only_sampling_request() -> None:
     async with asking() as there:
         deep = b'{"x": ' + b"[" * 2000 + b"]" * 2000 + b"}"
         assert (await there.endpoint.ask("POST", there.session, deep)).status == 400
         await there.fails()
 
 
-async def test_an_answer_that_is_not_json_fails_its_question() -> None:
+async def test_sampling_answer_that_is_not_json_fails_the_sampling_request() -> None:
     async with asking() as there:
         assert (await there.endpoint.ask("POST", there.session, there.answer(10)[:-1])).status == 400
         await there.fails()
 
 
-async def test_s2c_09_too_long_answer_over_a_socket_fails_its_question() -> None:
+async def test_s2c_09_too_long_sampling_answer_over_tcp_fails_the_sampling_request() -> None:
     scene = Scene()
     async with over_sockets(scene.server, limits=Limits(max_message_bytes=MOST)) as endpoint:
         there = await asked(endpoint, scene, await endpoint.initialize(**SAMPLING))
@@ -146,7 +148,7 @@ async def test_s2c_09_too_long_answer_over_a_socket_fails_its_question() -> None
         await there.fails()
 
 
-async def test_refused_request_that_contains_an_answer_fails_no_question(
+async def test_rejected_request_that_contains_an_answer_does_not_fail_the_sampling_request(
     autojump_clock: MockClock,
 ) -> None:
     async with asking(body_timeout=5) as there:
@@ -170,7 +172,7 @@ async def test_refused_request_that_contains_an_answer_fails_no_question(
         assert there.journal.failure is None
 
 
-async def test_question_of_a_session_cannot_be_failed_by_others(autojump_clock: MockClock) -> None:
+async def test_sampling_request_of_a_session_cannot_be_failed_by_another_principal(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with in_memory(scene.server, auth=protected(issued()), max_message_bytes=MOST) as endpoint:
         there = await asked(endpoint, scene, await session_of(endpoint, "alice-1", **SAMPLING))
@@ -182,7 +184,7 @@ async def test_question_of_a_session_cannot_be_failed_by_others(autojump_clock: 
         await there.fails()
 
 
-async def test_s2c_10_question_whose_answer_is_lost_fails_after_answer_timeout(
+async def test_s2c_10_sampling_request_without_an_answer_fails_after_answer_timeout(
     autojump_clock: MockClock,
 ) -> None:
     async with asking(answer_timeout=300, session_timeout=100) as there:
@@ -198,7 +200,7 @@ async def test_s2c_10_question_whose_answer_is_lost_fails_after_answer_timeout(
         assert (await there.endpoint.ask("POST", there.session, there.answer(10))).status == 202  # and says nothing
 
 
-async def test_s2c_10_answer_timeout_can_be_extended(autojump_clock: MockClock) -> None:
+async def test_s2c_10_answer_timeout_can_be_infinite(autojump_clock: MockClock) -> None:
     async with asking(answer_timeout=math.inf) as there:
         await trio.sleep(5_000)
         assert (await there.endpoint.ask("POST", there.session, there.answer(10))).status == 202

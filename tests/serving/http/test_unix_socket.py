@@ -101,7 +101,7 @@ async def test_clients_of_the_same_user_can_call_over_a_unix_socket(socket_folde
 
 
 @ERAS
-async def test_leaving_a_call_over_a_unix_socket_stops_its_handler(socket_folder: Path, era: Any) -> None:
+async def test_call_cancelled_over_a_unix_socket_cancels_its_handler(socket_folder: Path, era: Any) -> None:
     watched = watched_server()
     with trio.fail_after(PATIENCE):
         async with (
@@ -118,7 +118,7 @@ async def test_leaving_a_call_over_a_unix_socket_stops_its_handler(socket_folder
 
 
 @ERAS
-async def test_tokens_are_required_and_sent_over_a_unix_socket(socket_folder: Path, era: Any) -> None:
+async def test_bearer_tokens_are_required_and_sent_over_a_unix_socket(socket_folder: Path, era: Any) -> None:
     url = url_on_socket(socket_folder / "s")
     with trio.fail_after(PATIENCE):
         async with serving(serve_http, asked(), unix=socket_folder / "s", auth=protected(issued())):
@@ -132,13 +132,13 @@ async def test_tokens_are_required_and_sent_over_a_unix_socket(socket_folder: Pa
             assert refused.value.status == 401
 
 
-async def test_oauth_sign_in_is_refused_over_a_unix_socket(socket_folder: Path) -> None:
+async def test_oauth_over_a_unix_socket_raises_value_error(socket_folder: Path) -> None:
     with pytest.raises(ValueError, match="OAuth does not work with a server on a Unix socket"):
         async with open_http(url_on_socket(socket_folder / "s"), auth=OAuth()):
             pytest.fail("no authorization server could name it")
 
 
-async def test_unix_socket_request_with_an_origin_or_another_host_is_refused(socket_folder: Path) -> None:
+async def test_unix_socket_request_with_an_origin_or_another_host_is_403(socket_folder: Path) -> None:
     path = socket_folder / "s"
     with trio.fail_after(PATIENCE):
         async with serving(serve_http, asked(), unix=path):
@@ -163,7 +163,7 @@ async def test_unix_socket_accepts_configured_hosts_and_origins_behind_a_proxy(s
             assert await status_of(path, "localhost") == 403
 
 
-async def test_second_server_on_a_unix_socket_is_refused_and_a_dead_one_replaced(socket_folder: Path) -> None:
+async def test_second_server_on_a_unix_socket_raises_and_a_stale_socket_is_replaced(socket_folder: Path) -> None:
     path = socket_folder / "s"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -177,7 +177,7 @@ async def test_second_server_on_a_unix_socket_is_refused_and_a_dead_one_replaced
 
 
 @pytest.mark.parametrize("given", [{"listeners": []}, {"ssl_context": ssl.create_default_context()}])
-async def test_unix_socket_cannot_be_combined_with_other_listeners_or_tls(
+async def test_unix_socket_combined_with_other_listeners_or_tls_raises(
     socket_folder: Path, given: dict[str, Any]
 ) -> None:
     with pytest.raises(ValueError, match="can't be combined with listeners= or ssl_context="):
@@ -205,7 +205,7 @@ async def test_many_concurrent_unix_socket_connections_wait_for_the_backlog(
     assert answers == ["localhost"] * 50
 
 
-async def test_redirect_stays_on_the_unix_socket(socket_folder: Path) -> None:
+async def test_redirect_on_a_unix_socket_stays_on_that_socket(socket_folder: Path) -> None:
     async def moved(_: RouteRequest) -> RouteResponse:
         return RouteResponse(status=307, headers={"Location": "/mcp"})
 
@@ -218,7 +218,7 @@ async def test_redirect_stays_on_the_unix_socket(socket_folder: Path) -> None:
             assert await told(client, "host") == "localhost"
 
 
-def test_url_from_a_server_never_leads_to_a_unix_socket() -> None:
+def test_url_received_from_a_server_is_never_opened_on_a_unix_socket() -> None:
     elsewhere = "http+unix://%2Frun%2Fdocker.sock/mcp"
     for url in ("http://localhost/mcp", "https://mcp.example.com/mcp"):
         origin, target = split_url(url)
@@ -254,7 +254,7 @@ async def test_invalid_unix_socket_url_raises_with_the_reason(
             pytest.fail("there is no such server")
 
 
-def test_unix_socket_path_can_have_the_systems_maximum_length() -> None:
+def test_unix_socket_path_can_have_the_maximum_length_of_the_system() -> None:
     assert Address(f"HTTP+UNIX://%2f{'a' * 106}").url.endswith("a")
 
 

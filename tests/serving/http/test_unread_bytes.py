@@ -40,7 +40,7 @@ async def echoes(endpoint: MemoryEndpoint, who: str, size: int) -> int:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_htt_22_incomplete_bodies_use_at_most_the_share_of_their_caller(
+async def test_htt_22_incomplete_bodies_of_a_caller_use_at_most_its_share_of_memory(
     autojump_clock: MockClock, chunked: bool
 ) -> None:
     async with in_memory(Scene().server, auth=protected(issued()), **LIMITS) as endpoint:
@@ -70,7 +70,9 @@ async def test_htt_22_incomplete_bodies_use_at_most_the_share_of_their_caller(
         assert endpoint.front._endpoint.unread.size == 0
 
 
-async def test_htt_22_pipelined_bytes_beyond_the_share_close_the_connection(autojump_clock: MockClock) -> None:
+async def test_htt_22_pipelined_bytes_beyond_the_share_of_the_caller_close_the_connection(
+    autojump_clock: MockClock,
+) -> None:
     scene = Scene()
     async with in_memory(scene.server, auth=protected(issued()), **LIMITS) as endpoint:
         connections: list[Connection] = []

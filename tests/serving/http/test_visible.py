@@ -113,7 +113,7 @@ async def asked(endpoint: Endpoint, token: str, method: str, params: dict[str, A
     return await endpoint.ask("POST", {**headers, **named, **bearer(token)}, body)
 
 
-async def test_listing_has_only_visible_items_and_is_private(tokens: Tokens) -> None:
+async def test_list_results_have_only_visible_items_and_private_cache_scope(tokens: Tokens) -> None:
     server = guarded(cache=CacheHints(60_000, "public"))
     shown = {
         HIDDEN: (["read"], [], ["file:{name}"], []),
@@ -135,7 +135,7 @@ async def test_listing_has_only_visible_items_and_is_private(tokens: Tokens) -> 
                 assert [each[key] for each in legacy[kind]] == names
 
 
-async def test_pages_are_computed_from_the_callers_visible_items(tokens: Tokens) -> None:
+async def test_list_pages_are_computed_from_the_items_visible_to_the_caller(tokens: Tokens) -> None:
     async with in_memory(guarded(page_size=2), auth=protected(tokens)) as endpoint:
         first = (await asked(endpoint, SHOWN, "tools/list", {})).json["result"]
         rest = (await asked(endpoint, SHOWN, "tools/list", {"cursor": first["nextCursor"]})).json["result"]
@@ -166,7 +166,7 @@ REQUESTS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("method", "params", "name"), REQUESTS)
-async def test_hidden_item_is_answered_like_an_unknown_one(
+async def test_request_for_an_invisible_item_is_answered_as_for_an_unknown_one(
     tokens: Tokens, method: str, params: dict[str, Any], name: str
 ) -> None:
     def renamed(value: Any) -> Any:
@@ -187,7 +187,7 @@ async def test_hidden_item_is_answered_like_an_unknown_one(
         assert RAN == []
 
 
-async def test_visible_item_is_served_to_the_same_user_with_another_token(tokens: Tokens) -> None:
+async def test_visible_item_is_available_with_every_token_that_makes_it_visible(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         headers, body = modern("tools/call", {"name": "write", "arguments": {"where": "there"}})
         answer = await endpoint.ask("POST", {**headers, **bearer(SHOWN), "Mcp-Param-Where": "there"}, body)
@@ -196,14 +196,14 @@ async def test_visible_item_is_served_to_the_same_user_with_another_token(tokens
         assert (read["contents"][0]["text"], read["cacheScope"]) == ("1", "private")
 
 
-async def test_hidden_resource_leaves_its_uri_to_a_matching_template(tokens: Tokens) -> None:
+async def test_uri_of_an_invisible_resource_is_served_by_a_matching_template(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         for token, text in ((SHOWN, "secret"), (HIDDEN, "the file secret")):
             result = (await asked(endpoint, token, "resources/read", {"uri": "file:secret"})).json["result"]
             assert result["contents"][0]["text"] == text
 
 
-async def test_visible_item_is_listed_without_its_scopes_so_that_they_can_be_requested(tokens: Tokens) -> None:
+async def test_visible_item_is_listed_without_its_scopes_and_its_call_is_403(tokens: Tokens) -> None:
     async with in_memory(guarded(visible=lambda _: True), auth=protected(tokens)) as endpoint:
         tools = (await asked(endpoint, HIDDEN, "tools/list", {})).json["result"]["tools"]
         assert [tool["name"] for tool in tools] == ["write", "read", "ask", "work"]
@@ -211,7 +211,7 @@ async def test_visible_item_is_listed_without_its_scopes_so_that_they_can_be_req
         assert (refused.status, RAN) == (403, [])
 
 
-async def test_changes_of_hidden_items_are_not_sent(tokens: Tokens) -> None:
+async def test_changes_of_invisible_resources_are_not_sent(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, HIDDEN)
         refused = await endpoint.ask("POST", session, message("resources/subscribe", {"uri": "box://1"}, 1))
@@ -229,7 +229,7 @@ async def test_changes_of_hidden_items_are_not_sent(tokens: Tokens) -> None:
 # Rounds and tasks
 
 
-async def test_parked_handler_continues_only_for_a_token_that_sees_its_tool(tokens: Tokens) -> None:
+async def test_suspended_handler_continues_only_with_a_token_that_sees_its_tool(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         asks = {"name": "ask", "arguments": {}}
         result = (await asked(endpoint, SHOWN, "tools/call", asks)).json["result"]
@@ -242,7 +242,7 @@ async def test_parked_handler_continues_only_for_a_token_that_sees_its_tool(toke
         assert served.json["result"]["content"][0]["text"] == "asked"
 
 
-async def test_task_of_a_hidden_tool_is_unknown(tokens: Tokens) -> None:
+async def test_task_of_an_invisible_tool_is_unknown(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         made = await asked(endpoint, SHOWN, "tools/call", {"name": "work", "arguments": {}})
         task = made.json["result"]["taskId"]
@@ -262,7 +262,7 @@ async def test_task_of_a_hidden_tool_is_unknown(tokens: Tokens) -> None:
         await connection.aclose()
 
 
-async def test_admitted_task_runs_again_after_a_restart(tokens: Tokens) -> None:
+async def test_task_with_a_visibility_rule_runs_again_after_a_restart(tokens: Tokens) -> None:
     store = MemoryTaskStore()
     async with in_memory(guarded(store), auth=protected(tokens)) as endpoint:
         made = await asked(endpoint, SHOWN, "tools/call", {"name": "work", "arguments": {}})
@@ -279,7 +279,7 @@ async def test_admitted_task_runs_again_after_a_restart(tokens: Tokens) -> None:
 
 
 @pytest.mark.parametrize("kind", ["raises", "waits"])
-async def test_failed_visible_function_hides_the_item_and_is_logged_once(
+async def test_visible_function_that_fails_hides_the_item_and_is_logged_once(
     kind: str, tokens: Tokens, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def wait() -> bool:
@@ -311,7 +311,7 @@ async def test_failed_visible_function_hides_the_item_and_is_logged_once(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_visible_function_gets_none_without_authorization(era: Any) -> None:
+async def test_visible_function_receives_none_without_authorization(era: Any) -> None:
     server = guarded(visible=lambda auth: auth is not None)
     async with open_memory(server, era=era) as client:
         assert [tool.name async for tool in client.list_tools()] == ["read"]
@@ -333,7 +333,7 @@ async def needs(auth: Auth | None) -> bool:
 
 @pytest.mark.parametrize("visible", [needs, True, "write", lambda: True, lambda auth, more: True])
 @pytest.mark.parametrize("kind", ["tool", "prompt", "resource"])
-def test_visible_that_is_not_a_function_is_refused_at_declaration(visible: Any, kind: str) -> None:
+def test_visible_option_that_is_not_a_function_raises_at_registration(visible: Any, kind: str) -> None:
     async def write() -> str:
         return "written"
 
@@ -342,7 +342,7 @@ def test_visible_that_is_not_a_function_is_refused_at_declaration(visible: Any, 
         offer(visible=visible)(write)
 
 
-def test_item_with_visible_has_private_cache_scope() -> None:
+def test_resource_with_visible_and_public_cache_scope_raises() -> None:
     async def read() -> str:
         return "read"
 
@@ -350,7 +350,7 @@ def test_item_with_visible_has_private_cache_scope() -> None:
         Server("s").resource("file:a", visible=for_writers, cache_scope="public")(read)
 
 
-async def test_middleware_creates_no_task_for_a_hidden_tool(tokens: Tokens) -> None:
+async def test_middleware_that_skips_the_handler_creates_no_task_for_an_invisible_tool(tokens: Tokens) -> None:
     server = guarded()
 
     @server.middleware("tools/call")
@@ -364,7 +364,7 @@ async def test_middleware_creates_no_task_for_a_hidden_tool(tokens: Tokens) -> N
         assert "taskId" in made.json["result"]
 
 
-async def test_item_hidden_by_a_mounted_server_is_hidden_in_the_outer_one(tokens: Tokens) -> None:
+async def test_item_invisible_on_a_mounted_server_is_invisible_on_the_outer_server(tokens: Tokens) -> None:
     server = Server("outer")
     server.mount(guarded(), prefix="inner")
     async with in_memory(server, auth=protected(tokens)) as endpoint:
@@ -381,7 +381,7 @@ async def test_item_hidden_by_a_mounted_server_is_hidden_in_the_outer_one(tokens
         assert RAN == []
 
 
-async def test_tool_search_neither_finds_nor_calls_hidden_tools(tokens: Tokens) -> None:
+async def test_tool_search_neither_finds_nor_calls_invisible_tools(tokens: Tokens) -> None:
     server = guarded()
     server.searchable()
 
@@ -404,7 +404,7 @@ async def test_tool_search_neither_finds_nor_calls_hidden_tools(tokens: Tokens) 
         assert RAN == []
 
 
-async def test_list_in_a_session_is_that_of_the_requests_token(tokens: Tokens) -> None:
+async def test_list_result_in_a_session_depends_on_the_token_of_the_request(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, HIDDEN)
         for token, number in ((HIDDEN, 1), (SHOWN, 4), (HIDDEN, 1)):
@@ -414,7 +414,7 @@ async def test_list_in_a_session_is_that_of_the_requests_token(tokens: Tokens) -
         assert messages_in(refused)[-1]["error"]["message"] == "Unknown tool: write"
 
 
-async def test_task_is_hidden_with_its_tool_without_authentication() -> None:
+async def test_task_becomes_unknown_when_its_tool_becomes_invisible() -> None:
     is_open = [True]
     async with in_memory(guarded(visible=lambda _: is_open[0])) as endpoint:
         made = await endpoint.modern("tools/call", {"name": "work", "arguments": {}, "_meta": KNOWS})

@@ -25,7 +25,7 @@ async def test_http_and_websocket_clients_are_served_at_one_url() -> None:
             assert (await second.call_tool("over")).text == "http"
 
 
-async def test_websocket_upgrade_without_websocket_support_is_refused() -> None:
+async def test_websocket_upgrade_without_websocket_option_is_404() -> None:
     async with served(server) as endpoint:
         with pytest.raises(ConnectionLost, match=r"404.*there is no WebSocket here"):
             async with open_websocket(f"ws://127.0.0.1:{endpoint.port}/mcp"):
@@ -33,7 +33,7 @@ async def test_websocket_upgrade_without_websocket_support_is_refused() -> None:
         assert (await endpoint.modern("server/discover")).status == 200
 
 
-async def test_websocket_from_a_foreign_origin_is_refused() -> None:
+async def test_websocket_from_a_foreign_origin_is_403() -> None:
     async with served(server, websocket=True) as endpoint:
         connection = await endpoint.connect()
         headers: dict[str, str | None] = {
@@ -49,7 +49,7 @@ async def test_websocket_from_a_foreign_origin_is_refused() -> None:
         await connection.aclose()
 
 
-async def test_a_websocket_is_closed_when_the_server_ends() -> None:
+async def test_websocket_is_closed_when_the_http_server_ends() -> None:
     async with (
         served(server, websocket=True, handle_signals=False) as endpoint,
         open_websocket(f"ws://127.0.0.1:{endpoint.port}/mcp") as client,
@@ -59,7 +59,7 @@ async def test_a_websocket_is_closed_when_the_server_ends() -> None:
             await client.until_lost()
 
 
-async def test_upgrade_to_another_protocol_is_an_ordinary_request() -> None:
+async def test_upgrade_to_another_protocol_is_ignored() -> None:
     async with served(server, websocket=True) as endpoint:
         headers, body = modern("server/discover")
         answer = await endpoint.ask("POST", {**headers, "Upgrade": "h2c", "Connection": "Upgrade"}, body)
