@@ -34,15 +34,11 @@ def url() -> Iterator[str]:
 
 
 OVER_HTTP = [each for each in SERVER_SCENARIOS if not each.id.startswith(("line-", "exit-", "request-invalid"))]
-OVERTAKEN = ("cancel-race", "legacy")
-"""Over legacy HTTP, a cancel can overtake its request: docs/guarantees/known-limitations.md."""
 
 
 @pytest.mark.parametrize(
     ("scenario", "era"), [each for each in runs(OVER_HTTP) if (each.values[0].id, each.values[1]) != OVERTAKEN]
 )
-async def test_our_server_passes_the_torture_scenarios_over_http(
-    scenario: Scenario[ServerUnderTest], era: Era, url: str
-) -> None:
+async def test_our_server_passes_over_http(scenario: Scenario[ServerUnderTest], era: Era, url: str) -> None:
     outcome = await outcome_of(scenario, era, ServerUnderTest(Address(url), era, NAMES, PATIENCE))
     assert outcome.status == ("skipped" if scenario.id == "cancel-process-tree" else "passed"), outcome.reason

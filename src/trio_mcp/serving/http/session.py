@@ -17,7 +17,7 @@ import trio
 
 from ...classes import evolve
 from ...concurrency.fair_share import Caller, SharedBytes
-from ...jsonrpc.messages import Request, Unreadable
+from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable
 from ...runtime.limits import Limits
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Peer, PrincipalId
@@ -27,6 +27,7 @@ from ...server.sharing import Fleet
 from ...transports.http.replay_log import BadCursor, ReplayLog
 from ...transports.sse import STREAM_HEADERS, identified_events
 from ..callers import token_expiry
+from .early_cancels import EarlyCancels
 from .exchanges import FinishedStream, HttpRequest
 from .responses import busy, empty, invalid
 from .session_exchange import ClientSession, LocalInitializeExchange, SessionExchange
@@ -59,6 +60,7 @@ class HttpSession(ClientSession):
         self._standalone_stream: SessionStream | None = None
         """The stream that the client opens with GET. `None` until the client does so, or until there is something to
         send."""
+        self._early_cancels = EarlyCancels()
 
     async def run(self) -> None:
         """Serve the client until the session ends."""
@@ -107,6 +109,21 @@ class HttpSession(ClientSession):
         """Respond to a DELETE request, and end the session."""
         self.close("the client has ended the session")
         asked.response.answer(empty(HTTPStatus.NO_CONTENT, asked.extra))
+
+    # Messages
+
+    def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
+        """Process the message, or the batch of messages, in a POST. If the cancellation of a request arrived before
+        the request, the request is cancelled at once."""
+        super().post(message, posted, opens=opens)
+        for each in message.members if type(message) is Batch else (message,):
+            if type(each) is Request:
+                cancel = self._early_cancels.request_arrived(each.id, trio.current_time())
+                if cancel is not None:
+                    connection = self._connection
+                    connection.feed(connection.state.receive(cancel), b"", connection.exchange)
+            elif type(each) is Notification and each.method == "notifications/cancelled":
+                self._early_cancels.cancel_arrived(each, trio.current_time())
 
     # Streams
 
