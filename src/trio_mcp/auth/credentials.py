@@ -42,8 +42,7 @@ class AuthorizationError(MCPError):
 
 class SignInNeeded(AuthorizationError):
     """The user must sign in to get a token, but `OAuth.asks_user` is false. No request was sent to an authorization
-    server.
-    """
+    server."""
 
 
 logger = logging.getLogger("trio_mcp")
@@ -53,8 +52,7 @@ logger = logging.getLogger("trio_mcp")
 def calling_user_code(what: str) -> Generator[None]:
     """Convert an exception that user code raises inside the block to an `AuthorizationError`, and log the exception.
     ``what`` names the user's function in the message. The new message contains only the exception's type, since the
-    original message may contain secrets.
-    """
+    original message may contain secrets."""
     try:
         yield
     except AuthorizationError:
@@ -94,14 +92,12 @@ class Credentials(Protocol):
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
         """Return the headers that authorize one request with the HTTP method ``method``. The result is empty until the
         server has demanded authorization. Call this for each request. Raises `AuthorizationError` if no token is
-        available.
-        """
+        available."""
         ...
 
     def noticed(self, headers: Mapping[str, str]) -> None:
         """Store the new DPoP nonce from a response's ``headers``, if they contain one (RFC 9449 section 8.2). The names
-        of the headers must be in lower case. Synchronous.
-        """
+        of the headers must be in lower case. Synchronous."""
         ...
 
     async def refused(self, request: RefusedRequest) -> None:
@@ -119,8 +115,7 @@ class ClientAuth(Protocol):
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return a context manager with the credentials for the server at ``server_url``. Their background tasks end
-        with the block. ``user_is_asked`` pauses the timeouts of calls while the user signs in.
-        """
+        with the block. ``user_is_asked`` pauses the timeouts of calls while the user signs in."""
         ...
 
 

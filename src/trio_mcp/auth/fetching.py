@@ -29,8 +29,7 @@ from ..transports.http_client.origins import Origin, is_local_host, split_url
 
 class FetchFailed(Exception):
     """The HTTP request got no response, or wasn't sent because its URL is forbidden. The message contains no secrets,
-    and is meant only for the people who run the client.
-    """
+    and is meant only for the people who run the client."""
 
 
 @frozen(kw_only=True)
@@ -62,8 +61,7 @@ class Fetcher(Protocol):
 
     async def fetch(self, request: Fetch) -> Fetched:
         """Send ``request`` and return the response, whatever its status. Redirects aren't followed. Raises
-        `FetchFailed` if there is no response, or if the URL is forbidden.
-        """
+        `FetchFailed` if there is no response, or if the URL is forbidden."""
         ...
 
 
@@ -93,8 +91,7 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 @frozen(kw_only=True)
 class UrlRules:
     """The rules for URLs that come from a server, or from a document of an authorization server. By default a URL must
-    use ``https``, contain no user and no fragment, and have at most 2048 characters.
-    """
+    use ``https``, contain no user and no fragment, and have at most 2048 characters."""
 
     loopback: bool = False
     """True if the server runs on this machine. Then URLs of this machine are allowed, even with ``http``."""
@@ -147,8 +144,7 @@ class UrlRules:
 
     def _forbids(self, origin: Origin) -> bool:
         """Return whether the rules forbid the host of a URL because it is an IP address, in any notation. Makes no DNS
-        lookup.
-        """
+        lookup."""
         rule, address = self.address_rule(origin), _literal(origin.host)
         if rule is None:
             return False
@@ -159,8 +155,7 @@ class UrlRules:
 
     def address_rule(self, origin: Origin) -> AddressRule | None:
         """Return the function that checks the IP addresses of ``origin`` before connecting; `None` if all addresses are
-        allowed.
-        """
+        allowed."""
         if not origin.secure:  # a name such as localhost may resolve to any address
             return is_private if self._trusts(origin) else _is_of_this_machine
         if not self.public_addresses_only or self._trusts(origin):
@@ -190,8 +185,7 @@ def is_public(address: _Address) -> bool:
 
 class Nearness(IntEnum):
     """The network location of a host: this machine, a private network, or the internet. It depends only on the host's
-    name or address, since names are resolved again for each connection.
-    """
+    name or address, since names are resolved again for each connection."""
 
     ANYWHERE = 0
     """The host is a name, or an address of the public internet."""
@@ -204,8 +198,7 @@ class Nearness(IntEnum):
 def nearness(host: str) -> Nearness:
     """Return whether ``host`` is this machine, in a private network, or possibly on the internet. ``host`` is an ASCII
     name or an IP address. Addresses are parsed as browsers do: ``127.1`` and ``0x7f000001`` are addresses, and
-    ``a.localhost`` is this machine (WHATWG URL, host parsing; RFC 6761 section 6.3).
-    """
+    ``a.localhost`` is this machine (WHATWG URL, host parsing; RFC 6761 section 6.3)."""
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
         return Nearness.MACHINE
@@ -228,8 +221,7 @@ def _is_of_this_machine(address: _Address) -> bool:
 
 def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     """Return the IPv4 address that is embedded in the IPv6 ``address``, if there is one. Packets for ``address`` are
-    sent to that IPv4 address.
-    """
+    sent to that IPv4 address."""
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped
@@ -249,8 +241,7 @@ _OPENID_METADATA: Final = "/.well-known/openid-configuration"
 def server_metadata_urls(issuer: str) -> tuple[str, ...]:
     """Return the URLs at which the metadata of the authorization server ``issuer`` may be found. Try the URLs in the
     returned order (2026-07-28 authorization, Authorization Server Metadata Discovery). Raises `ValueError` unless the
-    issuer is an HTTP URL.
-    """
+    issuer is an HTTP URL."""
     origin, target = split_url(issuer)
     # RFC 8414 section 3.1, OpenID Connect Discovery section 4: use the issuer's path without the trailing slash.
     path = target.rstrip("/")
@@ -260,8 +251,7 @@ def server_metadata_urls(issuer: str) -> tuple[str, ...]:
 
 def same_issuer(one: str, other: str) -> bool:
     """Return whether two issuer URLs are equal, ignoring a trailing slash. The metadata URLs are the same with and
-    without the slash, and many resources name their authorization server in either form.
-    """
+    without the slash, and many resources name their authorization server in either form."""
     return one.removesuffix("/") == other.removesuffix("/")
 
 
@@ -271,8 +261,7 @@ _LONGEST_BODY: Final = 256 * 1024
 @frozen
 class HttpFetcher:
     """A `Fetcher` that sends requests over HTTP, to URLs that ``rules`` allow. It doesn't follow redirects, and doesn't
-    accept compressed responses.
-    """
+    accept compressed responses."""
 
     rules: UrlRules
     deadline: float = attrs.field(default=30.0, kw_only=True)

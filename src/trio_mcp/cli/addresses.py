@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 @frozen
 class Addresses:
     """The address options as the user has typed them. At most one of the first four may be set, since each selects a
-    transport.
-    """
+    transport."""
 
     http: str | None = None
     websocket: str | None = None
@@ -132,8 +131,7 @@ longest."""
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
     """Return the keyword arguments for `serve_http` or `serve_websocket`, whose clients may be browsers. Raises
-    `CommandError` if allowed origins or hosts are missing or invalid.
-    """
+    `CommandError` if allowed origins or hosts are missing or invalid."""
     origins = [] if addresses.allowed_origins == ("none",) else list(addresses.allowed_origins) or None
     hosts = list(addresses.allowed_hosts) or None
     trusted = _trusted(addresses.trusted_proxies)
@@ -157,8 +155,7 @@ def _socket_path(text: str) -> str:
 
 def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
     """Return a function that serves in a worker process, on the sockets of its supervisor, and reports to the
-    supervisor once the server listens. All workers share a secret.
-    """
+    supervisor once the server listens. All workers share a secret."""
     from .workers import WorkerListener
 
     checks = host_checks_for(serve.keywords["host"], serve.keywords["allowed_origins"], serve.keywords["allowed_hosts"])
@@ -179,8 +176,7 @@ def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[N
 
 async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
     """Open the sockets on which worker processes listen, at the address of ``--http``. Returns them, and the text that
-    announces the address. Raises `CommandError` in the same cases as `serving_on`.
-    """
+    announces the address. Raises `CommandError` in the same cases as `serving_on`."""
     if addresses.http is None:
         raise CommandError("--workers and --reload need --http")
     options = _checked(addresses.http, addresses)
@@ -199,8 +195,7 @@ async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
 
 async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
     """Open the TCP listeners that a supervisor passes to its workers. If the port is in use, retry for two seconds,
-    since the workers of a killed supervisor may not have released it yet.
-    """
+    since the workers of a killed supervisor may not have released it yet."""
     last = trio.current_time() + _WORKERS_NOTICE
     while True:
         try:
@@ -240,8 +235,7 @@ def _check_names(host: str, allowed_origins: list[str] | None, allowed_hosts: li
 
 def host_and_port(text: str) -> tuple[str, int]:
     """Return the host and the port in ``text``, such as ``localhost:8000``. The default host is 127.0.0.1. Raises
-    `CommandError` if ``text`` is invalid.
-    """
+    `CommandError` if ``text`` is invalid."""
     host, _, port = text.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
         raise CommandError(f"an address must be PORT or HOST:PORT, not {text!r}")
@@ -250,8 +244,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) -> None:
     """Serve until cancelled or shut down. Calls ``announce`` with the listeners once the server listens. Raises
-    `CommandError` if a storage or an address can't be used.
-    """
+    `CommandError` if a storage or an address can't be used."""
     announcement = _Announcement(announce)
     tune_gc()
     exclusive_process()
@@ -269,8 +262,7 @@ async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) 
 @define
 class _Announcement:
     """A `trio.TaskStatus` for starting a server. It calls ``announce`` with the server's listeners once the server
-    listens.
-    """
+    listens."""
 
     _announce: Callable[[Any], None]
     made: bool = False
@@ -282,8 +274,7 @@ class _Announcement:
 
 async def _serve_and_print(serve: Any, place: Callable[[Any], str], server: Servable) -> None:
     """Serve until cancelled or shut down, and print the server's address on standard error. ``place`` converts a socket
-    name to readable text.
-    """
+    name to readable text."""
 
     def announce(listeners: Any) -> None:
         for listener in listeners:

@@ -20,8 +20,7 @@ _NAMES_TOLD: Final = 20
 
 class WrongArgument(CommandError):
     """A command-line argument for a tool or prompt is malformed or has the wrong type. The message is one line for the
-    user, and names the argument.
-    """
+    user, and names the argument."""
 
 
 def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
@@ -44,8 +43,7 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
 
 def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
     """Return the values in ``pairs``, strings like ``key=value``, without converting them. Raises `WrongArgument` if a
-    pair is malformed.
-    """
+    pair is malformed."""
     texts: dict[str, str] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -67,8 +65,7 @@ def no_such_argument(kind: str, name: str, known: Iterable[str]) -> WrongArgumen
 
 def object_typed(text: str) -> JSONObject:
     """Return the tool arguments in ``text``, a JSON object. If ``text`` is invalid, raises `WrongArgument` with the
-    position of the error.
-    """
+    position of the error."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -151,8 +148,7 @@ class SchemaReader:
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
         """Return ``schema`` itself or, if it is a ``$ref``, the schema in ``root`` that it refers to. Returns ``{}``
-        for anything that isn't a schema, can't be found, or is a circular reference.
-        """
+        for anything that isn't a schema, can't be found, or is a circular reference."""
         seen: set[str] = set()
         while self._spend_steps(1) and isinstance(schema, dict):
             members = cast("JSONObject", schema)
@@ -167,8 +163,7 @@ class SchemaReader:
 
     def type_names(self, schema: Any, root: JSONObject) -> set[str]:
         """Return the JSON types that ``schema`` allows, either directly or through its choices and references. Returns
-        no types if the schema doesn't specify a type.
-        """
+        no types if the schema doesn't specify a type."""
         names: set[str] = set()
         waiting: list[Any] = [schema]
         seen: set[int] = set()
@@ -186,8 +181,7 @@ class SchemaReader:
 
     def words(self, schema: Any, root: JSONObject) -> str:
         """Describe in a few words which values ``schema`` allows, for example ``integer``, ``a | b`` or ``array of
-        string``.
-        """
+        string``."""
         members = self.resolved(schema, root)
         choices = members.get("enum")
         if isinstance(choices, list):

@@ -1,7 +1,6 @@
 """Packs MCP bundles: archives with the files of a server, which MCP hosts install
 (github.com/modelcontextprotocol/mcpb). The same files always give the same bytes. `why_secret` recognizes files that
-contain keys, passwords, tokens or client messages.
-"""
+contain keys, passwords, tokens or client messages."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ _OLDEST: Final = (1980, 1, 1, 0, 0, 0)
 @frozen
 class BundledFiles:
     """The files of a folder to pack into a bundle, keyed by their names in the bundle, and the paths that are excluded.
-    The path of an excluded folder ends with a slash.
-    """
+    The path of an excluded folder ends with a slash."""
 
     files: Mapping[str, Path]
     left_out: Sequence[str]
@@ -97,8 +95,7 @@ _MEND: Final = "move it elsewhere, or leave it out with --exclude"
 
 def _published(files: Mapping[str, Path]) -> set[str]:
     """Return the names of the files that belong to installed packages, as pip has listed them. Such files are public,
-    so they contain no secrets.
-    """
+    so they contain no secrets."""
     names = set[str]()
     for name, path in files.items():
         if fnmatch(name, "*.dist-info/RECORD"):
@@ -115,8 +112,7 @@ def _resolved(path: Path) -> Path:
 
 def _content(path: Path) -> bytes:
     """Return the bytes of the file at ``path``. Raises `CommandError` if it is too large, even if it grows while it is
-    read.
-    """
+    read."""
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
@@ -159,8 +155,7 @@ def _is_left_out(name: str, inside: str, exclude: Sequence[str]) -> bool:
 
 def entry_file(file: str, name: str) -> str:
     """Return the source of the bundle's `ENTRY` script, which serves the server in ``file``, a path in the bundle. If
-    the file has several, ``name`` is the server's variable.
-    """
+    the file has several, ``name`` is the server's variable."""
     suffix = f":{name}" if name else ""
     return f'''"""Serves over standard input and output, as `trio-mcp run` does."""
 
@@ -181,8 +176,7 @@ def written(document: Mapping[str, Any]) -> bytes:
 
 def zipped(files: Mapping[str, Path], made: Mapping[str, bytes]) -> bytes:
     """Return a ZIP archive of ``files`` (paths) and ``made`` (contents), sorted by name. It has no times and owners, so
-    that the bytes are reproducible. Executable files stay executable. Raises `OSError` if a file can't be read.
-    """
+    that the bytes are reproducible. Executable files stay executable. Raises `OSError` if a file can't be read."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted({*files, *made}):

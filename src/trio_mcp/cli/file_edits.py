@@ -38,8 +38,7 @@ _DECODER: Final = json.JSONDecoder(parse_int=_integer)
 
 class NotEditable(ValueError):
     """The text of a file can't be edited: it isn't a JSON object, or contains something else where an object is
-    expected. The message says where.
-    """
+    expected. The message says where."""
 
 
 def parse_object(text: str) -> JSONObject:
@@ -85,8 +84,7 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
 @frozen
 class _ObjectMember:
     """A member of a JSON object in a text: its key, and the start and end of its value. ``indent`` is the indentation
-    of its line; `None` if another member begins the line.
-    """
+    of its line; `None` if another member begins the line."""
 
     key: str
     indent: str | None
@@ -104,8 +102,7 @@ class _Object:
 
     def member(self, key: str) -> _ObjectMember | None:
         """Return the last member of the JSON object with this name, since that one is valid; `None` if there is no such
-        member.
-        """
+        member."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
@@ -186,8 +183,7 @@ _AROUND: Final = 3
 
 def shown_change(old: str, new: str, name: str) -> str:
     """Return the change of a file as a unified diff with one hunk, from the first to the last changed line. `difflib`
-    would find smaller hunks, but takes quadratic time.
-    """
+    would find smaller hunks, but takes quadratic time."""
     before, after = (io.StringIO(text, newline="\n").readlines() for text in (old, new))
     start = _same(before, after)
     end = _same(before[start:][::-1], after[start:][::-1])

@@ -1,6 +1,5 @@
 """The click group ``trio-mcp`` with all commands. A command's module is imported only when the command is used.
-`choice`, `repeatable` and `in_section` help to define options.
-"""
+`choice`, `repeatable` and `in_section` help to define options."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ _MODULES: Final = {
 
 class _LazyGroup(click.Group):
     """A click group whose commands are imported when they are used. Their summaries in `SUMMARIES` are listed without
-    importing them.
-    """
+    importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all ``trio-mcp`` commands: see `click.Group.list_commands`."""

@@ -1,6 +1,5 @@
 """Loads the user's server from a file or module for ``trio-mcp run``, and protects standard input and output, which
-carry the protocol, from other code.
-"""
+carry the protocol, from other code."""
 
 from __future__ import annotations
 
@@ -166,8 +165,7 @@ def _from_file(error: Exception, file: str) -> Exception:
 @contextmanager
 def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
     """Inside the block, let ``serve_stdio`` use the real standard streams, for a file that ends in
-    ``trio.run(serve_stdio, server)`` without a ``__main__`` guard. Yields a list of the servers that were served.
-    """
+    ``trio.run(serve_stdio, server)`` without a ``__main__`` guard. Yields a list of the servers that were served."""
     served: list[Server] = []
     real = process.serve_stdio
 
@@ -186,8 +184,7 @@ def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
 @contextmanager
 def _may_not_listen() -> Generator[list[str]]:
     """Inside the block, let all functions fail that listen for connections, since a file must not serve while it is
-    imported. Yields a list of the names of the called functions.
-    """
+    imported. Yields a list of the names of the called functions."""
     called: list[str] = []
     before = vars(trio_mcp).copy()
     for name in _LISTENING:
@@ -224,8 +221,7 @@ def _running_over_stdio(called: list[str]) -> Callable[..., None]:
 @contextmanager
 def wire_held_back() -> Generator[StandardDescriptors]:
     """Inside the block, protect the protocol's standard streams from other code: writes to descriptor 1 go to standard
-    error, and descriptor 0 is empty, for this process and its children.
-    """
+    error, and descriptor 0 is empty, for this process and its children."""
     wire = StandardDescriptors()
     wire.hold_back()
     try:
@@ -237,8 +233,7 @@ def wire_held_back() -> Generator[StandardDescriptors]:
 
 class StandardDescriptors:
     """Duplicates of the file descriptors 0 and 1, so that the standard streams can be replaced and restored. Both
-    descriptors must be open.
-    """
+    descriptors must be open."""
 
     def __init__(self) -> None:
         self._input, self._output = os.dup(0), os.dup(1)

@@ -26,8 +26,7 @@ _RESTART: Final = RestartPolicy(attempts=float("inf"))
 
 def loaded_pins(path: Path, policy: PinPolicy = "hold") -> ToolPins:
     """Return the approved tools (pins) in the file ``path``. Raises `CommandError` if the file can't be read or is
-    invalid.
-    """
+    invalid."""
     from ..hosting.pins import ToolPins  # imported late: needed only for --pins
 
     pins = ToolPins(path, policy)
@@ -41,8 +40,7 @@ def loaded_pins(path: Path, policy: PinPolicy = "hold") -> ToolPins:
 def members_in(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
     """Return the servers in a configuration file as members of a server group. What their processes write to standard
     error is copied to this process's standard error. Raises `CommandError` if the file is invalid or has no usable
-    server.
-    """
+    server."""
     if sign_in.bearer_env is not None:
         raise click.UsageError("--bearer-env works for a single server only; add headers to its entry instead")
     try:

@@ -1,6 +1,5 @@
 """Serves the metrics of ``trio-mcp run`` and ``gateway``, of one process or of all workers. The supervisor reads each
-worker's metrics over a Unix socket when the page is requested.
-"""
+worker's metrics over a Unix socket when the page is requested."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ async def serve_with_metrics(
 ) -> None:
     """Serve ``server`` with ``serve`` and, at the same time, its metrics: on a page at ``where`` or, in a worker, on
     the Unix socket ``path``. Raises `CommandError` if the extra isn't installed, if the server already has
-    ``tracing=``, or if the port is in use.
-    """
+    ``tracing=``, or if the port is in use."""
     assert isinstance(server, Server), "run and gateway serve one"
     try:
         from ..prometheus import PrometheusPage
@@ -85,8 +83,7 @@ async def _answer_supervisor(
 @asynccontextmanager
 async def page_of_workers(host: str, port: int) -> AsyncGenerator[str]:
     """Inside the block, serve one page with the metrics of all workers. Yields the folder in which workers create their
-    sockets. Raises `CommandError` if the extra isn't installed or the port is in use.
-    """
+    sockets. Raises `CommandError` if the extra isn't installed or the port is in use."""
     try:
         from prometheus_client import CollectorRegistry
     except ImportError:
@@ -101,8 +98,7 @@ async def page_of_workers(host: str, port: int) -> AsyncGenerator[str]:
 
 class _Workers:
     """A metrics collector that combines the metrics of all workers, read from their sockets in ``folder``. Each sample
-    has the label ``worker``, the process id, since a replacement worker's counters start at zero.
-    """
+    has the label ``worker``, the process id, since a replacement worker's counters start at zero."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -126,8 +122,7 @@ class _Workers:
 
 def _ask_worker(folder: str, worker: str) -> str:
     """Read the metrics of a worker from its socket, and return them as text; empty if the worker has ended or doesn't
-    respond in time.
-    """
+    respond in time."""
     received = bytearray()
     with socket.socket(socket.AF_UNIX) as asked, suppress(OSError):
         asked.settimeout(_PATIENCE)

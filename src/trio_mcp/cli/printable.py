@@ -40,16 +40,14 @@ def on_one_line(text: str, limit: int = 200) -> str:
 
 def name_shown(name: str, limit: int = 200) -> str:
     """Return ``name`` with unusual characters escaped, and at most ``limit`` characters long. Escaping prevents two
-    names from looking the same because of invisible characters.
-    """
+    names from looking the same because of invisible characters."""
     shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name[: limit + 1])
     return _cut(_JOINING.sub(_escape, shown), limit)
 
 
 def say(line: str) -> None:
     """Print a message for the user on standard error. If standard error was closed, discard further output to it, so
-    that printing and exiting don't fail.
-    """
+    that printing and exiting don't fail."""
     if _json_lines.is_on:
         record = logging.LogRecord("trio_mcp.cli", logging.INFO, __file__, 0, line, None, None)
         text = _JSONLines().format(record)
@@ -78,8 +76,7 @@ class CommandError(click.ClickException):
 
 class CopiedToStderr:
     """A `TextSink` that copies a server process's standard error to this process's standard error. For a terminal, the
-    text is made `printable`.
-    """
+    text is made `printable`."""
 
     def write(self, text: str, /) -> None:
         """Copy ``text`` of the server to this process's standard error."""

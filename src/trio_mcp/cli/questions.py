@@ -50,8 +50,7 @@ class Questions:
 
     def options(self) -> ClientOptions:
         """Return the client options with these handlers. Without a user to ask, returns no handlers, so that servers
-        don't send input requests.
-        """
+        don't send input requests."""
         if not self._terminal.can_ask:
             return {}
         return {
@@ -74,8 +73,7 @@ class Questions:
 
     async def form(self, question: ElicitFormParams) -> ElicitResult:
         """Ask the user to fill in an elicitation form, field by field. The user sees all values before the form is
-        sent.
-        """
+        sent."""
         fields = form_fields(question.requested_schema)
         ask = partial(self._form, question.message, fields)
         return await self._left_or(ask, ElicitResult("cancel"), question.meta)
@@ -88,8 +86,7 @@ class Questions:
 
     async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
         """Ask the user to type the response to a sampling request, in place of a model. Raises `CodedError` if the user
-        refuses.
-        """
+        refuses."""
         result = await self._left_or(partial(self._sample, request), None, request.meta)
         if result is None:
             self.refused = True
@@ -98,8 +95,7 @@ class Questions:
 
     async def _left_or(self, ask: Callable[[], Awaitable[T]], left: T, meta: JSONObject | None) -> T:
         """Return the result of ``ask``, which shows an input request to the user; ``left`` if the user has dismissed it
-        with Ctrl-C. ``meta`` is the metadata of the request.
-        """
+        with Ctrl-C. ``meta`` is the metadata of the request."""
         if self._over or not (self._of_tasks or related_task_of({"_meta": meta}) is None):
             await trio.sleep_forever()
         with trio.CancelScope() as scope:
@@ -136,8 +132,7 @@ class Questions:
 
     async def _fill_in(self, field: FormField, content: dict[str, Any]) -> bool:
         """Ask the user for the value of one form field until a valid value is typed, and store it in ``content``.
-        Returns false if the user doesn't answer.
-        """
+        Returns false if the user doesn't answer."""
         for number, (value, title) in enumerate(field.choices, start=1):
             self._terminal.say(
                 f"  {number}) {name_shown(title)}" + (f" ({name_shown(value)})" if title != value else "")
@@ -221,8 +216,7 @@ _NO: Final = ("n", "no", "false")
 @frozen(kw_only=True)
 class FormField:
     """A field of an elicitation form. ``choices`` maps allowed values to their titles; it is empty if any value of the
-    type ``kind`` is allowed.
-    """
+    type ``kind`` is allowed."""
 
     name: str
     kind: str
@@ -234,8 +228,7 @@ class FormField:
 
     def question(self, default: Any) -> str:
         """Return the prompt that is shown for this form field. ``default`` is the value that an empty answer stands
-        for.
-        """
+        for."""
         hint = {"boolean": " (y/n)", "array": " (numbers, with commas)"}.get(self.kind, "")
         if default is not None:
             return f"{self.title}{hint} [{_shown(default)}]"
@@ -243,8 +236,7 @@ class FormField:
 
     def value(self, typed: str) -> Any:
         """Return the form field's value for the text that the user has typed. Raises `ValueError` with an explanation
-        if the text is invalid.
-        """
+        if the text is invalid."""
         value = self._converted(typed)
         faults = self.rules.faults(value)
         if faults is not None:
@@ -311,8 +303,7 @@ def _field(name: str, schema: Any, required: bool, default: Any) -> FormField:
 
 def _without_null(schema: Any) -> JSONObject:
     """Return ``schema`` without null among its types and alternatives. python-sdk adds null for each ``Optional``
-    field, but an answer omits such a field.
-    """
+    field, but an answer omits such a field."""
     field = as_object(schema)
     for key in ("anyOf", "oneOf"):
         options = _list(field.get(key))

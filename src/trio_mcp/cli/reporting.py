@@ -60,8 +60,7 @@ def _report(error: Exception) -> tuple[str, int]:
 
 class ServerOffers:
     """The tools, resources, prompts and skills of the server that ``client`` is connected to. After `collect`, the
-    client may be closed.
-    """
+    client may be closed."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -78,8 +77,7 @@ class ServerOffers:
 
     async def collect(self) -> None:
         """Request all lists that the server declares, and always the list of tools. If the connection is lost or
-        refused before any list has arrived, raises the connection's exception.
-        """
+        refused before any list has arrived, raises the connection's exception."""
         wanted = {name: pages for name, pages in self._lists.items() if pages is not None}
         await collect_each(wanted, math.inf, self._found.__setitem__)
         errors = [each.error for each in self._found.values() if each.error and not each.items]
@@ -88,8 +86,7 @@ class ServerOffers:
 
     def items(self, name: str) -> list[Any] | None:
         """Return the items of the list with this JSON name, such as ``tools``; `None` if the list couldn't be read or
-        the server doesn't declare it.
-        """
+        the server doesn't declare it."""
         found = self._found.get(name, SILENT)
         return found.items or (None if found.error is not None or found.is_undeclared else [])
 
@@ -105,8 +102,7 @@ class ServerOffers:
 
     def as_json(self) -> JSONObject:
         """Return the server's tools, resources, prompts and skills as plain data, in the form of the connection's
-        protocol revision.
-        """
+        protocol revision."""
         client = self.client
 
         def plain(value: Any) -> Any:

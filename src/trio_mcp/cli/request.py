@@ -73,8 +73,7 @@ class NotOffered(CommandError):
 
 async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
     """Return the first of ``items`` with the given name. Raises `NotOffered` if there is none. If the list isn't
-    ``declared`` by the server, a refusal to list it is expected.
-    """
+    ``declared`` by the server, a refusal to list it is expected."""
     names: list[str] = []
     try:
         async for item in items:
@@ -89,8 +88,7 @@ async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -
 
 def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
     """Return the error to raise for a ``name`` that isn't one of the server's ``names``. Its message lists similar
-    names, or else some of the names.
-    """
+    names, or else some of the names."""
     if not names:
         return NotOffered(f"the server has no {kind}s")
     near = get_close_matches(name, names, n=3) or names[:_NAMES_TOLD]
@@ -101,8 +99,7 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 @define(kw_only=True)
 class CommandRequest(Generic[R]):
     """A command's request to a server. `RequestRun` calls its methods in order: `prepare`, `send` and `show`. The first
-    two raise the same errors as `Client`.
-    """
+    two raise the same errors as `Client`."""
 
     as_json: bool = False
     """Whether the whole result is printed as JSON."""
@@ -118,8 +115,7 @@ class CommandRequest(Generic[R]):
 
     async def prepare(self, client: Client) -> None:
         """Check that the server has the requested tool, resource or prompt. During this step, Ctrl-C ends the command
-        at once.
-        """
+        at once."""
 
     async def send(self, client: Client, on_progress: OnProgress) -> R:
         """Send the request (or several) to the server, and return the result."""
@@ -144,8 +140,7 @@ class CommandRequest(Generic[R]):
 
     def advice(self, error: Exception) -> str | None:
         """Return advice for the user after the error ``error``, which was already printed; `None` if there is no
-        advice.
-        """
+        advice."""
         return None
 
 
@@ -271,8 +266,7 @@ class RequestRun:
 
 async def _report_cancel(client: Client) -> None:
     """Print that the call was cancelled, and whether the server has received the cancellation. A ping shows this: since
-    messages are read in order, a server that answers it has also read the cancellation.
-    """
+    messages are read in order, a server that answers it has also read the cancellation."""
     started = trio.current_time()
     with trio.move_on_after(_PATIENCE) as patience:
         try:
@@ -310,8 +304,7 @@ class RecentStderr:
 
     def say_crash(self) -> None:
         """Print the kept lines of the server's standard error, from the first traceback on. Prints nothing if there is
-        no traceback.
-        """
+        no traceback."""
         lines = self._lines.lines
         first = next((number for number, line in enumerate(lines) if _TRACEBACK in line), None)
         if first is not None:

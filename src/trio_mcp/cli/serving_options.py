@@ -1,6 +1,5 @@
 """Options of ``trio-mcp run`` and ``gateway``, which serve on an address: replicas and their shared storage, workers,
-health checks, metrics, logs and recordings.
-"""
+health checks, metrics, logs and recordings."""
 
 from __future__ import annotations
 
@@ -114,8 +113,7 @@ def operating_options(command: Callable[..., int]) -> Callable[..., int]:
 
 def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
     """Serve with worker processes, which run the same command line, and return the exit status. Returns `None` without
-    workers, so that this process itself serves. With ``reloads``, workers are replaced when a Python file changes.
-    """
+    workers, so that this process itself serves. With ``reloads``, workers are replaced when a Python file changes."""
     if (addresses.workers is None and not reloads) or addresses.link is not None:
         return None
     count = addresses.workers or 1

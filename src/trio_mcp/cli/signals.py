@@ -75,8 +75,7 @@ class Signals:
     @contextmanager
     def limited(self, seconds: float | None) -> Generator[None]:
         """Inside the block, apply the time limit of `fail_after_work`, even if the event loop is stuck. `None` means no
-        limit.
-        """
+        limit."""
         if seconds is None:
             yield
             return

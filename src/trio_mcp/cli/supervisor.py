@@ -57,8 +57,7 @@ class ReadyReport:
 
 class Process(ABC):
     """Interface for a worker's process. Only `ended` and `listening` wait. If the process has ended, the methods have
-    no effect and don't raise.
-    """
+    no effect and don't raise."""
 
     pid: int
 
@@ -69,8 +68,7 @@ class Process(ABC):
     @abstractmethod
     async def listening(self) -> ReadyReport | None:
         """Wait until the worker has started to listen, and return its report. Returns `None` if the worker will never
-        send a report.
-        """
+        send a report."""
 
     @abstractmethod
     def retire(self) -> None:
@@ -163,8 +161,7 @@ class Supervisor:
 
     async def run(self) -> int:
         """Run the workers until a signal has ended all of them, or until the first worker failed to start. Returns the
-        exit status.
-        """
+        exit status."""
         had_terminal = _has_terminal()
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with open_service_nursery("the workers have ended") as services:
@@ -302,8 +299,7 @@ class Supervisor:
 
     def _pause(self, slot: _Slot, worker: _Worker, status: int) -> None:
         """Set the time at which the next worker of ``slot`` may start, after ``worker`` has ended. Repeated failures
-        lengthen the pause.
-        """
+        lengthen the pause."""
         now = trio.current_time()
         is_early = worker.listens_since is None or now - worker.listens_since < _HEALTHY
         slot.failures = slot.failures + 1 if is_early else 0

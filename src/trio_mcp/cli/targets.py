@@ -67,15 +67,13 @@ def configured_target(
 
 def configured_names(file: Path | None) -> list[str]:
     """Return the names of all servers in ``file`` or, without a file, in the well-known configuration files. Raises
-    `NoTarget` if ``file`` can't be read.
-    """
+    `NoTarget` if ``file`` can't be read."""
     return sorted({name for config in _configs(file).values() for name in config.members})
 
 
 def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str] | None = None) -> dict[Path, Config]:
     """Return the configurations in ``file`` or, without a file, in the well-known files, keyed by path. Errors of
-    well-known files are added to ``unreadable``.
-    """
+    well-known files are added to ``unreadable``."""
     configs: dict[Path, Config] = {}
     for path in [file] if file is not None else well_known_files():
         try:
@@ -91,8 +89,7 @@ def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str]
 @frozen(kw_only=True)
 class Host:
     """An MCP host (a program that starts MCP servers), and its configuration file. ``~`` in ``path`` is the user's home
-    directory. A relative path belongs to the project in the current directory.
-    """
+    directory. A relative path belongs to the project in the current directory."""
 
     title: str
     path: str
@@ -190,8 +187,7 @@ def target_typed(
 def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revision: str | None = None) -> Target:
     """Return the server ``target`` with more settings: ``headers`` like ``Name: value`` for a server over HTTP or
     WebSocket, variables ``env`` like ``NAME=value`` for a command, and the protocol ``revision``. Raises `NoTarget` if
-    a setting is invalid or doesn't apply to ``target``.
-    """
+    a setting is invalid or doesn't apply to ``target``."""
     try:
         if revision is not None:
             target = attrs.evolve(target, revision=revision)
@@ -285,8 +281,7 @@ def _words(typed: str) -> list[str]:
 @frozen(kw_only=True)
 class SignIn:
     """The token options that the user has typed (--sign-in, --bearer-env, --tokens). The OAuth modules are imported
-    only when they are needed.
-    """
+    only when they are needed."""
 
     asks: bool | None = None
     """Whether the user may be asked to sign in. `None` means yes if standard error is a terminal."""
@@ -299,8 +294,7 @@ class SignIn:
 
     def bearer(self) -> Bearer | None:
         """Return the authorization with the token in the environment variable of --bearer-env; `None` if the option
-        wasn't typed. Raises `NoTarget` if the variable has no token.
-        """
+        wasn't typed. Raises `NoTarget` if the variable has no token."""
         from ..auth.credentials import Bearer
 
         if self.bearer_env is None:
@@ -344,8 +338,7 @@ def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
 
 async def _visit(url: str) -> str | None:
     """The `OnVisit` function of the command line: prints ``url`` and opens it in the browser. If the browser can't be
-    opened here, returns the redirect address that the user pastes.
-    """
+    opened here, returns the redirect address that the user pastes."""
     from ..auth.credentials import AuthorizationError
     from ..auth.oauth_client.browser import open_in_browser
 

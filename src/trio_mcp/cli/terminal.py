@@ -65,8 +65,7 @@ class Terminal:
     @asynccontextmanager
     async def asking(self) -> AsyncGenerator[None]:
         """Inside the block, reserve the terminal for a question to the user. Other questions wait until the terminal is
-        free.
-        """
+        free."""
         async with self._turn:
             with self._bar.put_away() if self._bar is not None else nullcontext():
                 forget_typed()
@@ -74,8 +73,7 @@ class Terminal:
 
     async def read(self, prompt: str) -> str | None:
         """Wait for a line that the user types, and return it without surrounding blanks; `None` after Ctrl-D. Call this
-        inside `asking`.
-        """
+        inside `asking`."""
         self._console.print(Text(f"{printable(prompt)}: ", "bold"), end="", soft_wrap=True)
         try:
             line = await read_line()
@@ -94,8 +92,7 @@ _LARGEST_DRAWN: Final = 1e300
 
 class Bar:
     """A progress bar on the terminal. It is drawn only when progress is reported, without a thread, so calls without
-    progress show no bar.
-    """
+    progress show no bar."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
@@ -155,8 +152,7 @@ def _drawn(number: float) -> float:
 
 async def read_line() -> str:
     """Wait for a line from the terminal and return it; an empty string means the end of input (Ctrl-D). Waits without a
-    thread, so that Ctrl-C can interrupt it: a terminal is readable when a line is complete.
-    """
+    thread, so that Ctrl-C can interrupt it: a terminal is readable when a line is complete."""
     await trio.lowlevel.wait_readable(sys.stdin.fileno())
     return os.read(sys.stdin.fileno(), 4096).decode(errors="replace")
 

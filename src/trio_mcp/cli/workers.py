@@ -63,8 +63,7 @@ class WorkerLink:
     @staticmethod
     def from_environment() -> WorkerLink | None:
         """Return this process's connection to its supervisor; `None` if this process isn't a worker. Child processes
-        don't inherit the connection.
-        """
+        don't inherit the connection."""
         text = os.environ.pop(_VARIABLE, None)
         if text is None:
             return None
@@ -81,8 +80,7 @@ class WorkerLink:
 
     def _end_with_supervisor(self) -> None:
         """End this worker when its supervisor has ended. Runs in a thread, so that neither an import nor a busy handler
-        blocks the port for the next supervisor.
-        """
+        blocks the port for the next supervisor."""
         poll = select.poll()
         poll.register(self._life, 0)  # poll only reports that the supervisor has closed its end
         poll.poll()
@@ -95,8 +93,7 @@ class WorkerLink:
 
     def report_listening(self, name: str, limits: Limits) -> None:
         """Report to the supervisor that this worker serves the server ``name`` and has started to listen. Synchronous,
-        since it writes only a few bytes.
-        """
+        since it writes only a few bytes."""
         self._ends_within = seconds_to_end(limits)
         report = {"server": name[:_LONGEST_NAME], "ends_within": self._ends_within}
         with suppress(OSError):  # the supervisor has ended, and the thread ends this process
@@ -104,8 +101,7 @@ class WorkerLink:
 
     async def obey(self, listeners: Sequence[WorkerListener]) -> None:
         """Wait until the supervisor replaces this worker. Then stop accepting connections, serve the open ones for a
-        while, and end the process as SIGTERM would.
-        """
+        while, and end the process as SIGTERM would."""
         await trio.lowlevel.wait_readable(self._life)
         for listener in listeners:
             listener.stop()
@@ -189,8 +185,7 @@ class _WorkerProcess(Process):
 
 def _output(descriptor: int) -> int | None:
     """Return this process's standard stream for a worker to use, or the null device if the stream is broken, so that a
-    file that prints while it is imported doesn't fail.
-    """
+    file that prints while it is imported doesn't fail."""
     poll = select.poll()
     poll.register(descriptor, 0)  # poll only reports errors: a pipe without a reader, a closed terminal
     return subprocess.DEVNULL if poll.poll(0) else None
@@ -202,8 +197,7 @@ async def open_worker(
 ) -> AsyncGenerator[_WorkerProcess]:
     """Start a worker with the command line of this process, and yield its process. The worker serves its metrics on a
     socket in the folder ``metrics``. If the process still runs at the end of the block, it is killed. Raises `OSError`
-    if the system can't start a process.
-    """
+    if the system can't start a process."""
     ours, theirs = socket.socketpair()
     async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as life:
         with theirs:
@@ -231,8 +225,7 @@ async def open_worker(
 @asynccontextmanager
 async def _metrics_page(where: tuple[str, int] | None) -> AsyncGenerator[str | None]:
     """Serve the metrics page at ``where``, and yield the folder for the workers' sockets. Without ``where``, yields
-    `None`.
-    """
+    `None`."""
     if where is None:
         yield None
         return
@@ -251,8 +244,7 @@ async def supervise(
 ) -> int:
     """Run a `Supervisor` until all workers have ended, and return the exit status. Changed Python files in the folder
     ``watched`` cause a reload. ``metrics`` is the host and port of the metrics page of all workers. ``listeners`` are
-    closed at the end. Raises `CommandError` if metrics can't be served.
-    """
+    closed at the end. Raises `CommandError` if metrics can't be served."""
     changes: AsyncIterator[object] | None = None
     if watched is not None:
         from watchfiles import PythonFilter, awatch

@@ -71,8 +71,7 @@ _decoder: Final = msgspec.msgpack.Decoder(_ReplicatedNotification)
 
 class ReplicatedNotifications:
     """Encodes extension notifications as entries of the shared change log, encrypted with the secrets of ``cipher``,
-    and decodes them. ``rows`` has the known notification methods.
-    """
+    and decodes them. ``rows`` has the known notification methods."""
 
     def __init__(self, cipher: StateCipher, rows: Mapping[str, Method]) -> None:
         self._keys = cipher.keys_for(_PURPOSE)
@@ -82,8 +81,7 @@ class ReplicatedNotifications:
 
     def encode(self, source: str, number: int, row: Method, params: Any) -> str | None:
         """Return the change log entry for an extension notification, the ``number``-th that ``source`` has sent; `None`
-        if the entry would be too long.
-        """
+        if the entry would be too long."""
         told = _ReplicatedNotification(source, number, row.name, unstructure(params, LATEST_MODERN))
         sealed = self._keys.seal(msgspec.msgpack.encode(told), _PURPOSE)
         thing = NOTIFICATION_PREFIX + base64.urlsafe_b64encode(sealed).decode()
@@ -174,8 +172,7 @@ class ChangeReplicator:
     def send_extension_notification(self, row: Method, params: object) -> None:
         """Record an extension notification in the shared log, so that other replicas send it to their clients. It is
         dropped if it is too long, or if too many entries wait to be recorded. See
-        `Observer.send_extension_notification`.
-        """
+        `Observer.send_extension_notification`."""
         if self._notifications is None:
             return
         thing = self._notifications.encode(self._observers.source, self._observers.notification_number, row, params)
@@ -227,8 +224,7 @@ class ChangeReplicator:
 
     async def _record_rest(self) -> None:
         """Record the changes that aren't in the shared log yet, before this replica ends. Does nothing while the
-        storage is unavailable.
-        """
+        storage is unavailable."""
         left = self._recording.union(self._pending)
         if left:
             with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
@@ -238,8 +234,7 @@ class ChangeReplicator:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Record this replica's changes, and notify local observers of other replicas' changes, until cancelled.
-        Reports that it has started once no later change can be missed.
-        """
+        Reports that it has started once no later change can be missed."""
         async with self._log.watch() as hints, trio.open_nursery() as nursery:
             self._observers.add(self)
             try:

@@ -1,6 +1,5 @@
 """`ReplicaFleet` connects one replica of a server with its other replicas. `FleetStorage` is the base class of all
-storages that replicas share.
-"""
+storages that replicas share."""
 
 from __future__ import annotations
 
@@ -68,28 +67,24 @@ class ReplicaFleet(HttpFleet):
 
     def shut_down(self, *, hurry: bool) -> None:
         """Give waiting handlers, and requests that other replicas have forwarded, time to finish. See
-        `Fleet.shut_down`.
-        """
+        `Fleet.shut_down`."""
         self.retries.shut_down(hurry=hurry)
 
     async def drain(self) -> None:
         """Wait until no handler on this replica waits for a client's input, and no forwarded request runs here. See
-        `Fleet.drain`.
-        """
+        `Fleet.drain`."""
         await self.retries.drain()
 
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> SharedSessionTable:
         """Return the session table of an HTTP endpoint, whose legacy sessions every replica serves. See
-        `HttpFleet.open_sessions`.
-        """
+        `HttpFleet.open_sessions`."""
         services = SessionServices(running, self.messenger, self.changes, nursery, retry_interval)
         return SharedSessionTable(services)
 
 
 class FleetStorage(SharedStorage):
     """The base class for storages that the replicas of a server share. To write a storage, subclass it and implement
-    `join`.
-    """
+    `join`."""
 
     def _make_fleet(
         self,

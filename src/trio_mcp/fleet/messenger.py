@@ -89,14 +89,12 @@ class ReplicaMessage:
 
     def ack(self, content: bytes = b"") -> None:
         """Accept the message: send its receipt, with ``content``, to the sender. Only the first call of `ack` or
-        `refuse` counts.
-        """
+        `refuse` counts."""
         self._reply("taken", content)
 
     def refuse(self, reason: str) -> None:
         """Refuse the message: send a receipt with the reason, so that the sender's `Messenger.send` raises
-        `MessageRefused`.
-        """
+        `MessageRefused`."""
         self._reply("refused", reason.encode(errors="replace"))
 
 

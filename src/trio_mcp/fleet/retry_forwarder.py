@@ -93,8 +93,7 @@ class _ForwardedCall:
 
     async def next_batch(self) -> LinesMessage:
         """Wait for the next batch of the handler's messages, and return it. The batch stays in ``batches`` until `ack`
-        is called.
-        """
+        is called."""
         while self.next_index not in self.batches:
             if self._failure is not None:
                 raise self._failure
@@ -116,8 +115,7 @@ class _ForwardedCall:
 
 class RetryForwarder:
     """Forwards retried requests from this replica (``host``) to the replicas where their handlers wait. Its `receiver`
-    handles the retried requests that other replicas forward to this one.
-    """
+    handles the retried requests that other replicas forward to this one."""
 
     def __init__(
         self, host: RequestHost, messenger: Messenger, cipher: StateCipher, vocabulary: Vocabulary = CORE
@@ -160,8 +158,7 @@ class RetryForwarder:
 
     async def drain(self) -> None:
         """Shut down, and wait until no handler on this replica waits for a client's input, and no request that another
-        replica has forwarded runs here.
-        """
+        replica has forwarded runs here."""
         self.shut_down()
         with self._drain_scope:
             while self._host.parking or self.receiver.exchanges:
@@ -265,8 +262,7 @@ class RetryForwarder:
 
     async def _check(self) -> None:
         """Check at intervals with the other replicas which forwarded requests are still running, since a message about
-        the end of a request may be lost.
-        """
+        the end of a request may be lost."""
         while True:
             while self.is_idle:
                 await self._check_wakeup.sleep()
@@ -325,8 +321,7 @@ def _retry_message(scope: RequestScope, retry: RemoteRetry, number: int) -> Retr
 
 def _result_in(line: bytearray, scope: RequestScope) -> Any:
     """Return the result in ``line``, the response to the request of ``scope``. Raises `CodedError` for an error
-    response.
-    """
+    response."""
     if not line:
         raise replica_lost()
     match decode(line):

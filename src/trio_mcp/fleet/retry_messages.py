@@ -38,8 +38,7 @@ CHECK: Final = "retry-check"
 
 class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
     """The caller's `Auth` in the form that is sent to another replica: without ``extra``, the data that server code has
-    added.
-    """
+    added."""
 
     token: str
     issuer: str | None
@@ -77,8 +76,7 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
 
     def auth(self, before: Auth | None) -> Auth:
         """Return the `Auth` of the forwarded request. Its ``extra`` comes from ``before``, the `Auth` of the same
-        caller's earlier request on this replica.
-        """
+        caller's earlier request on this replica."""
         principal = Principal(
             issuer=self.issuer,
             subject=self.subject,
@@ -93,8 +91,7 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
 
 class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
     """A retried request. The forwarding replica has already checked its headers, access token, scopes and encrypted
-    state.
-    """
+    state."""
 
     number: int
     """Number of the call, counted by the forwarding replica."""
@@ -139,8 +136,7 @@ class CancelMessage(msgspec.Struct, frozen=True, array_like=True):
 
 class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
     """A message to another replica, to check which of the forwarded requests between the two replicas are still
-    running. Requests are identified by number.
-    """
+    running. Requests are identified by number."""
 
     forwarded: list[int]
     """Calls that the sender has forwarded to the receiver."""
@@ -169,8 +165,7 @@ class MessageSeal:
 
     def open(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
         """Decrypt ``message``, and return its content as an instance of ``form``. If it can't be read, refuse the
-        message and return `None`.
-        """
+        message and return `None`."""
         about = f"{kind} {message.sender} {self._replica}".encode()
         try:
             content = self._keys.open(message.content, about)

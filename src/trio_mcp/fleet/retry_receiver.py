@@ -55,8 +55,7 @@ def replica_lost() -> CodedError:
 
 class ForwardedExchange(Exchange):
     """The `Exchange` of a retried request that the replica ``forwarder`` has forwarded to this replica, under the
-    number ``number``.
-    """
+    number ``number``."""
 
     __slots__ = ("abort_writing", "forwarder", "is_over", "number")
 
@@ -137,8 +136,7 @@ class RetryReceiver:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Receive forwarded requests until cancelled. The requests that are still running then are cancelled before any
-        of their handlers runs again, so that each handler sees the cause.
-        """
+        of their handlers runs again, so that each handler sees the cause."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -159,8 +157,7 @@ class RetryReceiver:
 
     def cancel_all(self, reason: str) -> None:
         """Cancel all forwarded requests, because the server is shutting down. The forwarding replicas get an error if
-        there is time.
-        """
+        there is time."""
         for exchange in tuple(self.exchanges.values()):
             exchange.cancel_all(CancelCause.SHUTDOWN, reason)
 
@@ -171,8 +168,7 @@ class RetryReceiver:
 
     def unknown_calls(self, forwarder: str, numbers: Iterable[int]) -> list[int]:
         """Return those of ``numbers`` whose requests, forwarded by the replica ``forwarder``, aren't running on this
-        replica.
-        """
+        replica."""
         return [number for number in numbers if (forwarder, number) not in self.exchanges]
 
     # Messages

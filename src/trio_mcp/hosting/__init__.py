@@ -1,6 +1,5 @@
 """Server groups: connect to many servers at once, supervise each, and use their tools, prompts and resources through
-one catalogue.
-"""
+one catalogue."""
 
 from __future__ import annotations
 

@@ -76,8 +76,7 @@ def _beginning(member: str, max_length: int | None) -> str:
 
 def may_name(member: str, name: str, max_length: int | None = None) -> bool:
     """Return whether ``name`` begins like the catalogue names of the server ``member``. If not, it belongs to another
-    server.
-    """
+    server."""
     return name.startswith(_beginning(member, max_length))
 
 
@@ -94,8 +93,7 @@ def catalogue_uri(member: str, uri: str) -> str:
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
     """Split a catalogue URI into the name of the member (server) and the member's own URI. Returns `None` if ``uri``
-    isn't a catalogue URI.
-    """
+    isn't a catalogue URI."""
     if (found := _URI.fullmatch(uri)) is None:
         return None
     try:
@@ -130,15 +128,13 @@ class CatalogueEntry(Generic[T]):
 
     def arguments(self, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return the arguments with which the server's tool must be called when a caller has ``sent`` arguments: the
-        tool's transform may add some.
-        """
+        tool's transform may add some."""
         return sent if self.transform is None else self.transform.arguments(sent)
 
     @property
     def renamed(self) -> T:
         """A copy of the item under its catalogue name. Show it to a model only if `for_model` is true. A tool has the
-        changes of its transform, and refers to its view by the catalogue URI.
-        """
+        changes of its transform, and refers to its view by the catalogue URI."""
         kind = "name"
         if isinstance(self.item, Resource | ResourceTemplate):
             kind = "uri" if isinstance(self.item, Resource) else "uri_template"
@@ -202,8 +198,7 @@ class Catalogue:
     @property
     def tools(self) -> Mapping[str, CatalogueEntry[Tool]]:
         """The group's current tools, by catalogue name. The mapping itself never changes: after a change, this property
-        (like the other three lists) returns a new mapping.
-        """
+        (like the other three lists) returns a new mapping."""
         return self._merged["tools"]
 
     @property
@@ -224,14 +219,12 @@ class Catalogue:
     @property
     def held(self) -> Mapping[str, HeldTool]:
         """The tools that aren't in the catalogue until they are approved with `Group.approve_tools`, by catalogue name:
-        see ``pin`` of `open_group`.
-        """
+        see ``pin`` of `open_group`."""
         return self._all_held
 
     def watch(self) -> Watch[ListName]:
         """Return an iterator over changes: ``async for name in group.catalogue.watch()`` yields the name of each list
-        (such as "tools") that changes.
-        """
+        (such as "tools") that changes."""
         return self._feed.watch()
 
     def _name_of(self, member: str, name: str) -> str:
@@ -249,8 +242,7 @@ class Catalogue:
 
     def _known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
         """Return all entries of one list. For servers that have failed, this includes their last known entries. The
-        servers in ``hidden`` are left out.
-        """
+        servers in ``hidden`` are left out."""
         entries: dict[str, CatalogueEntry[Any]] = {}
         for member, offers in self._offers.items():
             for key, entry in offers.get(name, {}).items() if member not in hidden else ():
@@ -259,8 +251,7 @@ class Catalogue:
 
     def _find(self, name: ListName, key: str) -> CatalogueEntry[Any] | None:
         """Return the entry with this catalogue name or URI, even if its server has failed; `None` if there is no such
-        entry.
-        """
+        entry."""
         return next((offers[name][key] for offers in self._offers.values() if key in offers.get(name, ())), None)
 
     def _has_any(self, member: str, name: ListName) -> bool:
@@ -296,8 +287,7 @@ class Catalogue:
         self, member: str, tool: Tool, transforms: Mapping[str, ToolTransform]
     ) -> CatalogueEntry[Any] | None:
         """Return the catalogue entry of a tool, after applying its transform; `None` if the transform hides the tool,
-        or can't be applied.
-        """
+        or can't be applied."""
         transform = transforms.get(tool.name) or transforms.get("*")
         if transform is not None and transform.hidden:
             return None
@@ -312,8 +302,7 @@ class Catalogue:
 
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
         """Return the ``tools`` that belong in the catalogue, and record the others, which must be approved first, in
-        `held`.
-        """
+        `held`."""
         held = pins.held_of(member, tools, partial(self._tool_name, member))
         self._listed_tools[member] = tools
         self._set_held(member, {each.name: each for each in held})
@@ -414,8 +403,7 @@ class Watch(AsyncIterator[N], Generic[N]):
 
 class ChangeFeed(Generic[N]):
     """Publishes changing values, each with a key, to any number of `Watch` iterators. You may call `watch` in any
-    thread.
-    """
+    thread."""
 
     def __init__(self) -> None:
         self._opening = threading.Lock()
@@ -427,8 +415,7 @@ class ChangeFeed(Generic[N]):
 
     def publish(self, key: str, value: N, *, last: bool = False) -> None:
         """Publish ``value`` as the current value of ``key`` to all readers. ``last`` is true if no more values follow
-        for the key.
-        """
+        for the key."""
         with self._opening:
             if last:
                 self.standing.pop(key, None)

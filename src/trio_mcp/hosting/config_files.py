@@ -36,9 +36,9 @@ _MAX_CHARACTERS: Final = 16 * 1024 * 1024
 
 
 def read_json(path: Path) -> Any:
-    """Return the value in a JSON file that may contain comments, as VS Code and others write it. A blank file counts as
-    an empty object. Raises `OSError` if the file can't be read, and `ValueError` or `RecursionError` if it isn't valid.
-    """
+    """Return the value in a JSON file that may contain comments, as VS Code and others write it. A blank file counts
+    as an empty object. Raises `OSError` if the file can't be read, and `ValueError` or `RecursionError` if it isn't
+    valid."""
     with path.open(encoding="utf-8-sig") as file:
         text = file.read(_MAX_CHARACTERS + 1)
     if len(text) > _MAX_CHARACTERS:
@@ -64,8 +64,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def names_given_twice(value: Any) -> dict[str, int]:
     """Return the repeated keys of ``value``, which `read_json` returned, with the number of times each occurs; empty if
-    it isn't an object.
-    """
+    it isn't an object."""
     return value.twice if isinstance(value, _Repeating) else {}
 
 
@@ -79,8 +78,7 @@ _VISIBLE: Final = re.compile(r"[^\r\n]")
 
 def without_comments(text: str) -> str:
     """Return the JSON ``text`` with ``//`` and ``/* */`` comments replaced by spaces, so that line and column numbers
-    stay the same. An unterminated comment isn't replaced.
-    """
+    stay the same. An unterminated comment isn't replaced."""
 
     def blank(found: re.Match[str]) -> str:
         is_comment = found[0].startswith("//") or found["end"] is not None
@@ -117,8 +115,7 @@ def expanded_text(text: str, variables: Mapping[str, str]) -> str:
 
     def filled(text: str) -> tuple[str, str | None]:
         """Return ``text`` with its placeholders replaced by their values, and the reason why a placeholder has no
-        value; `None` if all have values.
-        """
+        value; `None` if all have values."""
         reasons = [values[int(number)][1] for number in _MARK.findall(text)]
         return _MARK.sub(lambda mark: values[int(mark[1])][0], text), next(filter(None, reasons), None)
 
@@ -270,8 +267,7 @@ def read_config(
 
 def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> dict[str, Any]:
     """Return the keys and values of a configuration entry, without absent ones. Placeholders are replaced by
-    ``variables``. Raises `ValueError` if a value is invalid.
-    """
+    ``variables``. Raises `ValueError` if a value is invalid."""
     if not name.strip():
         raise ValueError("the name of an entry must not be empty")
     if not isinstance(entry, dict):
@@ -282,8 +278,7 @@ def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> di
 
 def _unknown_in(entry: dict[str, Any], fields: dict[str, Any]) -> set[str]:
     """Return the keys of a configuration entry that are ignored because they are unknown, including those in its OAuth
-    sections.
-    """
+    sections."""
     known = {_server_key(fields), "tools"} if isinstance(fields.get("tools"), dict) else {_server_key(fields)}
     unknown = entry.keys() - _KNOWN - known
     for key, known in _KNOWN_OF_OAUTH.items():
@@ -312,8 +307,7 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
 
 def _is_absent(key: str, value: Any) -> bool:
     """Return whether ``value`` counts as absent: null, an empty string, list or object. An empty ``oauth`` isn't
-    absent, since it means that the user signs in.
-    """
+    absent, since it means that the user signs in."""
     return value is None or value in ("", []) or (value == {} and key not in _KNOWN_OF_OAUTH)
 
 
@@ -405,8 +399,7 @@ _OF_TOOLS: Final = {
 
 def _transforms(fields: dict[str, Any]) -> dict[str, ToolTransform]:
     """Return the tool transforms of a configuration entry. If ``tools`` is a list of names, as in other hosts' files,
-    it is ignored.
-    """
+    it is ignored."""
     tools = fields.get("tools")
     if not isinstance(tools, dict):
         return {}
@@ -469,8 +462,7 @@ _LARGEST_PORT: Final = 65535
 def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> ClientAuth | None:
     """Return the authorization for ``address``, the server in a configuration entry with these ``fields``: the
     ``general`` authorization, with the changes that the entry makes. Raises `ValueError` if the entry is invalid; the
-    message contains no values.
-    """
+    message contains no values."""
     given = [key for key in _KNOWN_OF_OAUTH if key in fields]
     if len(given) == 2:
         raise ValueError("oauth, auth: use only one of the two")

@@ -66,8 +66,7 @@ class MemberDescription:
 
     def _leaves_name(self, name: str) -> bool:
         """Return whether a transform hides or renames the tool that the server calls ``name``, so that the name is
-        free.
-        """
+        free."""
         transform = self.tools[name]
         return transform.hidden or transform.name not in (None, name)
 

@@ -48,8 +48,7 @@ logger = logging.getLogger("trio_mcp")
 @frozen
 class GroupSkill:
     """A skill of a server in a group. Identify it by its member and its URI, never by its name, since several skills
-    may have the same name (SEP-2640, Names).
-    """
+    may have the same name (SEP-2640, Names)."""
 
     member: str
     """The name of the member that has the skill."""
@@ -183,8 +182,7 @@ class Group:
 
     def watch(self) -> Watch[MemberStatus]:
         """Return an iterator over the servers' statuses: ``async for status in group.watch()`` yields all current
-        statuses, then each change.
-        """
+        statuses, then each change."""
         return self._feed.watch()
 
     async def settled(self) -> None:
@@ -282,8 +280,7 @@ class Group:
         **handlers: Unpack[CallHandlers],
     ) -> GroupTask:
         """Call a tool by its catalogue name as a task. Returns as soon as the server has accepted the task; the task
-        continues afterwards. See `call_tool` and `Client.start_task`.
-        """
+        continues afterwards. See `call_tool` and `Client.start_task`."""
         check_keywords(Group.start_task, handlers)
         entry, client = await self._offered("tools", name)
         own = options_for_member(entry.member, handlers)
@@ -293,8 +290,7 @@ class Group:
 
     def resume_task(self, task_id: str) -> GroupTask:
         """Return a task by the id of its `GroupTask`. Another group or process may have started the task. Sends no
-        request. Raises `NotInCatalogue` if the id isn't that of a group's task.
-        """
+        request. Raises `NotInCatalogue` if the id isn't that of a group's task."""
         parsed = parse_uri(task_id)
         if parsed is None:
             raise NotInCatalogue(f"the id of a group's task must be like member://files/ID, not {task_id!r}")
@@ -309,8 +305,7 @@ class Group:
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
         """Get a prompt by its catalogue name, and return it. See `Client.get_prompt`. Raises the same errors as
-        `call_tool`.
-        """
+        `call_tool`."""
         entry, client = await self._offered("prompts", name)
         return await client.get_prompt(entry.item.name, arguments, on_progress=on_progress, meta=meta)
 
@@ -368,8 +363,7 @@ class Group:
 
     async def _offered(self, kind: ListName, name: str) -> tuple[CatalogueEntry[Any], Client]:
         """Wait until there is a catalogue entry called ``name`` and its server is connected. Returns the entry and the
-        server's client.
-        """
+        server's client."""
         self._run.check("a group")
         entry = self.catalogue._find(kind, name)
         if entry is None and kind == "tools" and (held := self.catalogue.held.get(name)) is not None:
@@ -461,21 +455,18 @@ class GroupTask:
     @property
     def id(self) -> str | None:
         """The id of the task for `Group.resume_task`, which begins with ``member://`` and the server's name. `None` if
-        the server responded at once, without a task.
-        """
+        the server responded at once, without a task."""
         return None if self._own_id is None else catalogue_uri(self.member, self._own_id)
 
     async def get(self) -> TaskState:
         """Request the state of the task, and return it, like `RunningTask.get`. Raises `MemberUnavailable` if the
-        server can't be called.
-        """
+        server can't be called."""
         state = await (await self._present()).get()
         return attrs.evolve(state, id=self.id)
 
     async def result(self, *, on_progress: OnProgress | None = None) -> CallToolResult:
         """Wait for the end of the task, and return its result, like `RunningTask.result`. Raises `MemberUnavailable` if
-        the server can't be called.
-        """
+        the server can't be called."""
         return await (await self._present()).result(on_progress=on_progress)
 
     async def cancel(self) -> None:

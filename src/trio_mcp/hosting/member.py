@@ -58,8 +58,7 @@ Options = TypeVar("Options", ClientOptions, CallHandlers)
 
 def options_for_member(name: str, options: Options) -> Options:
     """Return the client ``options`` with all handlers and callbacks wrapped, so that `current_member` returns ``name``
-    in them.
-    """
+    in them."""
     return cast("Options", {key: _wrapped_option(name, key, value) for key, value in options.items()})
 
 
@@ -141,8 +140,7 @@ class Member:
     @property
     def present(self) -> Client | None:
         """The server's client while it is connected; otherwise `None`. This may show a lost connection before the
-        member's own task has noticed it.
-        """
+        member's own task has noticed it."""
         client = self._client
         return client if client is not None and client.lost is None else None
 
@@ -150,8 +148,7 @@ class Member:
 
     async def client(self) -> Client:
         """Wait until the server is connected, and return the client of the current connection. Raises
-        `MemberUnavailable` if the server has failed or was removed.
-        """
+        `MemberUnavailable` if the server has failed or was removed."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
             if (client := self.present) is not None:
@@ -172,8 +169,7 @@ class Member:
 
     async def listed(self) -> None:
         """Wait until the server's lists have been read, even if it must be restarted before. Also returns if the lists
-        will never be read.
-        """
+        will never be read."""
         while self.status.state not in _GONE and (self.present is None or not self._listing.read):
             await self._news.park()
 
@@ -191,8 +187,7 @@ class Member:
 
     def close(self) -> None:
         """Refuse further calls to the server, and start to close its connection. Calls in flight raise
-        `ConnectionLost`. The connection is closed later, in the member's own task.
-        """
+        `ConnectionLost`. The connection is closed later, in the member's own task."""
         self._client = None
         self._listing.stop()
         self._set_status(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))
@@ -264,8 +259,7 @@ class Member:
 
     def _target(self) -> Target:
         """Return the server's target with additions: a command's standard error is also copied to this object, and an
-        authorization records when it sends the user to sign in.
-        """
+        authorization records when it sends the user to sign in."""
         target = self.description.target
         self._user_was_asked = False
         match target:
@@ -282,8 +276,7 @@ class Member:
 
     def _failed(self, failure: Exception) -> None:
         """Handle a failure of the server: decide whether it is restarted, and publish its new status before the
-        connection is cleaned up.
-        """
+        connection is cleaned up."""
         self._client = None
         error = cast("Exception", sole_exception(failure))
         expected = isinstance(error, MCPError)
@@ -355,8 +348,7 @@ class MemberListing:
 
     def start(self, client: Client) -> None:
         """Prepare for a new connection: the tools, and all other lists that the server declares, must be read, and
-        changes are watched.
-        """
+        changes are watched."""
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
         self._stale["tools"] = None

@@ -69,8 +69,7 @@ def pinned_fields(tool: Tool) -> JSONObject:
 
 def tool_hash(tool: Tool) -> str:
     """Return the hash of a tool: ``sha256:`` and 64 digits. It covers the canonical JSON (sorted keys, no spaces) of
-    the tool's name, title, description, input and output schema, and annotations.
-    """
+    the tool's name, title, description, input and output schema, and annotations."""
     return _hash(pinned_fields(tool))
 
 
@@ -117,8 +116,7 @@ class ToolPins:
 
     def held_of(self, member: str, tools: Iterable[Tool], named: Callable[[str], str]) -> list[HeldTool]:
         """Return the ``tools`` of the server ``member`` that must be approved before they are used, and log them if
-        they have changed. ``named`` returns the catalogue name of a tool.
-        """
+        they have changed. ``named`` returns the catalogue name of a tool."""
         tools, pins = tuple(tools), self._pins.get(member, {})
         hashes = [_hash_of_any(tool) for tool in tools]
         held = list[HeldTool]()
@@ -145,8 +143,7 @@ class ToolPins:
 
     def load(self) -> bool:
         """Read the file of approved tools if it has changed, and return whether it was read. Blocks. Raises
-        `ConfigError` if the file is unreadable or invalid.
-        """
+        `ConfigError` if the file is unreadable or invalid."""
         if self.path is None:
             return False
         with self._loading:  # `follow` and `approve` read in threads: one waits until the other has read the pins
@@ -170,8 +167,7 @@ class ToolPins:
     async def approve(self, tools: Iterable[HeldTool]) -> None:
         """Approve ``tools`` with exactly these descriptions, even if their server has changed them again. The file is
         replaced atomically, and keeps pins that others have added meanwhile. Raises `ConfigError` if the file can't be
-        read or written.
-        """
+        read or written."""
         new = [(each.member, pinned_fields(each.item)) for each in tools]
         if self.path is None:
             self._pins = _with_pins(self._pins, new)
@@ -193,8 +189,7 @@ def _with_pins(pins: _Pins, new: Iterable[tuple[str, JSONObject]]) -> _Pins:
 
 def _checked(data: Any, where: str) -> _Pins:
     """Parse pins from a mapping or a file's data. Raises `ConfigError` if they are invalid; ``where`` names their place
-    in the message.
-    """
+    in the message."""
     pins: _Pins = {}
     if names_given_twice(data):
         raise ConfigError(f"{where}: the key {next(iter(names_given_twice(data)))!r} is repeated")

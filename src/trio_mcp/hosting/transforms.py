@@ -61,9 +61,8 @@ class ToolTransform:
         return attrs.evolve(tool, input_schema=schema, **given)
 
     def arguments(self, sent: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments with which the server's tool must be called when a caller has ``sent`` arguments:
-        hidden arguments are removed, and preset arguments are added.
-        """
+        """Return the arguments with which the server's tool must be called when a caller has ``sent`` arguments: hidden
+        arguments are removed, and preset arguments are added."""
         hidden = {*self.presets, *self.hidden_arguments}
         return {**{name: value for name, value in (sent or {}).items() if name not in hidden}, **self.presets}
 

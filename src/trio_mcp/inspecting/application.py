@@ -73,8 +73,7 @@ def _refusal(status: HTTPStatus, reason: str) -> Answer:
 
 class PageApplication(HttpApplication):
     """The HTTP application that serves the web inspector's page of ``inspection`` at ``/TOKEN/``. Requests run as tasks
-    in ``nursery``.
-    """
+    in ``nursery``."""
 
     def __init__(self, inspection: Inspection, token: str, nursery: trio.Nursery) -> None:
         self._inspection = inspection
@@ -94,8 +93,7 @@ class PageApplication(HttpApplication):
 
     def admit(self, head: RequestHead) -> HeadDecision:
         """Refuse HTTP requests without the secret token, and requests from other web pages. See
-        `HttpApplication.admit`.
-        """
+        `HttpApplication.admit`."""
         if not (self._knows_token(head.path) and self._is_own_page(head)):
             return _refusal(HTTPStatus.FORBIDDEN, "open the complete address that trio-mcp inspect --web printed")
         if head.method != ("POST" if head.path.endswith("/do") else "GET"):
@@ -139,8 +137,7 @@ class PageApplication(HttpApplication):
 
     def report_unserved(self, body: UnservedBody) -> None:
         """Do nothing: the web inspector doesn't report requests that were refused before they were handled. See
-        `HttpApplication.report_unserved`.
-        """
+        `HttpApplication.report_unserved`."""
 
     # Routes
 
@@ -207,8 +204,7 @@ class _Connections:
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve one HTTP connection. If there are too many, first close the oldest one without a request in progress;
-        if all have a request in progress, close the new connection.
-        """
+        if all have a request in progress, close the new connection."""
         if len(self._open) >= _MOST_CONNECTIONS and not self._close_one():
             await trio.aclose_forcefully(stream)
             return

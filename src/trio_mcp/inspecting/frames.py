@@ -67,8 +67,7 @@ class LoggedFrame:
     @property
     def entry(self) -> RecordedEntry:
         """The stored message or event, with its secrets masked. Use this property in a thread, since its first use
-        searches the message for secrets.
-        """
+        searches the message for secrets."""
         job = self._job
         if job is not None:
             entry = entry_of(job, _LONGEST) if job.entry is None else job.entry
@@ -86,8 +85,7 @@ class _LoggedRecording(Recorded):
 
 class FrameLog(Recorder):
     """A recorder that stores the messages of the current connection in memory. ``added`` is called with each message,
-    and must return quickly.
-    """
+    and must return quickly."""
 
     def __init__(self, added: Callable[[LoggedFrame], None]) -> None:
         super().__init__(os.devnull)  # no file is written: the recordings of `_start` only store messages here
@@ -133,16 +131,14 @@ class FrameLog(Recorder):
 
     async def message(self, number: int) -> Any:
         """Return the stored message or event with this number, with its secrets masked. Raises `KeyError` if it is no
-        longer stored.
-        """
+        longer stored."""
         kept = {frame.number: frame for frame in self._frames}[number]
         entry = await trio.to_thread.run_sync(lambda: kept.entry, limiter=self._looking)
         return entry.message if entry.event is None else msgspec.to_builtins(entry)
 
     async def picture(self, begin: float, end: float, title: str) -> str:
         """Return an SVG timeline of the requests between two times on trio's clock. It shows at most the last
-        `MOST_ROWS` requests.
-        """
+        `MOST_ROWS` requests."""
         header, frames = self._header, self.frames
 
         def drawn() -> str:

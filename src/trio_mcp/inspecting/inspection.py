@@ -45,14 +45,12 @@ _MOST_TASKS: Final = 200
 
 class InvalidPageRequest(ValueError):
     """A page of the web inspector sent a request that is invalid, or that isn't possible now. The message is shown to
-    the user.
-    """
+    the user."""
 
 
 async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
     """Return the items of one of the server's lists, such as its tools, up to a limit, and the problem that ended the
-    listing. If no item has arrived, raises the same errors as a call.
-    """
+    listing. If no item has arrived, raises the same errors as a call."""
     lists: dict[Any, Callable[[], AsyncIterator[Any]]] = {
         "tools": client.list_tools,
         "resources": client.list_resources,
@@ -95,8 +93,7 @@ async def ping(client: Client, asked: JSONObject) -> JSONObject:
 
 async def list_tasks(client: Client, asked: JSONObject) -> JSONObject:
     """Return the tasks that the server lists, if it can list tasks, and the ids of all tasks that this inspector has
-    seen.
-    """
+    seen."""
     listed: list[JSONObject] = []
     declared = client.server_capabilities.tasks
     if client.revision.tasks == "core" and declared is not None and declared.list is not None:
@@ -299,8 +296,7 @@ class Inspection:
 
     def result(self, number: Any) -> bytes:
         """Return the result of a run (a request that the user has started) as JSON. Raises `InvalidPageRequest` if
-        there is no result yet.
-        """
+        there is no result yet."""
         result = self._run(number).result
         if result is None:
             raise InvalidPageRequest("this request has no result yet")
@@ -308,8 +304,7 @@ class Inspection:
 
     async def picture(self, number: int | None) -> str:
         """Return an SVG timeline of the latest requests or, with a run's number, of the time during which that run was
-        active. Raises `InvalidPageRequest` if the run is no longer stored.
-        """
+        active. Raises `InvalidPageRequest` if the run is no longer stored."""
         if number is None:
             return await self._frames.picture(-math.inf, math.inf, "The last requests")
         run = self._run(number)
@@ -352,8 +347,7 @@ class Inspection:
 
     def start(self, asked: JSONObject) -> JSONObject:
         """Start a run for the user: call a tool, read a resource, get a prompt, or wait for a task. Returns the run's
-        number.
-        """
+        number."""
         client, kind, name = self._connected(), asked.get("kind"), asked.get("name")
         assert self._nursery is not None, "there is a connection"
         given: Any = asked.get("arguments")
@@ -407,8 +401,7 @@ _AT_ONCE: Final[dict[str, Callable[[Inspection, JSONObject], Any]]] = {
 
 class _StderrSink:
     """A sink for the server's standard error. It forwards the text to ``copy``, and calls ``line`` with each line. See
-    `TextSink`.
-    """
+    `TextSink`."""
 
     def __init__(self, line: Callable[[str], None], copy: TextSink | None) -> None:
         self._line = line

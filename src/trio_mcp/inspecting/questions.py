@@ -1,6 +1,5 @@
 """PageQuestions: shows a server's input requests (elicitation, sampling, roots) in the web inspector's page, and waits
-for the user's answers.
-"""
+for the user's answers."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class _Question:
 
 class PageQuestions:
     """The server's open input requests (questions). Each is published to ``feed``, and withdrawn when it is answered or
-    its call ends.
-    """
+    its call ends."""
 
     def __init__(self, feed: PageFeed) -> None:
         self._feed = feed
@@ -82,8 +80,7 @@ class PageQuestions:
 
     async def form(self, question: ElicitFormParams) -> ElicitResult:
         """Show an elicitation form to the user, and return the answer. Raises `CodedError` if the form is too large to
-        be shown.
-        """
+        be shown."""
         check_form_size(question.requested_schema)
         shown = attrs.evolve(question, requested_schema=with_fitting_defaults(question.requested_schema))
         answer = await self._answer_to("form", self._plain(shown))
@@ -91,15 +88,13 @@ class PageQuestions:
 
     async def url(self, question: ElicitURLParams) -> ElicitResult:
         """Show the URL that the server wants the user to visit, and return the user's answer. The inspector itself
-        doesn't open or fetch the URL.
-        """
+        doesn't open or fetch the URL."""
         check_url(question.url)
         return ElicitResult((await self._answer_to("url", self._plain(question)))["action"])
 
     async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
         """Show a sampling request to the user, who writes the response in place of a model. Raises `CodedError` if the
-        user refuses.
-        """
+        user refuses."""
         answer = await self._answer_to("sampling", self._plain(request))
         if "text" not in answer:
             raise CodedError(_REFUSED, "the user refused to answer in place of a model")

@@ -92,8 +92,7 @@ class PageStream:
 
     async def next_events(self) -> bytes:
         """Wait for unread events, and return them as server-sent events. If there are none for a while, returns a
-        keep-alive comment.
-        """
+        keep-alive comment."""
         with trio.move_on_after(_KEEP_ALIVE):
             while not self._waiting:
                 await self._wakeup.sleep()
@@ -150,8 +149,7 @@ def error_text(error: BaseException) -> str:
 @define(eq=False)
 class Run:
     """A request that the user has started in the page. Times are on trio's clock, except ``since``, in milliseconds
-    since the epoch.
-    """
+    since the epoch."""
 
     number: int
     kind: str

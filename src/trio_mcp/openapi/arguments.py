@@ -56,8 +56,7 @@ class Parameter:
 
     def texts(self, value: Any) -> list[str]:
         """Return ``value``, the parameter's value in a call, encoded for the URL. For a path, this is one string; for a
-        query, strings like ``name=value``.
-        """
+        query, strings like ``name=value``."""
         if self.is_json:
             value = encode_value(value).decode()
         if self.location == "query":
@@ -128,8 +127,7 @@ class Body:
 
     def parts(self, value: Any) -> JSONObject:
         """Return the keyword arguments for `httpx2.AsyncClient.build_request` that send ``value`` as the request body.
-        Raises `UnsendableArguments` if it can't be sent.
-        """
+        Raises `UnsendableArguments` if it can't be sent."""
         kind = {"Content-Type": self.media_type}
         if is_json(self.media_type):
             return {"content": encode_value(value), "headers": kind}
@@ -194,8 +192,7 @@ class Arguments:
 
     def request(self, http: httpx2.AsyncClient, method: str, server: httpx2.URL, given: JSONObject) -> httpx2.Request:
         """Return the HTTP request that sends the tool arguments ``given``. Raises `UnsendableArguments` if they can't
-        be sent.
-        """
+        be sent."""
         path, query = self._path, list[str]()
         headers: dict[bytes, bytes] = {}
         cookies: dict[str, str] = {}
@@ -251,8 +248,7 @@ def _header(parameter: Parameter, value: Any) -> bytes:
 
 class ArgumentReader:
     """Converts the parameters and bodies of the operations in the OpenAPI ``document`` to tool arguments. Parameters
-    that the client ``http`` sets itself are left out.
-    """
+    that the client ``http`` sets itself are left out."""
 
     def __init__(self, document: Document, http: httpx2.AsyncClient) -> None:
         self._document = document
@@ -266,8 +262,7 @@ class ArgumentReader:
 
     def read(self, operation: APIOperation) -> Arguments:
         """Return the tool arguments for the OpenAPI ``operation``. Raises `ValueError` if the operation can't be
-        called.
-        """
+        called."""
         properties: JSONObject = {}
         required: list[str] = []
         parameters = [self._parameter(*each, properties, required) for each in self._parameters(operation)]
@@ -288,14 +283,12 @@ class ArgumentReader:
 
     def multiply(self, arguments: Iterable[Arguments]) -> bool:
         """Return whether the references in one of the arguments' schemas may expand so far that the schema can't be
-        used for validation. See `Schemas.multiply`.
-        """
+        used for validation. See `Schemas.multiply`."""
         return self._schemas.multiply(each.schema for each in arguments)
 
     def _parameters(self, operation: APIOperation) -> list[tuple[JSONObject, str]]:
         """Return the operation's parameters, ordered by where they are sent. Each comes with the URI of the document
-        that contains it.
-        """
+        that contains it."""
         found: dict[tuple[str, str], tuple[JSONObject, str]] = {}
         for holder in (operation.item, operation.data):
             for value in items_of(holder, "parameters"):
@@ -354,8 +347,7 @@ class ArgumentReader:
 
     def _with_files(self, schema: Any) -> tuple[Any, Mapping[str, str]]:
         """Return the ``schema`` of a form, changed so that files are sent as base64, with an additional property for
-        each file name. Also returns the names of the files' properties and of their file names.
-        """
+        each file name. Also returns the names of the files' properties and of their file names."""
         form = self._schemas.resolved(schema)
         parts = members_of(members_of(form).get("properties"))
         files: JSONObject = {}

@@ -90,8 +90,7 @@ def items_of(holder: JSONObject, key: str) -> list[Any]:
 
 class Document:
     """The OpenAPI document ``root``. ``loader`` returns other documents that it refers to. Raises `ValueError` if the
-    OpenAPI version isn't supported.
-    """
+    OpenAPI version isn't supported."""
 
     def __init__(self, root: Mapping[str, Any], loader: Loader | None) -> None:
         self.root = _plain(root, "the document")
@@ -106,8 +105,7 @@ class Document:
 
     def target(self, reference: Any, base: str) -> tuple[Any, str, str]:
         """Return the target of ``reference`` in the document ``base``: the value, the URI of its document, and the JSON
-        pointer to the value. Raises `ValueError` if the target doesn't exist.
-        """
+        pointer to the value. Raises `ValueError` if the target doesn't exist."""
         if not isinstance(reference, str):
             raise ValueError(f"$ref must be a string, not {reprlib.repr(reference)}")  # noqa: TRY004 - a document's fault
         if (found := self._targets.get((reference, base))) is None:
@@ -124,8 +122,7 @@ class Document:
 
     def follow(self, value: Any, base: str) -> tuple[JSONObject, str]:
         """Return ``value`` or, if it is a reference, the object that it refers to. Also returns the URI of the document
-        that contains the object.
-        """
+        that contains the object."""
         for _ in range(_HOPS):
             members = members_of(value)
             if not isinstance(members.get("$ref"), str):

@@ -125,8 +125,7 @@ class OperationResponses:
 
     async def result(self, response: httpx2.Response, limit: int) -> CallToolResult:
         """Return the tool result for ``response``, an open HTTP response, of which at most ``limit`` bytes are read.
-        Only redirects and statuses from 400 on are errors, since a model repeats calls that fail.
-        """
+        Only redirects and statuses from 400 on are errors, since a model repeats calls that fail."""
         status = status_of(response)
         if response.is_redirect and response.status_code != HTTPStatus.NOT_MODIFIED:
             return error_result(f"{status}: the API redirects, and the redirect is not followed")
@@ -168,8 +167,7 @@ class OperationResponses:
 
     def _with_note(self, note: str, shown: Sequence[ContentBlock]) -> CallToolResult:
         """Return the tool result for a response that doesn't match the declared schema: the content ``shown``, followed
-        by ``note``.
-        """
+        by ``note``."""
         structured: JSONObject | None = None if self.schema is None else {"note": note}
         return CallToolResult([*shown, TextContent(note)], structured_content=structured)
 
@@ -194,8 +192,7 @@ def status_of(response: httpx2.Response) -> str:
 
 async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
     """Read the body of an HTTP response. Returns the body, or its beginning, and an error text, which is empty if the
-    body is complete.
-    """
+    body is complete."""
     try:
         body = response.content  # one of the author's hooks has already read it
     except httpx2.ResponseNotRead:
@@ -217,8 +214,7 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
 
 async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -> bytes:
     """Return the decompressed ``body``. If it is longer than ``limit`` bytes, at least its first ``limit`` + 1 bytes
-    are returned.
-    """
+    are returned."""
     unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS + 32)  # detect gzip or zlib by the header
     body = bytearray()
     pieces = response.aiter_raw()
@@ -243,8 +239,7 @@ async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -
 
 async def _close_response(response: httpx2.Response, pieces: AsyncIterator[bytes]) -> None:
     """Close the HTTP response. Then read its generators until they fail, so that they end now; httpx2 would leave them
-    to the garbage collector.
-    """
+    to the garbage collector."""
     try:
         await response.aclose()
     finally:

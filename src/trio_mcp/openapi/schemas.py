@@ -48,8 +48,7 @@ _REFUSED: Final = ("$dynamicRef", "$recursiveRef", "$id")
 
 class Schemas:
     """Converts the schemas of an OpenAPI document to JSON Schema, for requests or for responses. Properties with the
-    keyword ``excluded`` are left out: ``readOnly`` for requests, ``writeOnly`` for responses.
-    """
+    keyword ``excluded`` are left out: ``readOnly`` for requests, ``writeOnly`` for responses."""
 
     def __init__(self, document: Document, excluded: str) -> None:
         self._document = document
@@ -71,8 +70,7 @@ class Schemas:
 
     def converted(self, schema: Any, base: str) -> Any:
         """Convert ``schema``, from the document ``base``, to JSON Schema. References in the result need definitions,
-        which `complete` adds. Raises `ValueError` if the schema can't be read.
-        """
+        which `complete` adds. Raises `ValueError` if the schema can't be read."""
         self._mentions = []
         made = self._converted(schema, base)
         while self._ahead:
@@ -117,8 +115,7 @@ class Schemas:
 
     def multiply(self, schemas: Iterable[JSONObject]) -> bool:
         """Return whether the references in one of ``schemas``, results of `complete`, may expand so far that the schema
-        can't be used for validation. Checking all schemas together is much faster, since they share definitions.
-        """
+        can't be used for validation. Checking all schemas together is much faster, since they share definitions."""
         roots: JSONObject = {str(number): {**schema, "$defs": {}} for number, schema in enumerate(schemas)}
         try:
             SchemaGrowth({"properties": roots, "$defs": self._definitions})
@@ -136,8 +133,7 @@ class Schemas:
 
     def _converted(self, node: Any, base: str, gone: Collection[str] = ()) -> Any:
         """Return the OpenAPI schema ``node`` as JSON Schema. Leaves out properties that are in ``gone`` or have the
-        excluded keyword.
-        """
+        excluded keyword."""
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
@@ -202,8 +198,7 @@ class Schemas:
 
     def _parts_of(self, schema: Any, base: str) -> Iterator[tuple[JSONObject, str]]:
         """Yield ``schema``, and all schemas that it includes by reference or ``allOf``. Each comes with the URI of its
-        document.
-        """
+        document."""
         seen: set[tuple[str, str]] = set()
         ahead: list[tuple[Any, str]] = [(schema, base)]
         for node, where in ahead:  # which grows meanwhile
@@ -220,8 +215,7 @@ class Schemas:
 
     def _require(self, schema: JSONObject, made: JSONObject, gone: Collection[str]) -> None:
         """Set ``required`` in the converted schema ``made`` to the required properties of ``schema``, except those in
-        ``gone``.
-        """
+        ``gone``."""
         required = [name for name in _required_in(schema) if name not in gone]
         tag = members_of(schema.get("discriminator")).get("propertyName")
         # OpenAPI 3.1.1, 4.8.25: the discriminator's property is required, so a model must see it as such.
@@ -245,8 +239,7 @@ class Schemas:
 
 def _required_in(schema: JSONObject) -> list[str]:
     """Return the names in ``required`` of a schema; empty if ``required`` isn't a list, since older drafts have a
-    boolean there. Raises `ValueError` if a name isn't a string.
-    """
+    boolean there. Raises `ValueError` if a name isn't a string."""
     required: Any = schema.get("required")
     if not isinstance(required, list):
         return []
@@ -257,8 +250,7 @@ def _required_in(schema: JSONObject) -> list[str]:
 
 def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
     """Convert the keywords in ``made`` that have another meaning in OpenAPI 3.0, and return the result. ``schema`` is
-    the original schema.
-    """
+    the original schema."""
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(is_exclusive := made.get(exclusive), bool):
             del made[exclusive]
@@ -277,8 +269,7 @@ def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
 
 class LateValidator:
     """A schema validator that is created when the first value is validated, since a document may have hundreds of
-    operations.
-    """
+    operations."""
 
     def __init__(self, schema: JSONObject) -> None:
         self._schema = schema
@@ -297,16 +288,14 @@ class LateValidator:
 
     def faults(self, value: Any) -> str | None:
         """Return descriptions of what is wrong with ``value``, like `SchemaValidator.faults`, or of what is wrong with
-        the schema.
-        """
+        the schema."""
         return str(self._made) if isinstance(self._made, ValueError) else self._made.faults(value)
 
 
 @cache
 def _is_usable(pattern: str) -> bool:
     """Return whether the regular expression ``pattern`` can be matched in linear time. Other patterns are checked only
-    by the API.
-    """
+    by the API."""
     try:
         SchemaValidator({"pattern": pattern})
     except ValueError:

@@ -188,8 +188,7 @@ class _APITool:
 
     def options(self) -> ToolOptions:
         """Return the keyword arguments with which to register the tool, taken from the document's description of the
-        operation.
-        """
+        operation."""
         operation, data = self._operation, self._operation.data
         texts = [data[key] for key in ("summary", "description") if isinstance(data.get(key), str)]
         if operation.deprecated:

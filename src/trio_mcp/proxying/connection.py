@@ -103,8 +103,7 @@ class ProxyConnection:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the client until its connection ends: see `Connection.run`. An upstream connection that was opened only
         for this client is closed with it. If that upstream connection is lost, the client's connection ends once all
-        calls have been answered.
-        """
+        calls have been answered."""
         self._load.connections += 1
         try:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
@@ -127,8 +126,7 @@ class ProxyConnection:
 
     def everything_changed(self) -> None:
         """Notify the proxy's client that all lists and resources of the upstream server may have changed. See
-        `ServedConnection.everything_changed`.
-        """
+        `ServedConnection.everything_changed`."""
         reached = self._tenants.reached(self.connection.exchange.peer.principal)
         if reached is not None and self._state.revision is not None and self._state.initialized:
             notify_everything_changed(self.connection, reached[1].capabilities)
@@ -137,8 +135,7 @@ class ProxyConnection:
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Return the response to a client's request, if the proxy can respond without waiting: see
-        `RequestHandler.answer_now`.
-        """
+        `RequestHandler.answer_now`."""
         if request.method.ahead:
             return cancel_abandoned(request, exchange, self.connection.host)
         reached, name = self._tenants.reached(exchange.peer.principal), request.method.name
@@ -163,14 +160,12 @@ class ProxyConnection:
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
         """Return whether the upstream server is connected and has the method ``method``. Then the request is forwarded,
-        so that the response shows that the upstream server is alive.
-        """
+        so that the response shows that the upstream server is alive."""
         return upstream is not None and method in upstream.revision._methods and not self.connection.is_ending
 
     async def answer(self, scope: RequestScope) -> Any:
         """Return the response to a client's request, in most cases the upstream server's response: see
-        `RequestHandler.answer`.
-        """
+        `RequestHandler.answer`."""
         request = scope.request
         if request.method.ahead:
             return await wait_for_call_end(scope, self.connection.host)
@@ -258,14 +253,12 @@ class ProxyConnection:
 
     def wants(self, event: NotificationReceived) -> bool:
         """Return whether a client's notification must be passed to `notified`: see `RequestHandler.wants`.
-        Notifications of the handshake and of progress are handled elsewhere.
-        """
+        Notifications of the handshake and of progress are handled elsewhere."""
         return event.method.name not in _NOT_FORWARDED
 
     async def notified(self, event: NotificationReceived) -> None:
         """Forward a client's notification to the upstream server, if that server knows its method: see
-        `RequestHandler.notified`.
-        """
+        `RequestHandler.notified`."""
         reached = self._tenants.reached(self.connection.exchange.peer.principal)
         if reached is None:
             return
@@ -297,8 +290,7 @@ def _discovered(downstream: ProxyClient, upstream: Upstream, request: InboundReq
 
 class ReadingOrder:
     """Makes requests run in the order in which they were read. Each request runs in its own task, and trio starts tasks
-    in any order.
-    """
+    in any order."""
 
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
@@ -313,8 +305,7 @@ class ReadingOrder:
 
     async def wait_for_turn(self, request: InboundRequest) -> None:
         """Wait until ``request`` is the first, in the order of reading, of the requests that wait in this method. The
-        next request continues when the caller of this method blocks.
-        """
+        next request continues when the caller of this method blocks."""
         turn = self._numbers.pop(request), trio.Event()
         insort(self._turns, turn)
         try:

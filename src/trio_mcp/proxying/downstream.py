@@ -1,6 +1,5 @@
 """`Downstream`: a client of a proxy or gateway, and `ForwardedCall`: a request of that client that was forwarded to the
-upstream server.
-"""
+upstream server."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ _MAX_IDS: Final = 64
 
 def record_request(request_id: RequestId) -> None:
     """Record the id of a request to the upstream server as belonging to the client's call that this task forwards. Has
-    no effect in other tasks.
-    """
+    no effect in other tasks."""
     call = _current_call.get()
     if call is not None:
         call.record_request_id(request_id)
@@ -60,8 +58,7 @@ def record_request(request_id: RequestId) -> None:
 
 class ForwardedCall:
     """A client's request that was forwarded to the upstream server and has no response yet. ``known`` maps the ids of
-    requests to the upstream server to such calls.
-    """
+    requests to the upstream server to such calls."""
 
     def __init__(self, scope: RequestScope, downstream: Downstream, known: dict[RequestId, ForwardedCall]) -> None:
         self.scope = scope
@@ -85,8 +82,7 @@ class ForwardedCall:
 
     def record_request_id(self, request_id: RequestId) -> None:
         """Record the id of a request that the proxy sent to the upstream server for this call. Messages in the
-        responses to the latest 64 such requests are recognized as belonging to the call.
-        """
+        responses to the latest 64 such requests are recognized as belonging to the call."""
         self._known[request_id] = self
         self._ids.append(request_id)
         if len(self._ids) > _MAX_IDS:
@@ -110,8 +106,7 @@ class ForwardedCall:
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Send a server-to-client request (sampling, elicitation, roots) of the upstream server to the client, and
         return the client's response as plain data. The request is cancelled when the call ends. Raises `CodedError` if
-        the client can't get such a request or the call has ended, and the errors of `Connection.request`.
-        """
+        the client can't get such a request or the call has ended, and the errors of `Connection.request`."""
         await self.caught_up()
         if sends_questions(self.scope) or (self.revision.server_requests and method not in ASKABLE):
             return await self.scope.ask(method, params, self.revision, on_progress)
@@ -128,8 +123,7 @@ class ForwardedCall:
     def notify(self, event: NotificationReceived) -> None:
         """Send a notification of the upstream server to the client, on the channel of this call. Log messages below the
         client's log level aren't sent. If there is no room, notifications wait in a queue, with the same limits as a
-        `NotificationQueue`, so that other calls aren't blocked.
-        """
+        `NotificationQueue`, so that other calls aren't blocked."""
         scope, nursery = self.scope, self.scope.nursery
         if nursery is None or not scope.sends or (event.method.name == LOG and not self._wants(event)):
             return
@@ -169,8 +163,7 @@ class ForwardedCall:
 
     def close(self) -> None:
         """End the call, which was answered or cancelled: cancel its requests to the client, and drop its waiting
-        notifications.
-        """
+        notifications."""
         while self._ids:
             del self._known[self._ids.popleft()]
         for question in tuple(self._questions):
@@ -191,8 +184,7 @@ class _PendingLogs:
 @define(eq=False)
 class Downstream(ABC):
     """A client of a proxy or gateway, to which the upstream server's notifications and requests are forwarded, with its
-    calls in flight.
-    """
+    calls in flight."""
 
     limits: Limits
     _state: ConnectionState
@@ -214,22 +206,19 @@ class Downstream(ABC):
     @abstractmethod
     def legacy(self) -> Revision | None:
         """The protocol revision of the client's handshake; `None` if there was no handshake, or if the client gets
-        messages only within calls.
-        """
+        messages only within calls."""
 
     @property
     @abstractmethod
     def revision(self) -> Revision:
         """The protocol revision in which server-to-client requests (sampling, elicitation, roots) are sent to the
-        client.
-        """
+        client."""
 
     @property
     @abstractmethod
     def capabilities(self) -> ClientCapabilities:
         """The capabilities that the client has declared in its handshake or, if requests are only sent to it within
-        calls, for its latest call.
-        """
+        calls, for its latest call."""
 
     @property
     @abstractmethod
@@ -239,14 +228,12 @@ class Downstream(ABC):
     @abstractmethod
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Send the client a request of the upstream server (sampling, elicitation, roots) that belongs to no known
-        call, and return the client's response. Raises the errors of `Connection.request`.
-        """
+        call, and return the client's response. Raises the errors of `Connection.request`."""
 
     @abstractmethod
     def put(self, event: NotificationReceived, *, named: bool) -> None:
         """Send a notification of the upstream server to the client, if it is for this client. If ``named`` is true, a
-        resource update is only for clients that have subscribed to exactly its URI.
-        """
+        resource update is only for clients that have subscribed to exactly its URI."""
 
     @abstractmethod
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
@@ -268,15 +255,13 @@ class Downstream(ABC):
     @property
     def log_level(self) -> str:
         """The minimum level of log messages that the client has set for its connection: see
-        `ConnectionState.log_level`.
-        """
+        `ConnectionState.log_level`."""
         return self._state.log_level
 
     @contextmanager
     def calling(self, scope: RequestScope, known: dict[RequestId, ForwardedCall]) -> Generator[ForwardedCall]:
         """Inside the block, the request of ``scope`` is one of the client's calls in flight. Yields the
-        `ForwardedCall`. ``known`` is `Upstream.calls`.
-        """
+        `ForwardedCall`. ``known`` is `Upstream.calls`."""
         call = self.calls[scope] = ForwardedCall(scope, self, known)
         token = _current_call.set(call)
         try:
@@ -288,8 +273,7 @@ class Downstream(ABC):
 
     def log_in_calls(self, event: NotificationReceived) -> None:
         """Send a log message to the client in the call whose task the message names. If it names no task, send it in
-        each of the client's calls in flight.
-        """
+        each of the client's calls in flight."""
         task_id = related_task_of(event.params)
         for call in tuple(self.calls.values()):
             if task_id is None or call.task_id == task_id:
@@ -365,14 +349,12 @@ class ProxyClient(Downstream):
 
     def mark_shared(self) -> None:
         """Record that the upstream connection is shared with other clients. Then a log message of the upstream server
-        may belong to another client's call.
-        """
+        may belong to another client's call."""
         self._is_shared = True
 
     def close(self, reason: str) -> None:
         """Close the connection to the client, unless that connection is already ending and its last responses are being
-        sent.
-        """
+        sent."""
         if not self.connection.is_ending:
             self.connection.shut_down(reason)
 
@@ -429,8 +411,7 @@ class ProxyClient(Downstream):
     def speaks_as(self, revision: Revision) -> bool:
         """Return whether the client can receive messages of an extension now, in the kind of protocol revision (modern
         or legacy) of ``revision``. A legacy client can after its handshake, a modern client while it waits for a
-        response.
-        """
+        response."""
         if revision.handshake:
             return self.legacy is not None and self._state.initialized
         return any(not call.revision.handshake for call in self.calls.values())
@@ -471,8 +452,7 @@ class ProxyClient(Downstream):
     def _only_legacy_call(self) -> RequestScope | None:
         """Return the client's only request in flight, if there is exactly one and it is a legacy request; otherwise
         `None`. Log messages and extension notifications then belong to this request, and are sent on its channel, since
-        a client over HTTP needn't listen to anything else.
-        """
+        a client over HTTP needn't listen to anything else."""
         waiting = [call.scope for call in self.calls.values() if call.scope.sends]
         if self._is_shared or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
             return None
@@ -484,6 +464,5 @@ class ProxyClient(Downstream):
 
 def _passes(rank: int, minimum: str) -> bool:
     """Return whether a log message with the level ``rank`` is at or above the level ``minimum``. Levels that aren't in
-    RFC 5424 always are.
-    """
+    RFC 5424 always are."""
     return not 0 <= rank < log_level_rank(minimum)

@@ -66,8 +66,7 @@ class SharedExtensions:
     @classmethod
     def of(cls, passes: Iterable[str | Extension[Any, Any]]) -> SharedExtensions:
         """Return a `SharedExtensions` for ``passes``, extensions that are given by name or as an `Extension`. Raises
-        `ValueError` if a string isn't a valid name of an extension.
-        """
+        `ValueError` if a string isn't a valid name of an extension."""
         given = list(passes)
         names = [each if isinstance(each, str) else each.name for each in given]
         for name in names:
@@ -77,8 +76,7 @@ class SharedExtensions:
 
     def owner_of(self, method: str) -> str | None:
         """Return the name of the allowed extension that ``method`` belongs to; `None` if there is none. If only an
-        extension's name is known, its methods begin with this name, possibly after ``notifications/``.
-        """
+        extension's name is known, its methods begin with this name, possibly after ``notifications/``."""
         owner = self.methods.get(method)
         if owner is None:
             owner = "/".join(method.removeprefix(_NOTIFICATION_PREFIX).split("/", 2)[:2])
@@ -128,16 +126,14 @@ class ExtensionFilter:
     def should_notify(self, method: str, capabilities: Iterable[ClientCapabilities]) -> bool:
         """Return whether a client that has declared ``capabilities`` gets notifications of the extension method
         ``method`` outside of calls. If other clients share the upstream connection, the client must have declared the
-        extension.
-        """
+        extension."""
         owner = self.shared.owner_of(method)
         return self.is_exclusive or any(owner in (each.extensions or {}) for each in capabilities)
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
         """Return the part of ``extensions``, declared by the client or the upstream server, that is forwarded for a
         client that speaks ``revision``. It includes the extension for apps and, if tasks are forwarded, the extension
-        for tasks. `CancelAcknowledged` isn't included, since the proxy itself handles it.
-        """
+        for tasks. `CancelAcknowledged` isn't included, since the proxy itself handles it."""
         names = extensions.keys() if self.is_exclusive else self.shared.names
         passing = names if self._speaks_alike(revision) else ()
         tasks = self.passes_tasks(revision)
@@ -150,8 +146,7 @@ class ExtensionFilter:
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:
         """Return ``capabilities``, plain data of the client or the upstream server, with only those extensions that are
-        forwarded: see `part_of`. A value that isn't an object is returned unchanged.
-        """
+        forwarded: see `part_of`. A value that isn't an object is returned unchanged."""
         if not isinstance(capabilities, dict):
             return capabilities
         plain = cast("JSONObject", capabilities)
@@ -180,8 +175,7 @@ def remember_endings(host: RequestHost) -> None:
 
 def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSONObject | None:
     """Return the upstream server's forwarded ``extensions``. If the client has declared the extension
-    `CancelAcknowledged`, it is added, since the proxy itself handles it.
-    """
+    `CancelAcknowledged`, it is added, since the proxy itself handles it."""
     if request.missing((_CAPABILITY,)):
         return extensions
     return {**(extensions or {}), **declared_in(request.revision, [CANCELS], "server")}
@@ -189,8 +183,7 @@ def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSON
 
 def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
     """Cancel the call that the client's ``request`` of the extension `CancelAcknowledged` names. If that call has
-    already ended, returns the response. Raises `CapabilityMissing` if the client hasn't declared the extension.
-    """
+    already ended, returns the response. Raises `CapabilityMissing` if the client hasn't declared the extension."""
     if missing := request.missing((_CAPABILITY,)):
         raise CapabilityMissing(missing, request.revision)
     assert host.endings is not None, "a proxy remembers endings"
@@ -200,8 +193,7 @@ def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestH
 
 async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObject:
     """Wait for the end of the call that the client's request in ``scope`` names, and return how that call ended
-    (extension `CancelAcknowledged`).
-    """
+    (extension `CancelAcknowledged`)."""
     assert host.endings is not None, "a proxy remembers endings"
     return await host.endings.over(scope.request, scope.exchange.peer.principal)
 
@@ -210,8 +202,7 @@ async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObjec
 def asking_behind(scope: RequestScope) -> Generator[None]:
     """Inside the block, if a call to the upstream server is cancelled, request from the upstream server how the call
     has ended, provided that the client of ``scope`` has declared the extension `CancelAcknowledged`. The wait is part
-    of the cleanup of ``scope``, limited by `Limits.cleanup_grace` and `CancelAcknowledged.max_wait`.
-    """
+    of the cleanup of ``scope``, limited by `Limits.cleanup_grace` and `CancelAcknowledged.max_wait`."""
     ending = scope.ending
     if ending is None:
         yield
@@ -233,8 +224,7 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
 
 def _reported_state(ending: CallEnding) -> CancelResult:
     """Return the reported end of a cancelled call: the state that both this proxy and the upstream server have
-    reported, or "relayed" if the upstream server didn't report an end.
-    """
+    reported, or "relayed" if the upstream server didn't report an end."""
     if ending.state not in CANCEL_STATES:  # the upstream server didn't report an end
         return CancelResult("relayed")
     return CancelResult(ending.state, outcome=ending.outcome, behind=ending.state)

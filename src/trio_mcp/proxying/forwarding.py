@@ -178,8 +178,7 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
 async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
     """List all tools of the upstream server, so that `Upstream.listed_tools` knows the headers that they require. If
     listing fails, the call fails as well, since a call must not be forwarded unchecked. A server without ``tools/list``
-    requires no headers.
-    """
+    requires no headers."""
     try:
         await upstream.follow_lists()
         listing, seen = upstream.listed_tools.listing(), set[int]()
@@ -201,8 +200,7 @@ def upstream_error(
 ) -> CodedError:
     """Return the error that the client gets after a failed request to the upstream server: the server's error response
     unchanged, or another error without internal details. Authorization errors are logged, since they concern the
-    proxy's operators.
-    """
+    proxy's operators."""
     behind = "The server behind this proxy"
     match error:
         case PeerError():
@@ -270,8 +268,7 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
 
 def per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
     """Return the ``_meta`` fields with which a modern request to the upstream server describes its client (2026-07-28
-    basic, Per-request protocol fields); empty for a legacy server.
-    """
+    basic, Per-request protocol fields); empty for a legacy server."""
     spoken, client = upstream.revision, upstream.client
     if spoken.handshake:
         return {}
@@ -296,8 +293,7 @@ _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "
 
 def offered_capabilities(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> ServerCapabilities:
     """Return the upstream server's capabilities, as the proxy declares them to the client of ``request``. They include
-    tasks if both sides use the same form of tasks, and the extensions that the proxy forwards or handles itself.
-    """
+    tasks if both sides use the same form of tasks, and the extensions that the proxy forwards or handles itself."""
     declared, revision = upstream.capabilities, request.revision
     tasks = declared.tasks if upstream.passes_tasks(revision) else None
     extensions = upstream.passage_to(downstream).part_of(declared.extensions or {}, revision)
@@ -307,8 +303,7 @@ def offered_capabilities(upstream: Upstream, downstream: Downstream, request: In
 def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
     """Raise `CodedError` for a client's request about a task, if the upstream server has tasks in another form or the
     task belongs to another caller. A client without a principal that waits for a task becomes its owner, so that it
-    gets the task's server-to-client requests.
-    """
+    gets the task's server-to-client requests."""
     request = scope.request
     method = request.method.name
     if method.startswith("tasks/") and not upstream.passes_tasks(request.revision):
@@ -324,8 +319,7 @@ def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) 
 
 def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> None:
     """If ``result`` describes a task, record the client as its owner. Raises `CodedError` if the client can't handle
-    this form of tasks.
-    """
+    this form of tasks."""
     request = scope.request
     method = request.method.name
     told: Any = result
@@ -352,8 +346,7 @@ def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Ups
 
 def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> JSONObject:
     """Return ``result``, a result of ``tasks/list``, without the tasks of other callers. A client without a principal
-    also sees tasks of unknown origin (from before the proxy's start), but only if no other client can connect.
-    """
+    also sees tasks of unknown origin (from before the proxy's start), but only if no other client can connect."""
     tasks = result.get("tasks")
     if not isinstance(tasks, list):
         return result
@@ -369,8 +362,7 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
 
 def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str] | None) -> list[str]:
     """Return those task ids in ``asked`` that belong to the caller, so that the caller may be notified of their
-    changes. Raises `CapabilityMissing` if the client hasn't declared the tasks extension.
-    """
+    changes. Raises `CapabilityMissing` if the client hasn't declared the tasks extension."""
     request, declared = scope.request, upstream.capabilities.extensions or {}
     if asked is None or not upstream.passes_tasks(request.revision) or TASKS_EXTENSION not in declared:
         return []

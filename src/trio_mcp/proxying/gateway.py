@@ -138,8 +138,7 @@ class Gateway(Server):
 
     async def _refuse_held(self, request: ServerRequest, next: Next) -> Any:
         """Middleware for tool calls: if the called tool isn't approved yet, the error says so, instead of "unknown
-        tool".
-        """
+        tool"."""
         self._check_held(request)
         try:
             return await next(request)
@@ -156,8 +155,7 @@ class Gateway(Server):
 
     def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
         """Return the gateway's capabilities. They always include all kinds of lists, since members are added and
-        removed, and include apps and skills only if a connected member has them.
-        """
+        removed, and include apps and skills only if a connected member has them."""
         own = super()._capabilities_in(revision)
         members = [client for name in self._group.statuses if (client := self._group._present(name)) is not None]
         extensions = {name: each for name, each in (own.extensions or {}).items() if name != SKILLS_EXTENSION}
@@ -187,8 +185,7 @@ class Gateway(Server):
 
     async def _wait_listed(self, name: str | None = None) -> None:
         """Wait until a member has a tool, prompt or resource called ``name``, or until each of the first members is
-        ready or has failed once. No checkpoint follows, so the name is still listed when this returns.
-        """
+        ready or has failed once. No checkpoint follows, so the name is still listed when this returns."""
         while not (self._is_settled or any(name in shown for shown in self._shown.values())):
             await self._news.park()
 
@@ -206,8 +203,7 @@ class Gateway(Server):
 
     def _update_list(self, name: ListName) -> None:
         """Update one of the gateway's lists (tools, prompts, resources or templates) from the group's catalogue, and
-        notify clients if it has changed.
-        """
+        notify clients if it has changed."""
         registry, made, kind = self._lists[name]
         shown, known = self._shown[name], self._group.catalogue._known(name)
         gone = {key: None for key, (entry, _) in shown.items() if known.get(key) != entry}
@@ -251,8 +247,7 @@ class Gateway(Server):
 
     async def _sync_member(self, member: str, followed: WeakSet[Client]) -> None:
         """Keep the gateway subscribed to the resources of ``member`` that its clients watch, and notify clients when
-        these change, until the member's connection is lost.
-        """
+        these change, until the member's connection is lost."""
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
             if client in followed:  # already followed: only the problems of the member's lists have changed

@@ -47,8 +47,7 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> ListenResult:
     """Handle a client's ``subscriptions/listen``: report the upstream server's changes until the client closes the
     stream, or until the connection on either side ends. Raises the errors of `Client.listen`, and the error with which
-    the upstream stream ended.
-    """
+    the upstream stream ended."""
     asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
     most = downstream.limits.max_subscriptions
     # Limit the number and length of URIs and ids, since they are stored as long as the stream is open.
@@ -111,8 +110,7 @@ def _forward(stream: ListenStream, change: Change) -> None:
 @asynccontextmanager
 async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
     """Open a stream of the changes that a legacy upstream server reports by notification: changed lists, and changes of
-    subscribed resources.
-    """
+    subscribed resources."""
 
     async def ask(_: SubscriptionFilter, on_notification: OnNotification) -> None:
         def told(event: NotificationReceived, named: bool) -> None:
@@ -145,8 +143,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
 
 class ExtensionNotifications:
     """Sends notifications of extensions on a client's stream. Notifications that arrive before the stream is
-    acknowledged are queued, within ``limits``. Later ones are sent at once, or dropped if there is no room.
-    """
+    acknowledged are queued, within ``limits``. Later ones are sent at once, or dropped if there is no room."""
 
     def __init__(self, limits: Limits) -> None:
         self._early = Backlog[NotificationReceived](limits.max_pending_notifications, limits.max_inbound_bytes)
@@ -181,8 +178,7 @@ class TaskStates:
 
     def put(self, event: NotificationReceived, size: int) -> None:
         """Store a task's state, from a notification of ``size`` bytes, to be sent to the client. Tasks that the client
-        didn't request are ignored.
-        """
+        didn't request are ignored."""
         task_id = event.params.get("taskId")
         if task_id not in self._task_ids:
             return

@@ -58,8 +58,7 @@ _Forward: TypeAlias = Callable[[RequestScope, JSONObject], Awaitable[Any]]
 @frozen(eq=False)
 class MemberFunction(UserFunction):
     """The handler of a member's tool, prompt or resource in a gateway: forwards the request to the member without
-    reading its arguments.
-    """
+    reading its arguments."""
 
     forward: _Forward = attrs.field(kw_only=True)
 
@@ -113,14 +112,12 @@ class MemberOffers:
 
     def resource(self, entry: CatalogueEntry[Any]) -> RegisteredResource:
         """Return the gateway's resource or resource template for a catalogue entry. Requests are forwarded with the
-        member's own URI.
-        """
+        member's own URI."""
         return self._resource(entry.renamed, entry.member)
 
     def unlisted(self, member: str, uri: str) -> RegisteredResource:
         """Return a resource of the gateway for the URI ``uri`` of a member, whether the member lists the resource or
-        not.
-        """
+        not."""
         return self._resource(Resource(uri, uri), member)
 
     def _resource(self, listed: Resource | ResourceTemplate, member: str) -> RegisteredResource:
@@ -155,8 +152,7 @@ class MemberURIs(UriTemplate):
 
 class MemberResources(Resources):
     """The gateway's resources, which are those of its members, including unlisted ones. Also counts the clients that
-    watch each resource.
-    """
+    watch each resource."""
 
     def __init__(self, page_size: int | None, hints: CacheHints, offers: MemberOffers) -> None:
         super().__init__(page_size, hints)
@@ -251,8 +247,7 @@ class GatewaySkills(SkillsExtension):
 
     def declared(self) -> JSONObject | None:
         """Return the settings with which the gateway declares the skills extension now: the settings of all connected
-        members together; `None` if no member has skills.
-        """
+        members together; `None` if no member has skills."""
         found = [self._declared_by(client) for client in self._present().values()]
         settings = [each for each in found if each is not None]
         return {name: value for each in settings for name, value in each.items()} if settings else None
@@ -272,8 +267,7 @@ class GatewaySkills(SkillsExtension):
 
     async def _list(self, params: PageParams) -> ListSkillsResult:
         """Return the next page of all members' skills. Members that can't list their skills are skipped, since any list
-        of skills may be incomplete (SEP-2640, Enumeration).
-        """
+        of skills may be incomplete (SEP-2640, Enumeration)."""
         members = [name for name, client in self._present().items() if self._declared_by(client) is not None]
         member, own = (members[0] if members else "", None) if params.cursor is None else _decoded_cursor(params.cursor)
         found: list[Skill] = []
@@ -313,8 +307,7 @@ class GatewaySkills(SkillsExtension):
 
     async def _request(self, member: str, method: str, params: Any, kind: type[T]) -> T:
         """Send a request of the skills extension to a member, and return its result. Raises `CodedError` if the member
-        fails or can't be called.
-        """
+        fails or can't be called."""
         client = await self._forwarder.client(member)
         try:
             return await request_skills(client, method, params, kind)
@@ -328,8 +321,7 @@ class GatewaySkills(SkillsExtension):
 
 def in_catalogue(member: str, skill: Skill) -> Skill:
     """Return ``skill``, a skill of ``member``, with catalogue URIs instead of the member's own URIs. Invalid parts are
-    unchanged.
-    """
+    unchanged."""
     resources = each_changed(partial(with_uri, member), skill.resources)
     return attrs.evolve(skill, uri=catalogue_uri(member, skill.uri), resources=resources)
 

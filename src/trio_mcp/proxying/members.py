@@ -43,8 +43,7 @@ _COMPLETE: Final = "notifications/elicitation/complete"
 
 class GatewayCaller(Downstream):
     """A client of a gateway, as one member sees it. It gets the member's logs and requests only within its calls in
-    flight; the gateway itself notifies the client of changes.
-    """
+    flight; the gateway itself notifies the client of changes."""
 
     def __init__(self, scope: RequestScope) -> None:
         exchange = scope.exchange
@@ -87,14 +86,12 @@ class GatewayCaller(Downstream):
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Send the client a request of the member that belongs to no known call, within the client's latest call, and
-        return the response: see `ForwardedCall.ask`.
-        """
+        return the response: see `ForwardedCall.ask`."""
         return await self._latest.ask(method, params, on_progress, key)
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
         """Send a log message, or the completion of a URL elicitation, to the client, within its calls in flight. Other
-        notifications of the member are ignored.
-        """
+        notifications of the member are ignored."""
         if event.method.name == LOG:
             self.log_in_calls(event)
         elif event.method.name == _COMPLETE and self.urls.complete(event.params):
@@ -116,8 +113,7 @@ class GatewayCaller(Downstream):
 
 class MemberUpstream(Upstream):
     """A member of a gateway's group, as the upstream server of the gateway's clients. Members' tasks aren't forwarded:
-    the gateway waits for them, since it has tasks of its own.
-    """
+    the gateway waits for them, since it has tasks of its own."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -129,8 +125,7 @@ class MemberUpstream(Upstream):
 
     def cannot_ask_if(self, error: str) -> bool:
         """Return whether the member's ``error`` means that it can send its request to the client (sampling,
-        elicitation, roots) only in a legacy revision. If so, this is recorded in `cannot_ask`.
-        """
+        elicitation, roots) only in a legacy revision. If so, this is recorded in `cannot_ask`."""
         is_refusal = not self.revision.handshake and _CANNOT_ASK in error
         self.cannot_ask = self.cannot_ask or is_refusal
         return is_refusal
@@ -147,8 +142,7 @@ class MemberUpstream(Upstream):
     @contextmanager
     def caller_of(self, scope: RequestScope) -> Generator[GatewayCaller]:
         """Yield the `GatewayCaller` of the request in ``scope``. Inside the block, the caller counts as having a call
-        in flight at the member.
-        """
+        in flight at the member."""
         party = scope.exchange.party
         caller = self._callers.get(party)
         if caller is None:
@@ -167,16 +161,14 @@ class MemberUpstream(Upstream):
 @frozen
 class Forwarder:
     """Forwards requests to the members of ``group``. If a member isn't connected, a request waits up to ``patience``
-    seconds for it.
-    """
+    seconds for it."""
 
     group: Group
     patience: float
 
     async def client(self, member: str) -> Client:
         """Wait until a member is connected, and return its client. Raises `CodedError` (-31001) if it isn't connected
-        in time.
-        """
+        in time."""
         with trio.move_on_after(self.patience):
             try:
                 return await self.group.client(member)
@@ -188,8 +180,7 @@ class Forwarder:
 
     async def forward(self, scope: RequestScope, member: str, named: JSONObject) -> Forwarded:
         """Forward the request of ``scope`` to a member, and return the result. ``named`` are parameters that replace
-        the request's own. Raises `CodedError` if the member fails or can't be called.
-        """
+        the request's own. Raises `CodedError` if the member fails or can't be called."""
         client = await self.client(member)
         upstream = MemberUpstream.shared_through(client)
         request = scope.request
@@ -232,8 +223,7 @@ def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
 
 def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
     """Return a copy of the object ``part`` in which ``change`` was applied to the value of one key. A value that isn't
-    an object is returned unchanged.
-    """
+    an object is returned unchanged."""
     plain: JSONObject = as_object(part)
     return {**plain, name: change(plain[name])} if name in plain else cast("object", part)
 

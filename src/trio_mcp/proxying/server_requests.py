@@ -44,8 +44,7 @@ class Parties:
     @contextmanager
     def calling(self, scope: RequestScope) -> Generator[None]:
         """Inside the block, the call of ``scope`` is forwarded. Records the caller if the call is cancelled: that is so
-        if the block raises anything but a `CodedError`, which means that the server has responded or is lost.
-        """
+        if the block raises anything but a `CodedError`, which means that the server has responded or is lost."""
         try:
             yield
         except CodedError:
@@ -58,8 +57,7 @@ class Parties:
     def abandoned_only_by(self, party: object) -> bool:
         """Return whether no caller except ``party`` has cancelled a call. Without authorization, all clients of a
         modern HTTP endpoint count as one caller although they may be different users; for these, returns true only if
-        no call was cancelled.
-        """
+        no call was cancelled."""
         return not self._gave_up if party is ANY_CLIENT else self._gave_up <= {party}
 
 
@@ -92,8 +90,7 @@ def translated_result(
     data: JSONObject, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None
 ) -> JSONObject:
     """Convert a result from one protocol revision to another, like `translated`. Drops a ``resultType`` that only one
-    of the revisions has, and a ``_meta`` that isn't an object.
-    """
+    of the revisions has, and a ``_meta`` that isn't an object."""
     result = cast("JSONObject", translated(data, kind, source, target, adjust))
     if source.result_type != target.result_type:
         result = {name: value for name, value in result.items() if name != "resultType"}
@@ -116,8 +113,7 @@ def without_meta(members: JSONObject, key: str) -> JSONObject:
 
 def _merged(data: Any, known: Any, wanted: Any) -> Any:
     """Return ``wanted``, plus the unknown parts of ``data``. ``known`` is the part of ``data`` that was understood and
-    converted to ``wanted``.
-    """
+    converted to ``wanted``."""
     if isinstance(data, dict) and isinstance(known, dict) and isinstance(wanted, dict):
         came, understood = cast("JSONObject", data), cast("JSONObject", known)
         merged: JSONObject = {
@@ -195,8 +191,7 @@ async def ask(
 def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> None:
     """Raise `CapabilityMissing` if the client hasn't declared the capability that a server-to-client request needs
     (docs/rulings.md, ruling 18). Methods outside `ASKABLE` need no capability, but must exist in the client's revision
-    or in an extension.
-    """
+    or in an extension."""
     if method not in ASKABLE:
         if method in METHODS and method not in requests_of("server", respondent.revision):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})

@@ -44,8 +44,7 @@ class TaskOwners:
 
     def add(self, task_id: str, owner: Owner) -> None:
         """Record ``owner`` as the owner of a task. An owner that is a principal is never replaced. Ids of more than
-        1,000 characters aren't recorded.
-        """
+        1,000 characters aren't recorded."""
         before = self._owners.get(task_id)
         if isinstance(before, PrincipalId) or before is owner or len(task_id) > LONGEST_TASK_ID:
             return
@@ -64,8 +63,7 @@ class TaskOwners:
     def exists_for(self, principal: PrincipalId | None, task_id: object) -> bool:
         """Return whether a caller may access a task. Only the principal that owns a task may access it
         (docs/rulings.md, ruling 22). A caller without a principal may access any task whose owner isn't a principal, if
-        it knows the id.
-        """
+        it knows the id."""
         owner = self.owner(task_id)
         return not isinstance(owner, PrincipalId) if principal is None else owner == principal
 
@@ -108,8 +106,7 @@ class KnownTasks:
 
     def add_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
         """Record that ``downstream`` wants progress of a task, under the progress token ``token``. If there are too
-        many tokens, the oldest is dropped.
-        """
+        many tokens, the oldest is dropped."""
         if len(task_id) <= LONGEST_TASK_ID:
             self.tokens[task_id] = (downstream, token)
 
@@ -126,8 +123,7 @@ class KnownTasks:
     @contextmanager
     def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
         """Inside the block, the proxy waits for the task as which the upstream server continues ``call``, and messages
-        of the task belong to the call. Yields a function to call with the task's id.
-        """
+        of the task belong to the call. Yields a function to call with the task's id."""
         ids: list[str] = []
 
         def on_task(task_id: str) -> None:
@@ -143,15 +139,13 @@ class KnownTasks:
 
     def call_of(self, params: JSONObject) -> ForwardedCall | None:
         """Return the forwarded call to whose task a server-to-client request with these ``params`` belongs. Returns
-        `None` if the request belongs to no task, or if the proxy doesn't wait for the task.
-        """
+        `None` if the request belongs to no task, or if the proxy doesn't wait for the task."""
         task_id = related_task_of(params)
         return None if task_id is None else self.waiting.get(task_id)
 
     def clients_concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
         """Return the ``downstreams`` to which a request of the upstream server may be forwarded. If the request
-        concerns a task whose client is known, only that client is returned.
-        """
+        concerns a task whose client is known, only that client is returned."""
         if method.startswith("tasks/"):
             owner = self.of_clients.owner(_task_id(params))
             return [each for each in downstreams if owner is None or owner in (each, each.principal)]
@@ -167,8 +161,7 @@ class KnownTasks:
     def recipients(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
         """Return the ``downstreams`` to which a message of the upstream server may be forwarded. A message of a task is
         only for the task's owner. If the owner is unknown, it is only for a client that doesn't share the upstream
-        connection.
-        """
+        connection."""
         task_id = _task_id(params) if method == _STATUS else related_task_of(params)
         if task_id is None:
             return list(downstreams)
@@ -207,16 +200,14 @@ _MAX_WORKING_TASKS: Final = 1000
 
 class WorkingTasks:
     """Tracks the latest 1,000 unfinished tasks of an upstream server. Its connection should stay open for these tasks,
-    since they may end with it: always for a child process, and for servers that bind tasks to the connection.
-    """
+    since they may end with it: always for a child process, and for servers that bind tasks to the connection."""
 
     def __init__(self) -> None:
         self._ends = BoundedDict[str, float](_MAX_WORKING_TASKS)
 
     def end_time(self) -> float:
         """Return the time, on trio's clock, after which no unfinished task is left because all have expired; ``-inf``
-        if there are no tasks, ``inf`` if a task never expires.
-        """
+        if there are no tasks, ``inf`` if a task never expires."""
         now = trio.current_time()
         for task_id in [each for each, end in self._ends.items() if end <= now]:
             del self._ends[task_id]

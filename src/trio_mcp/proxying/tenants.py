@@ -50,16 +50,14 @@ clients of every kind connect: see `ClientSettings.forwards`."""
 
 class OpenUpstream(Protocol):
     """A function that opens a client of the upstream server, with the options that it is called with. For example, pass
-    ``Command([...]).open``.
-    """
+    ``Command([...]).open``."""
 
     def __call__(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]: ...
 
 
 class UpstreamPool:
     """Limits a proxy's upstream connections to ``limit``, shared fairly among the callers. ``open_upstream`` opens a
-    connection, and each is closed after ``patience`` idle seconds.
-    """
+    connection, and each is closed after ``patience`` idle seconds."""
 
     def __init__(self, open_upstream: OpenUpstream, task_owners: TaskOwners, limit: int, patience: float) -> None:
         self.open_upstream = open_upstream
@@ -72,8 +70,7 @@ class UpstreamPool:
 
     async def acquire(self, holder: object) -> None:
         """Reserve an upstream connection for ``holder``, a caller of the proxy. If none is free and ``holder`` has
-        none, the longest idle connection is closed first. Raises `CodedError` (-31000) if none becomes free.
-        """
+        none, the longest idle connection is closed first. Raises `CodedError` (-31000) if none becomes free."""
         while not leaves_enough(self._held[holder], self._limit - self._held.total()):
             if self._held[holder] or not self._idle:
                 raise CodedError(TOO_BUSY, "Too busy: too many connections to the upstream server; try again later")
@@ -90,8 +87,7 @@ class UpstreamPool:
 
     def mark_idle(self, tenant: PrivateTenant) -> None:
         """Record that the upstream connection of ``tenant`` is idle, so that the pool may close it to make room for
-        another.
-        """
+        another."""
         self._idle[tenant] = None
 
     def mark_used(self, tenant: PrivateTenant) -> None:
@@ -103,8 +99,7 @@ class UpstreamPool:
 class Tenant:
     """A caller of a proxy, ``downstream``, that shares the upstream connection of ``upstream`` with other callers. If
     callers exist only while they have requests, ``gone`` is called when the caller has no more requests; otherwise it
-    is `None`.
-    """
+    is `None`."""
 
     downstream: ProxyClient
     upstream: Upstream | None
@@ -119,16 +114,14 @@ class Tenant:
 
     async def connect(self, request: InboundRequest) -> Upstream:
         """Connect to the upstream server for ``request`` if necessary, and return the `Upstream`. Raises `CodedError`
-        if it can't be reached.
-        """
+        if it can't be reached."""
         assert self.upstream is not None, "the connection of all is open"
         return self.upstream
 
     @contextmanager
     def in_use(self) -> Generator[None]:
         """Keep the caller's upstream connection open inside the block. Outside, an unused connection may be closed, if
-        callers exist only while they have requests.
-        """
+        callers exist only while they have requests."""
         if self._gone is None:
             yield
             return
@@ -146,8 +139,7 @@ class Tenant:
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
         """Record that the caller has no more requests. A shared connection stores nothing for the caller, so the caller
-        is dropped.
-        """
+        is dropped."""
         gone(self)
 
 
@@ -262,8 +254,7 @@ class PrivateTenant(Tenant):
 
     async def _as_legacy(self, revision: str, options: ClientOptions) -> None:
         """Connect to the upstream server for a legacy client: in the client's own protocol revision if possible, or in
-        a modern revision if the server supports no legacy one.
-        """
+        a modern revision if the server supports no legacy one."""
         try:
             await self._serve_through({**options, "era": "legacy", "revision": revision})
         except (PeerError, HTTPError, ProtocolViolation) as error:
@@ -321,8 +312,7 @@ class Tenants:
 
     def start_in(self, services: ServiceNursery, own: trio.Nursery) -> None:
         """Start the callers' tasks in the nursery ``own``, and the tasks that open upstream connections in the nursery
-        ``services``.
-        """
+        ``services``."""
         self._nurseries = services, own
 
     def known(self, principal: PrincipalId | None) -> Tenant | None:
@@ -331,15 +321,13 @@ class Tenants:
 
     def reached(self, principal: PrincipalId | None) -> tuple[ProxyClient, Upstream] | None:
         """Return the caller to which a request of ``principal`` belongs, and its connected upstream server; `None` if
-        either doesn't exist yet.
-        """
+        either doesn't exist yet."""
         tenant = self.known(principal)
         return None if tenant is None or tenant.upstream is None else (tenant.downstream, tenant.upstream)
 
     def admit(self, principal: PrincipalId | None) -> Tenant:
         """Return the caller to which a request of ``principal`` belongs, creating it if necessary. Use the caller at
-        once, before any checkpoint.
-        """
+        once, before any checkpoint."""
         tenant = self.known(principal)
         if tenant is None or (self._peer.everybody and tenant.is_over):
             if tenant is not None:

@@ -57,8 +57,7 @@ resource under exactly this URI. The callback must be quick."""
 class Upstream(Relay):
     """The upstream server of a proxy, connected through ``client``, and the proxy's clients that get its notifications
     and requests. There are several clients if ``shared`` is true, or if one `Downstream` is ``many``. ``task_owners``
-    stores the owners of the server's tasks; by default they are stored only for this connection.
-    """
+    stores the owners of the server's tasks; by default they are stored only for this connection."""
 
     def __init__(
         self, client: Client, task_owners: TaskOwners | None = None, *, shared: bool = True, many: bool = False
@@ -109,8 +108,7 @@ class Upstream(Relay):
 
     def attach(self, downstream: Downstream) -> bool:
         """Start to deliver the upstream server's notifications to ``downstream``, until `detach`. Returns false if
-        ``downstream`` is already attached.
-        """
+        ``downstream`` is already attached."""
         if downstream in self.downstreams:
             return False
         self.downstreams[downstream] = None
@@ -122,8 +120,7 @@ class Upstream(Relay):
     def has_several_principals(self) -> bool:
         """True once callers with different principals have used the connection. From then on, a message of the server
         is delivered only if it names its call or task, since it may be about a call of any principal, even one that has
-        ended (docs/rulings.md, ruling 23).
-        """
+        ended (docs/rulings.md, ruling 23)."""
         return len(self._principals) > 1
 
     def on_notification(self, event: NotificationReceived) -> None:
@@ -151,8 +148,7 @@ class Upstream(Relay):
 
     def _deliver_log_to_call(self, event: NotificationReceived) -> bool:
         """Deliver a log message to the call in whose response it came. Returns false if the call is unknown and the
-        message may go to every client.
-        """
+        message may go to every client."""
         came_with = self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -163,8 +159,7 @@ class Upstream(Relay):
     def _deliver_extension_notification(self, event: NotificationReceived) -> None:
         """Deliver a notification of an extension to the call in whose response it came or, outside of calls, to all
         clients that have the extension. If a downstream represents many clients, it is sent in each of their calls in
-        flight.
-        """
+        flight."""
         method, came_with = event.method.name, self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -185,16 +180,14 @@ class Upstream(Relay):
 
     def on_question(self, request: InboundRequest) -> None:
         """Record which of our requests has the response within which the upstream server sent ``request``: see
-        `Relay.on_question`.
-        """
+        `Relay.on_question`."""
         came_with = self._connection.related_request_id
         if came_with is not None:
             self._came_with[request] = came_with
 
     async def ask(self, method: str, params: JSONObject, key: str | None) -> Any:
         """Forward a request of the upstream server (sampling, elicitation, roots) to the right client, and return the
-        client's response: see `Relay.ask`.
-        """
+        client's response: see `Relay.ask`."""
         scope = current_request.get(None)
         if self.revision.server_requests:
             respondent, scope = self._respondent_for(method, params, scope), None
@@ -243,14 +236,12 @@ class Upstream(Relay):
 
     def _is_of_past_call(self, came_with: RequestId | None) -> bool:
         """Return whether a message in the response to the request ``came_with``, which isn't a call in flight, belongs
-        to a past call, while several clients share the connection.
-        """
+        to a past call, while several clients share the connection."""
         return came_with is not None and (self.shared or self._many)
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """Send a client's request to the upstream server, and return the result as plain data. Raises the errors of
-        `Client.request`.
-        """
+        `Client.request`."""
         if method in SKILLS_METHODS:
             learn_skills(self.client)
         if method != "tools/list":
@@ -263,8 +254,7 @@ class Upstream(Relay):
     def passes_tasks(self, revision: Revision) -> bool:
         """Return whether tasks are forwarded to clients that speak ``revision``, so that the clients manage the tasks
         themselves. This is true if both sides use the same form of tasks, and the tasks' server-to-client requests are
-        forwarded as well.
-        """
+        forwarded as well."""
         form = self.revision.tasks
         return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
 
@@ -285,8 +275,7 @@ class Upstream(Relay):
     ) -> AbstractAsyncContextManager[Changes]:
         """Inside the block, open a stream of the changes that a modern upstream server reports: see `Client.listen`.
         ``meta`` is the ``_meta`` of the request; ``on_task`` gets the states of tasks, and ``on_extension`` the
-        notifications of extensions.
-        """
+        notifications of extensions."""
         opening = partial(open_stream, self.client, meta=meta)
         return self.client._change_streams.listen(asked, opening, on_task, on_extension)
 
@@ -297,8 +286,7 @@ class Upstream(Relay):
 
     async def send_extension_notification(self, method: str, params: JSONObject | None) -> None:
         """Wait until the outbox has room, then send the upstream server a notification of an extension. Equal
-        notifications aren't merged.
-        """
+        notifications aren't merged."""
         await self._connection.room()
         self._connection.outbox.put_sealed(frame_notification(method, params) + b"\n")
 
@@ -315,8 +303,7 @@ class Upstream(Relay):
 
     async def subscribe(self, uri: str) -> None:
         """Subscribe to a resource of the upstream server, unless a client has already subscribed to it. Raises the
-        errors of `Client.subscribe`.
-        """
+        errors of `Client.subscribe`."""
         async with self._subscribing:
             if uri not in self._subscribed:
                 await self.client.subscribe(uri)
@@ -332,8 +319,7 @@ class Upstream(Relay):
 
     async def unsubscribe_all(self, uris: list[str]) -> None:
         """Unsubscribe from the resources in ``uris``, within one second. Subscriptions that remain after that only
-        cause useless notifications.
-        """
+        cause useless notifications."""
         if uris and self.client.lost is None:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _LEAVE_DEADLINE):
                 for uri in uris:
@@ -344,16 +330,14 @@ class Upstream(Relay):
 
     async def set_level(self, downstream: Downstream, level: str) -> None:
         """Record that ``downstream`` wants log messages of ``level`` and above. A legacy upstream server is set to the
-        lowest level that any client wants. Raises the errors of `Client.request`.
-        """
+        lowest level that any client wants. Raises the errors of `Client.request`."""
         self._levels[downstream] = level
         if self.revision.log_level == "connection":
             await self._send_level(min(self._levels.values(), key=log_level_rank))
 
     async def admit_level(self, level: str) -> None:
         """Lower the log level of a legacy upstream server to ``level``, if it is higher, for a request that wants log
-        messages.
-        """
+        messages."""
         if self.revision.log_level != "connection" or self.capabilities.logging is None:
             return
         if self._level is None or log_level_rank(level) < log_level_rank(self._level):
@@ -372,8 +356,7 @@ class Upstream(Relay):
 
 def _only_channel(downstream: Downstream) -> Respondent:
     """Return the client, or its call, to which to send a request that names neither a call nor a client, when only this
-    client is possible.
-    """
+    client is possible."""
     if downstream.is_connectionless and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
         raise CodedError(INTERNAL_ERROR, _WHOSE)
     # Any call can carry the request. The latest call is the most likely cause.
@@ -387,8 +370,7 @@ def _only_channel(downstream: Downstream) -> Respondent:
 
 class ListedTools:
     """The tools that the upstream server has listed, with the HTTP headers that they require. They are dropped when the
-    tools change.
-    """
+    tools change."""
 
     def __init__(self) -> None:
         self._headers = ToolHeaders()
@@ -403,8 +385,7 @@ class ListedTools:
 
     def headers_of(self, tool: object) -> tuple[ParamHeader, ...]:
         """Return the HTTP headers that ``tool`` requires; empty if the tool wasn't listed, or if ``tool`` isn't a
-        string.
-        """
+        string."""
         return self._headers.of(tool)
 
     def listing(self) -> int:
@@ -413,8 +394,7 @@ class ListedTools:
 
     def learn(self, result: Any, listing: int) -> None:
         """Store the headers of the tools in ``result``, a result of ``tools/list``, unless the tools have changed since
-        `listing` returned ``listing``.
-        """
+        `listing` returned ``listing``."""
         if listing == self._changes:
             with suppress(KeyError, TypeError):  # other code reports the invalid result to the caller
                 self._headers.learn(result["tools"])

@@ -64,9 +64,9 @@ def check_extra() -> None:
 
 
 def front_matter_of(text: str) -> JSONObject:
-    """Parse the front matter of a ``SKILL.md``, whose contents are ``text``, and return it. Raises `ValueError` if the
-    front matter is missing, or isn't a mapping of strings to JSON values, and `ImportError` if PyYAML isn't installed.
-    """
+    """Parse the front matter of a ``SKILL.md``, whose contents are ``text``, and return it. Raises `ValueError` if
+    the front matter is missing, or isn't a mapping of strings to JSON values, and `ImportError` if PyYAML isn't
+    installed."""
     check_extra()
     found = _FENCED.match(text)
     if found is None:
@@ -125,8 +125,7 @@ class _MappingKey(str):
 
 def _put(open_now: list[Any], value: Any, written: str | None) -> None:
     """Add a parsed YAML value to the innermost open collection: as an item of a list, as a key of a mapping, or as the
-    value of the last key. ``written`` is the source text of a scalar, which is used as it is for a key.
-    """
+    value of the last key. ``written`` is the source text of a scalar, which is used as it is for a key."""
     now: Any = open_now[-1]
     if type(now) is list:
         cast("list[Any]", now).append(value)
@@ -143,8 +142,7 @@ def _put(open_now: list[Any], value: Any, written: str | None) -> None:
 
 def _scalar(event: Any) -> Any:
     """Return the value of a YAML scalar according to the core schema: its tag determines the type or, without a tag,
-    its form.
-    """
+    its form."""
     text: str = event.value
     tag: str | None = event.tag
     if tag not in (None, "!"):
@@ -210,8 +208,7 @@ class SkillSource:
 
     def contents_of(self, path: str) -> bytes | None:
         """Return the contents of the skill's file ``path``; `None` if the file can't be read, or no longer matches its
-        digest and size. Blocks, so call it in a worker thread.
-        """
+        digest and size. Blocks, so call it in a worker thread."""
         try:
             contents = self.source[path] if isinstance(self.source, Mapping) else _contents(self.source, path)
         except (OSError, ValueError):
@@ -239,8 +236,7 @@ def read_folder(folder: Path, prefix: str = "") -> SkillSource:
 
 def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> SkillSource:
     """Return the skill ``name`` under the path ``prefix``. ``contents`` has the contents of its files, by path. Raises
-    `ValueError` like `read_folder`.
-    """
+    `ValueError` like `read_folder`."""
     if prefix and _PREFIX.fullmatch(prefix) is None:
         raise ValueError(f"{prefix[:200]!r} is not a valid prefix for skills: write it like acme/billing")
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
@@ -264,8 +260,7 @@ def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> Sk
 
 def skill_folders(root: Path) -> list[tuple[Path, str]]:
     """Return the folders at any depth below ``root`` that contain a skill. Each comes with its prefix, the path between
-    ``root`` and the folder. A skill may be inside another skill.
-    """
+    ``root`` and the folder. A skill may be inside another skill."""
     found = [Path(top) for top, _, names in os.walk(root) if SKILL_FILE in names and Path(top) != root]
     return [(folder, "/".join(folder.parent.relative_to(root).parts)) for folder in sorted(found)]
 
@@ -296,8 +291,7 @@ def _front_matter(name: str, contents: bytes) -> JSONObject:
 
 def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
     """Yield each file below ``folder``, including hidden files: its path, its name, and the descriptor of its open
-    folder. Raises `ValueError` for links, for names that no URI can have, and for too many files.
-    """
+    folder. Raises `ValueError` for links, for names that no URI can have, and for too many files."""
     top = os.open(folder, _FOLDER)
     count = 0
     try:
@@ -320,8 +314,7 @@ def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
 
 def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, ...]]:
     """Read the file ``name`` in the open folder ``at``, and return its contents and metadata. Raises `ValueError` if it
-    has more than ``room`` bytes.
-    """
+    has more than ``room`` bytes."""
     if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
         raise ValueError(f"{path}: a skill must not contain links")
     with open(os.open(name, _FILE, dir_fd=at), "rb") as file:
@@ -336,8 +329,7 @@ def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, 
 
 def _contents(folder: Path, path: str) -> bytes:
     """Return the contents of the file ``path`` below ``folder``. Each directory in the path is opened separately, so
-    that no link is followed.
-    """
+    that no link is followed."""
     at = os.open(folder, _FOLDER)
     try:
         *folders, name = path.split("/")

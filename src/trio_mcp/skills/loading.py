@@ -98,8 +98,7 @@ class LoadedSkill:
 
 async def load(reads: Reads, entry: Skill) -> LoadedSkill:
     """Read the ``SKILL.md`` of the listed skill ``entry``, and verify that it matches the listing. See
-    `Client.load_skill`.
-    """
+    `Client.load_skill`."""
     from .folder import front_matter_of  # lazy import: needs PyYAML, which few clients have
 
     try:
@@ -133,8 +132,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 async def _read(reads: Reads, uri: str, file: SkillFile | None) -> str | bytes:
     """Read the resource ``uri``, and return it if its bytes match the digest and size in ``file``. Raises
-    `SkillChanged` otherwise.
-    """
+    `SkillChanged` otherwise."""
     *others, last = reads
     for read in others:
         with suppress(SkillChanged):
@@ -168,8 +166,7 @@ _DIRECTORY_READ: Final = "directoryRead"
 
 class SkillsExtension(Extension[JSONObject, JSONObject]):
     """The skills extension (``io.modelcontextprotocol/skills``), without any skills. If ``directory_read`` is true,
-    clients can list folders. Clients needn't declare the extension, since SEP-2640 defines no client settings.
-    """
+    clients can list folders. Clients needn't declare the extension, since SEP-2640 defines no client settings."""
 
     def __init__(self, *, directory_read: bool = True) -> None:
         super().__init__(SKILLS_EXTENSION, server={_DIRECTORY_READ: True} if directory_read else {})
@@ -186,8 +183,7 @@ class SkillsExtension(Extension[JSONObject, JSONObject]):
 
     def _serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
         """Return whether a server with these ``capabilities`` has the method ``row`` of the extension (SEP-2640,
-        Capability Negotiation: clients MUST NOT call ``resources/directory/read`` without ``directoryRead``).
-        """
+        Capability Negotiation: clients MUST NOT call ``resources/directory/read`` without ``directoryRead``)."""
         settings = (capabilities.extensions or {}).get(SKILLS_EXTENSION)
         return row is not self._reading or (isinstance(settings, dict) and settings.get(_DIRECTORY_READ) is True)  # pyright: ignore[reportUnknownMemberType]
 

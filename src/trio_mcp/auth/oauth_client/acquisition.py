@@ -61,8 +61,7 @@ class TokensInUse:
         cls, stored: StoredAuthorization, now: float, *, since: float = -math.inf, is_granted: bool = False
     ) -> TokensInUse | None:
         """Return the current tokens in the stored record ``stored``. ``now`` is the time in seconds since the epoch.
-        Returns `None` if the record has no tokens, or if the DPoP key that the tokens are bound to is lost.
-        """
+        Returns `None` if the record has no tokens, or if the DPoP key that the tokens are bound to is lost."""
         record = stored.issuers.get(stored.current or "")
         tokens = None if record is None else record.tokens
         if record is None or tokens is None:
@@ -91,8 +90,7 @@ class TokensInUse:
 
     def headers(self, method: str, url: str, nonce: str | None, now: float) -> list[tuple[bytes, bytes]]:
         """Return the authorization headers for one request with the HTTP method ``method`` to ``url``. They include a
-        new DPoP proof if the tokens are bound to a key (RFC 9449 section 7.1).
-        """
+        new DPoP proof if the tokens are bound to a key (RFC 9449 section 7.1)."""
         if self.key is None:
             return [(b"Authorization", b"Bearer " + self.token.encode("ascii"))]
         proof = self.key.proof(method, url, token=self.token, nonce=nonce, now=now)
@@ -108,8 +106,7 @@ def _key_of(record: IssuerRecord) -> ProofKey | None:
 
 def token_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
     """Return the access token in ``sent``, the headers that `TokensInUse.headers` returned; `None` if there are no
-    headers.
-    """
+    headers."""
     found = next((value for name, value in sent if name == b"Authorization"), None)
     return None if found is None else found.partition(b" ")[2].decode("ascii")
 
@@ -140,14 +137,12 @@ class Record:
 
     def lock(self) -> AbstractAsyncContextManager[None]:
         """Lock the stored record, so that no other task or process changes it inside the block: see
-        `TokenStorage.lock`.
-        """
+        `TokenStorage.lock`."""
         return self._storage.lock(self._server_url)
 
     async def load(self) -> StoredAuthorization:
         """Return the stored record of the client's authorization. It includes the newest tokens even if the storage
-        failed to save them.
-        """
+        failed to save them."""
         with calling_user_code("the storage of tokens"):
             stored = await self._storage.load(self._server_url) or StoredAuthorization()
         return stored if self._unsaved is None else stored._with_record(self._unsaved.issuer, self._unsaved.record)
@@ -155,8 +150,7 @@ class Record:
     async def save(self, grant: Grant, stored: StoredAuthorization) -> None:
         """Add the new tokens in ``grant`` to the record ``stored``, and save the record. Load the record under the lock
         first. If the storage fails, the failure is only logged: the new tokens are valid, and the old tokens may be
-        invalid.
-        """
+        invalid."""
         self._unsaved = grant
         try:
             with calling_user_code("the storage of tokens"):
@@ -179,23 +173,20 @@ no user takes part."""
 
 class TokenSource(ABC):
     """Base class of the OAuth grants, each with the client's credentials. By default a grant needs no user, and its
-    tokens aren't refreshed.
-    """
+    tokens aren't refreshed."""
 
     asks_user: ClassVar[bool] = False
     """True if a user must sign in for each grant."""
 
     def _turn(self) -> AbstractAsyncContextManager[None]:
         """Wait until no other task is signing the same user in to the same server. Inside the block, only this task may
-        send the user to the sign-in page.
-        """
+        send the user to the sign-in page."""
         return nullcontext()
 
     @abstractmethod
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
         """Get new tokens by running an OAuth grant with ``run``, which may send the user to the sign-in page. Raises
-        `AuthorizationError` if this fails.
-        """
+        `AuthorizationError` if this fails."""
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         """Return the generator that refreshes the stored tokens; `None` if the client should get new tokens without a
@@ -259,8 +250,7 @@ _CLOSING_SECONDS: Final = 5.0
 
 class CompletionShield:
     """Shields a token request from cancellation while a cancellation would lose tokens: the authorization server has
-    consumed a code or a refresh token, and the new tokens aren't stored yet.
-    """
+    consumed a code or a refresh token, and the new tokens aren't stored yet."""
 
     def __init__(self) -> None:
         self._seconds = _SHIELDED_SECONDS
@@ -269,8 +259,7 @@ class CompletionShield:
     @contextmanager
     def shielded_after_start(self) -> Generator[Callable[[], None]]:
         """Yield a function that starts shielding the rest of the block from cancellation, for at most a minute. Raises
-        `AuthorizationError` if the block takes longer after that call.
-        """
+        `AuthorizationError` if the block takes longer after that call."""
         with trio.CancelScope() as scope:
 
             def begin() -> None:
@@ -315,8 +304,7 @@ class Acquisition:
 
     async def run(self, acquire: Callable[[], Awaitable[None]]) -> None:
         """Get a token by calling ``acquire``, and record whether this succeeded. Raises nothing except a cancellation
-        from outside.
-        """
+        from outside."""
         try:
             with self._scope:
                 await acquire()
@@ -338,8 +326,7 @@ class Acquisition:
 
     async def wait(self) -> None:
         """Wait until the attempt to get a token has ended. If it was cancelled, there is no new token. Raises the
-        `AuthorizationError` with which the attempt failed.
-        """
+        `AuthorizationError` with which the attempt failed."""
         self._waiters += 1
         try:
             await self._ended.wait()

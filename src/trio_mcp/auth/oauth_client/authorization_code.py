@@ -129,8 +129,7 @@ def _tokens_of_user(
     context: GrantContext,
 ) -> Machine[Tokens]:
     """Send the user to the sign-in page, exchange the code in the redirect for tokens with ``scopes``, and return the
-    tokens.
-    """
+    tokens."""
     request = _SignInRequest(
         server=found.metadata,
         redirect_uri=settings.redirect_uri,
@@ -387,8 +386,7 @@ class OAuth(OAuthClient):
 @frozen(kw_only=True)
 class OAuthSettings:
     """The settings for signing a user in with a browser (authorization code with PKCE), made from the configuration
-    ``auth``.
-    """
+    ``auth``."""
 
     auth: OAuth = attrs.field(factory=OAuth)
     client: PreregisteredClient | None = None

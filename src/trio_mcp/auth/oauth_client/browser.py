@@ -45,8 +45,7 @@ class Browser:
 
     async def make(self, visit: Visit) -> str:
         """Open ``visit.url`` in the user's browser, and return the URL that the browser was redirected to. Raises
-        `AuthorizationError` if the user doesn't sign in in time.
-        """
+        `AuthorizationError` if the user doesn't sign in in time."""
         _check(visit.url)
         answer = AwaitedCallback()
         with self.user_is_asked(), trio.move_on_after(self.timeout):
@@ -73,8 +72,7 @@ class Browser:
 
 def _check(url: str) -> None:
     """Raise `AuthorizationError` if ``url`` is unsafe to open in a browser (2026-07-28 security best practices, OAuth
-    Authorization URL Validation).
-    """
+    Authorization URL Validation)."""
     try:
         origin, _ = split_url(url)
     except ValueError:
@@ -85,8 +83,7 @@ def _check(url: str) -> None:
 
 async def open_in_browser(url: str) -> None:
     """Open ``url`` in the user's browser. Pass this function as ``on_visit``. It uses no shell, and may be cancelled at
-    any time.
-    """
+    any time."""
     import webbrowser  # lazy import: servers have no use for a browser
 
     # A text-mode browser ends only when the user quits it, so a cancelled call abandons the thread that waits for it.
@@ -104,16 +101,14 @@ class AwaitedCallback:
 
     def set_url(self, url: str) -> None:
         """Set the callback URL of the sign-in, so that `wait` returns it. Has no effect if a URL or an error was set
-        before.
-        """
+        before."""
         if not self._given.is_set():
             self._url = url
             self._given.set()
 
     def fail(self, failure: AuthorizationError) -> None:
         """Set the error that `wait` raises because the sign-in failed. Has no effect if a URL or an error was set
-        before.
-        """
+        before."""
         if not self._given.is_set():
             self._failure = failure
             self._given.set()
@@ -142,8 +137,7 @@ _NOTHING: Final = "There is nothing here."
 
 def is_loopback_uri(uri: str) -> bool:
     """Return whether ``uri`` is a plain HTTP URL with a loopback host, such as ``http://127.0.0.1:8000``. Raises
-    `ValueError` for an invalid URI.
-    """
+    `ValueError` for an invalid URI."""
     parts = urlsplit(uri)
     return parts.scheme == "http" and parts.hostname in _HOSTS and parts.port is not None
 
@@ -162,8 +156,7 @@ class LoopbackListener:
 
     def expect(self, url: str, answer: AwaitedCallback) -> None:
         """From now on, accept the redirect that follows the authorization request at ``url``. When it arrives, its URL
-        is set in ``answer``.
-        """
+        is set in ``answer``."""
         self._state = _state_in(url)
         self._answer = answer
 
@@ -203,8 +196,7 @@ class LoopbackListener:
 async def open_loopback(redirect_uri: str | None, former: Iterable[str] = ()) -> AsyncGenerator[LoopbackListener]:
     """Listen at ``redirect_uri`` for the browser's redirect. If ``redirect_uri`` is `None`, use the first URI in
     ``former`` whose port is free, otherwise any free port (an authorization server may accept only URIs that were
-    registered before). Raises `AuthorizationError` if the port is taken.
-    """
+    registered before). Raises `AuthorizationError` if the port is taken."""
     listeners, uri = await _listeners(redirect_uri, former)
     listener = LoopbackListener(uri)
     async with open_service_nursery("the visit is over") as nursery:

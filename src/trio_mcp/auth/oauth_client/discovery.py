@@ -75,8 +75,7 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
 
 def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMetadata]:
     """Return the metadata of the authorization server ``issuer``, which is already known from the configuration or from
-    earlier use for ``server_url``. Fetches at most three URLs.
-    """
+    earlier use for ``server_url``. Fetches at most three URLs."""
     metadata = yield from _metadata(issuer)
     if metadata is None and server_url is not None and issuer == _origin(server_url):
         metadata = _fixed_paths(issuer)
@@ -87,8 +86,7 @@ def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMet
 
 def known_issuer(client: PreregisteredClient, stored: StoredAuthorization) -> str | None:
     """Return the only issuer to which the credentials of ``client`` may be sent. Returns `None` if the credentials
-    haven't been used yet, so that any issuer is allowed.
-    """
+    haven't been used yet, so that any issuer is allowed."""
     if client.issuer is not None:
         return client.issuer
     for issuer, record in stored.issuers.items():
@@ -142,8 +140,7 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
 def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]:
     """Return the first metadata document that is found at one of the ``urls``; `None` if no URL has such a document.
     Raises `AuthorizationError` if a URL can't be read, so that a failure isn't mistaken for an old server without
-    metadata.
-    """
+    metadata."""
     failures: list[str] = []
     for url in urls:
         try:
@@ -167,8 +164,7 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
 def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization) -> str:
     """Return the URL of the authorization server to use, from the ``named`` URLs (RFC 9728 section 7.6; 2026-07-28
     authorization, Authorization Server Binding). Raises `AuthorizationError` if the client's credentials belong to none
-    of these servers.
-    """
+    of these servers."""
     if only is not None:
         check_belonging(only, named)
         return only
@@ -192,8 +188,7 @@ def _covers(resource: str, server_url: str) -> bool:
 
 def _fixed_paths(origin: str) -> ServerMetadata:
     """Return metadata with the default paths of the endpoints, for an authorization server that publishes no metadata
-    (2025-03-26 authorization, Fallbacks for Servers without Metadata Discovery).
-    """
+    (2025-03-26 authorization, Fallbacks for Servers without Metadata Discovery)."""
     return ServerMetadata(
         issuer=origin,
         authorization_endpoint=f"{origin}/authorize",
@@ -218,8 +213,7 @@ _LONGEST_SCOPES: Final = 4096
 
 def scopes_in(text: str) -> tuple[str, ...]:
     """Return the scopes in ``text``, a space-separated list, in order and without duplicates. Invalid scopes are left
-    out.
-    """
+    out."""
     return _each_once(text.split())
 
 

@@ -74,8 +74,7 @@ class ClientBindings:
 
     async def issuer_of(self, client: PreregisteredClient) -> str | None:
         """Return the issuer that the credentials of ``client`` are bound to; `None` if they haven't been used yet.
-        Raises `AuthorizationError` if the stored binding can't be read.
-        """
+        Raises `AuthorizationError` if the stored binding can't be read."""
         name = _name_of_binding(client)
         if client.issuer is not None or name is None:
             return client.issuer
@@ -85,8 +84,7 @@ class ClientBindings:
 
     def claim(self, client: PreregisteredClient, issuer: str) -> None:
         """Record that the credentials of ``client`` will be sent to ``issuer``. The next call of `settle` binds the
-        credentials to that issuer. Synchronous.
-        """
+        credentials to that issuer. Synchronous."""
         name = _name_of_binding(client)
         if name is not None:
             self._claimed[name] = issuer
@@ -94,8 +92,7 @@ class ClientBindings:
     async def settle(self) -> None:
         """Store the bindings of credentials to issuers that `claim` has recorded. Raises `AuthorizationError` if the
         credentials already belong to another issuer, or if the binding can't be stored. After such an error, don't send
-        the credentials.
-        """
+        the credentials."""
         while self._claimed:
             name, issuer = next(iter(self._claimed.items()))
             with calling_user_code("the storage of tokens"):
@@ -110,8 +107,7 @@ class ClientBindings:
 
 def _name_of_binding(client: PreregisteredClient) -> str | None:
     """Return the name under which the issuer of ``client`` is stored; `None` if the client has no secret or key. The
-    name doesn't reveal the secret.
-    """
+    name doesn't reveal the secret."""
     if client.client_secret is None and client.private_key is None:
         return None
     key = client.private_key if isinstance(client.private_key, str | None) else dict(client.private_key)
@@ -121,8 +117,7 @@ def _name_of_binding(client: PreregisteredClient) -> str | None:
 
 def check_belonging(issuer: str, named: Sequence[str]) -> None:
     """Raise `AuthorizationError` unless ``named``, the issuers that the server has named, contains the ``issuer`` that
-    the client's credentials belong to. A trailing slash is ignored.
-    """
+    the client's credentials belong to. A trailing slash is ignored."""
     if not any(same_issuer(issuer, each) for each in named):
         raise AuthorizationError(
             f"the credentials of this client belong to {shown(issuer)}, but the server uses {shown(named[0])}:"
@@ -155,8 +150,7 @@ class GrantContext:
 
     async def bound(self, client: PreregisteredClient) -> PreregisteredClient:
         """Return ``client`` with its ``issuer`` set to the one that its credentials are bound to, if they are bound.
-        Raises `AuthorizationError` if the stored binding can't be read.
-        """
+        Raises `AuthorizationError` if the stored binding can't be read."""
         if self.bindings is None:
             return client
         return attrs.evolve(client, issuer=await self.bindings.issuer_of(client))
@@ -184,8 +178,7 @@ T = TypeVar("T")
 @frozen(kw_only=True)
 class Visit:
     """A step of a sign-in: open ``url`` in the user's browser, and wait until the browser is redirected to
-    ``redirect_uri``. The result of the step is the URL of the redirect as a `str`, including its query.
-    """
+    ``redirect_uri``. The result of the step is the URL of the redirect as a `str`, including its query."""
 
     url: str = attrs.field(repr=False)
     redirect_uri: str
@@ -233,8 +226,7 @@ def refused(
 ) -> AuthorizationError:
     """Return the exception to raise when an authorization server has refused a request with the OAuth error ``error``
     and an HTTP status. ``what`` is a sentence that says what was refused. An unregistered ``error`` is quoted only if
-    it looks like an error code and contains none of the ``secrets``.
-    """
+    it looks like an error code and contains none of the ``secrets``."""
     known = error if error in _CODES else None
     word = f"status {status}" if status is not None and error is None else "an unknown error"
     if known is None and error is not None and len(error) <= _LONGEST_CODE and _LIKE_A_CODE.fullmatch(error):

@@ -161,8 +161,7 @@ class TokenKeeper:
         is_refresh: bool,
     ) -> None:
         """Start to get a token to replace the token ``held``, which was refused. Raises `AuthorizationError` if a
-        replacement was already tried for this request.
-        """
+        replacement was already tried for this request."""
         if held is not None and held.since >= request.begun and held.is_granted:
             # 2026-07-28 authorization, Step-Up Authorization Flow: all demanded scopes were already requested.
             scopes = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
@@ -219,8 +218,7 @@ class TokenKeeper:
 
     async def _refresh(self, held: TokensInUse) -> None:
         """Refresh the tokens, or use tokens that another process has refreshed. If the refresh token is no longer
-        valid, record this.
-        """
+        valid, record this."""
         held.refresh_at = math.inf  # after a failure, don't refresh again at once
         async with self._record.lock():
             stored = await self._record.load()
@@ -258,8 +256,7 @@ class TokenKeeper:
 
     def _adopts(self, stored: StoredAuthorization, held: TokensInUse | None) -> bool:
         """Use the tokens in the stored record ``stored`` if they differ from the tokens ``held`` and may be valid.
-        Returns whether they are now used.
-        """
+        Returns whether they are now used."""
         tokens = stored.tokens
         if tokens is None or (held is not None and tokens.access_token == held.token):
             return False
@@ -319,8 +316,7 @@ _METADATA: Final = "resource_metadata"
 def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
     """Return the challenge in which a server demands a bearer token or, with ``is_dpop``, a DPoP-bound token. Returns
     `None` if the server sent no such challenge. The URL of the resource metadata (RFC 9728 section 5.1) may come from
-    any of the challenges.
-    """
+    any of the challenges."""
     found = [each for each in parse_challenges(request.challenges) if each.scheme in ("bearer", "dpop")]
     if not found:
         return None
@@ -334,8 +330,7 @@ def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
 
 def final_refusal(request: RefusedRequest, error: str | None, why: str) -> AuthorizationError:
     """Return the exception to raise when the server has refused a request with the error code ``error`` and would
-    refuse it again.
-    """
+    refuse it again."""
     known = error if error in _CHALLENGE_CODES else None
     word = "" if known is None else f" ({known})"
     return AuthorizationError(
@@ -376,8 +371,7 @@ class OAuthClient(ClientAuth):
     @asynccontextmanager
     async def _open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
         """Open the `TokenKeeper` that gets tokens from ``source`` for one server. Raises `ValueError` if the server's
-        URL isn't secure, since a token could be intercepted (OAuth 2.1, draft 13, section 1.5).
-        """
+        URL isn't secure, since a token could be intercepted (OAuth 2.1, draft 13, section 1.5)."""
         if names_socket(server_url):
             raise ValueError("OAuth does not work with a server on a Unix socket: pass auth=Bearer(token)")
         origin = split_url(server_url)[0]

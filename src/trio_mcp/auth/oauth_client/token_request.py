@@ -51,8 +51,7 @@ def granted(
     context: GrantContext,
 ) -> Machine[Grant]:
     """Send ``form`` to the token endpoint of the authorization server ``found``, and return a `Grant` with the issued
-    tokens and ``scopes``.
-    """
+    tokens and ``scopes``."""
     tokens = yield from tokens_by({**form, **scope_parameter(scopes)}, found, client, scopes, context)
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
     kept = None if client is None else client.registration
@@ -96,8 +95,7 @@ def ask(
     form: Mapping[str, str], server: ServerMetadata, client: TokenClient | None, context: GrantContext
 ) -> Machine[TokenResponse]:
     """Send ``form`` to the token endpoint of ``server``, and return the response. The caller must validate the
-    response: only the token's characters have been checked.
-    """
+    response: only the token's characters have been checked."""
     url = server.token_endpoint
     if url is None:
         raise AuthorizationError("the authorization server has no token endpoint")
@@ -140,8 +138,7 @@ def post_form(
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Machine[Fetched]:
     """Send ``form`` to an OAuth ``endpoint`` of ``server``, authenticated as ``client``, and return the response.
-    Raises `AuthorizationError` if the client's key can't be used.
-    """
+    Raises `AuthorizationError` if the client's key can't be used."""
     own, named = ({}, {}) if client is None else authentication(client, server, now)
     try:
         answer: Fetched = yield Fetch(
@@ -160,8 +157,7 @@ def post_form(
 
 def _as_json(body: bytes) -> bytes:
     """Return the response with its form-encoded body converted to JSON; any other response is returned unchanged. Some
-    token endpoints respond with a form, like the request.
-    """
+    token endpoints respond with a form, like the request."""
     try:
         if not _FORM_TEXT.fullmatch(body):  # an HTML page, or JSON, may quote a form that an attacker has written
             return body
@@ -201,8 +197,7 @@ def _listed_methods(server: ServerMetadata) -> Collection[str]:
 
 def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod:
     """Return the preferred one of the ``usable`` authentication methods for a client with a secret; ``otherwise`` if
-    none is usable.
-    """
+    none is usable."""
     for method in SECRET_METHODS:
         if method in usable:
             return method
@@ -211,8 +206,7 @@ def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod
 
 def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenClient:
     """Return the token endpoint client for ``client``, which is already registered at ``server``. It authenticates with
-    its configured method, else with its private key, else with its secret in a way that the server supports.
-    """
+    its configured method, else with its private key, else with its secret in a way that the server supports."""
     method: AuthMethod = "none"
     if client.auth_method is not None:
         method = client.auth_method
@@ -253,8 +247,7 @@ def authentication(client: TokenClient, server: ServerMetadata, now: float) -> t
 
 def _assertion(client: TokenClient, server: ServerMetadata, now: float) -> str:
     """Return a new JWT that authenticates the client in one request. Its only audience is the issuer, so that no other
-    server accepts it.
-    """
+    server accepts it."""
     key = client.key
     assert key is not None
     assert key.private_key is not None
@@ -306,8 +299,7 @@ def client_at(
 
 def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, now: float) -> TokenClient | None:
     """Return the OAuth client to which the tokens in ``record`` were issued; `None` if ``settings`` now describe
-    another client.
-    """
+    another client."""
     kept = record.client
     if kept is None or _is_expired(kept, now):
         return None
@@ -383,8 +375,7 @@ def _documented(url: str) -> TokenClient:
 
 def _registered(registration: RegisteredClient) -> TokenClient:
     """Return the client that has registered itself at the authorization server. Without a secret, it authenticates with
-    its id alone.
-    """
+    its id alone."""
     method = _secret_method(() if registration.client_secret is None else (registration.auth_method,), "none")
     return TokenClient(
         client_id=registration.client_id,

@@ -177,8 +177,7 @@ class _Introspection:
 def _read(fetched: Fetched, endpoint: str) -> Mapping[str, Any]:
     """Return the issuer's introspection response for a token (RFC 7662 section 2.2). Raises `VerifierUnavailable` if
     the issuer sends an error or anything else, since the token may still be valid: for example, the credentials of this
-    server may be wrong.
-    """
+    server may be wrong."""
     if fetched.status != HTTPStatus.OK:
         raise VerifierUnavailable(f"{endpoint}: status {fetched.status}")
     try:

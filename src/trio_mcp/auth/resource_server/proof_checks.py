@@ -46,8 +46,7 @@ class UsedProof:
 
 class ProofChecks:
     """Checks the DPoP proofs of requests to ``resource``. With ``nonces``, each proof must contain a nonce that the
-    server has created, and the client's clock doesn't matter. ``now`` returns the time in seconds since the epoch.
-    """
+    server has created, and the client's clock doesn't matter. ``now`` returns the time in seconds since the epoch."""
 
     algorithms = ASYMMETRIC
     """The accepted signature algorithms of DPoP proofs."""
@@ -64,8 +63,7 @@ class ProofChecks:
 
     def share(self, secret: bytes) -> None:
         """Use the ``secret`` that all replicas share for DPoP nonces, so that replicas accept each other's nonces. Has
-        no effect without nonces, or if the server's author has passed a secret for nonces.
-        """
+        no effect without nonces, or if the server's author has passed a secret for nonces."""
         if self._nonces is not None:
             self._nonces.share(secret)
 
@@ -73,8 +71,7 @@ class ProofChecks:
         """Check the DPoP ``proof`` of a request with the HTTP method ``method``, mark the proof as used, and return it.
         The proof must be made for this request, with the key that ``token`` of ``principal`` is bound to, and must not
         have been used before. Raises `Untrusted` if the proof is invalid, `NonceNeeded` if it needs another nonce, and
-        `TooManyProofs` if the client used too many proofs recently.
-        """
+        `TooManyProofs` if the client used too many proofs recently."""
         # The numbers in the following comments refer to the list in RFC 9449 section 4.3.
         signed = read_signed(proof, self.algorithms, _LONGEST)  # 2, 5
         if signed.header.get("typ") != "dpop+jwt":  # 4
@@ -97,8 +94,7 @@ class ProofChecks:
 
     def _key(self, signed: Signed, thumbprint: str) -> tuple[Mapping[str, Any], VerificationKey]:
         """Return the public key in the header of a DPoP proof, as a JWK and as a key object. Raises `Untrusted` if the
-        key doesn't have the given ``thumbprint``.
-        """
+        key doesn't have the given ``thumbprint``."""
         jwk: object = signed.header.get("jwk")
         if not isinstance(jwk, dict):
             raise Untrusted("the proof has no key (jwk)")
@@ -117,8 +113,7 @@ class ProofChecks:
 
     def _checked_claims(self, claims: Mapping[str, Any], method: str, token: str) -> str:
         """Check the claims of a DPoP proof and return the proof's id. Raises `Untrusted` if the claims show that the
-        proof was made for another request.
-        """
+        proof was made for another request."""
         proof_id, target, ath = (claims.get(name) for name in ("jti", "htu", "ath"))
         if not isinstance(proof_id, str) or not proof_id:
             raise Untrusted("the proof has no id (jti)")
@@ -149,8 +144,7 @@ class ProofChecks:
 
 def _without_query(url: str) -> str:
     """Return ``url`` without query, fragment and trailing slash, in a form in which equivalent URLs compare equal.
-    Endpoints also respond at the URL with the slash.
-    """
+    Endpoints also respond at the URL with the slash."""
     try:
         return canonical(url.partition("#")[0].partition("?")[0]).rstrip("/")
     except ValueError:
@@ -177,8 +171,7 @@ class NonceNeeded(Exception):
 class ProofNonces:
     """Creates DPoP nonces, and recognizes its nonces later without storing them: each nonce is its creation time,
     signed with ``secret``. Processes that share the secret accept each other's nonces. If ``secret`` is `None`, a
-    random secret is generated.
-    """
+    random secret is generated."""
 
     def __init__(self, secret: bytes | None) -> None:
         self._is_own = secret is None
@@ -186,8 +179,7 @@ class ProofNonces:
 
     def share(self, secret: bytes) -> None:
         """Derive the secret for DPoP nonces from ``secret``, which all replicas share. Has no effect if the server's
-        author has passed a secret for nonces.
-        """
+        author has passed a secret for nonces."""
         if self._is_own:
             self._secret = derived_key(secret, b"trio-mcp DPoP-Nonce 1")
 
@@ -198,8 +190,7 @@ class ProofNonces:
 
     def ends_at(self, nonce: str) -> float | None:
         """Return the time at which the DPoP ``nonce`` expires; `None` if ``nonce`` wasn't created with this object's
-        secret.
-        """
+        secret."""
         if len(nonce) != _NONCE_LENGTH or not nonce.isascii():
             return None
         try:
@@ -244,8 +235,7 @@ class ProofReplayGuard:
     def add(self, principal: Hashable, digest: bytes, ends_at: float, now: float) -> bool:
         """Remember the ``digest`` of a DPoP proof that ``principal`` has used, and return whether the proof is new. The
         proof is forgotten at ``ends_at``, when it is too old to be used. Raises `TooManyProofs` if no more proofs can
-        be remembered.
-        """
+        be remembered."""
         self._discard_expired(now)
         if digest in self._seen:
             return False

@@ -69,8 +69,7 @@ class PublishedMetadata:
     @property
     def paths(self) -> frozenset[str]:
         """The paths at which the resource metadata is served: the path of `url`, with and without a trailing slash
-        since clients disagree about it, and the root path without a resource path.
-        """
+        since clients disagree about it, and the root path without a resource path."""
         path = urlsplit(self.settings.resource).path.rstrip("/")
         return frozenset(
             (_RESOURCE_METADATA, *((f"{_RESOURCE_METADATA}{path}", f"{_RESOURCE_METADATA}{path}/") if path else ()))
@@ -178,8 +177,7 @@ class Protected:
 
     def _gate(self, *, now: Callable[[], float] = time.time) -> Gate:
         """Return a new `Gate`, which authenticates the callers of one endpoint. ``now`` returns the time in seconds
-        since the epoch.
-        """
+        since the epoch."""
         proofs = self._proofs(now)
         algorithms = () if proofs is None else proofs.algorithms
         metadata = PublishedMetadata(self, algorithms)
@@ -278,16 +276,14 @@ class Gate:
     def share(self, replay_guard: ReplayGuard, secret: bytes) -> None:
         """Let all replicas together accept each DPoP proof only once, by remembering used proofs in the shared
         ``replay_guard``. DPoP nonces are derived from the shared ``secret``, unless the author has passed a secret for
-        nonces.
-        """
+        nonces."""
         if self._proofs is not None:
             self._replay_guard, self._may_ask = replay_guard, True
             self._proofs.share(secret)
 
     def known(self, head: HttpHead) -> Auth | Refusal | None:
         """Return the authenticated caller of a request, or the HTTP response that refuses the request. Returns `None`
-        if this can't be decided without waiting; then call `ask`. Synchronous.
-        """
+        if this can't be decided without waiting; then call `ask`. Synchronous."""
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
@@ -302,8 +298,7 @@ class Gate:
     async def ask(self, head: HttpHead) -> Auth | Refusal:
         """Return the authenticated caller of a request, or the HTTP response that refuses the request. Raises nothing
         except a cancellation: if one of the author's functions raises, the error is logged and the request is refused
-        with status 500.
-        """
+        with status 500."""
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
@@ -329,8 +324,7 @@ class Gate:
     def missing(self, auth: Auth, needed: Collection[str]) -> Refusal | None:
         """Return the HTTP response that refuses a request whose caller lacks one of the ``needed`` scopes; `None` if
         the caller has all of them. The response names all needed scopes (2026-07-28 authorization, Runtime Insufficient
-        Scope Errors). Synchronous.
-        """
+        Scope Errors). Synchronous."""
         try:
             if self._holds(auth.principal.scopes, needed):
                 return None
@@ -376,14 +370,12 @@ class Gate:
 
     def _is_asked_for(self, principal: Principal) -> bool:
         """Return whether a DPoP proof of ``principal`` must be checked against the proofs that other replicas have
-        accepted.
-        """
+        accepted."""
         return self._replay_guard is not None and principal.key_thumbprint is not None
 
     async def _unproven_anywhere(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
         """Return the HTTP response that refuses a request unless its DPoP proof is valid and wasn't used on any
-        replica; otherwise `None`. If the shared storage fails, the request is refused.
-        """
+        replica; otherwise `None`. If the shared storage fails, the request is refused."""
         proof = self._proof(head, came, principal)
         if proof is None or isinstance(proof, Refusal):
             return proof
@@ -397,8 +389,7 @@ class Gate:
 
     def _proof(self, head: HttpHead, came: PresentedToken, principal: Principal) -> UsedProof | Refusal | None:
         """Return the valid DPoP proof of a request, or the HTTP response that refuses the request. Returns `None` if no
-        proof is needed.
-        """
+        proof is needed."""
         if came.scheme == "bearer" or self._proofs is None:
             if principal.key_thumbprint is None:
                 return None
@@ -437,8 +428,7 @@ class PresentedToken:
 
     def check(self) -> None:
         """Raise `Malformed` if the token has characters that are invalid in tokens. This check is slow, so call it only
-        for tokens that aren't cached.
-        """
+        for tokens that aren't cached."""
         if not _TOKEN.fullmatch(self.token):
             raise Malformed
 

@@ -63,14 +63,12 @@ class Refusals:
 
     def bad_proof(self, reason: str) -> Refusal:
         """Return the HTTP response that refuses a DPoP proof: the proof doesn't show that the client has the key of its
-        token (RFC 9449 section 7.1).
-        """
+        token (RFC 9449 section 7.1)."""
         return self._refused(HTTPStatus.UNAUTHORIZED, "invalid_dpop_proof", reason, "dpop")
 
     def needs_nonce(self, nonce: str) -> Refusal:
         """Return the HTTP response that makes the client send the request again, with a DPoP proof that contains
-        ``nonce`` (RFC 9449 section 9).
-        """
+        ``nonce`` (RFC 9449 section 9)."""
         reason = "the proof must contain the nonce of the DPoP-Nonce header"
         refusal = self._refused(HTTPStatus.UNAUTHORIZED, "use_dpop_nonce", reason, "dpop")
         return attrs.evolve(refusal, headers=(*refusal.headers, ("DPoP-Nonce", nonce)))
@@ -87,8 +85,7 @@ class Refusals:
     ) -> Refusal:
         """Return the HTTP response that refuses a request, with a ``WWW-Authenticate`` challenge for each accepted
         scheme. Only the challenge of the ``scheme`` that the client used has the error ``code`` (RFC 9449 section 7.2).
-        If that scheme is unknown or isn't accepted, each challenge has the code.
-        """
+        If that scheme is unknown or isn't accepted, each challenge has the code."""
         error = {} if code is None else {"error": code, "error_description": reason}
         scope = " ".join(sorted(self.scopes.union(needed)))
         common = {"resource_metadata": self.metadata_url, **({"scope": scope} if scope else {})}
@@ -111,8 +108,7 @@ def unavailable() -> Refusal:
 
 def broken() -> Refusal:
     """Return the HTTP response to a request for which one of the server author's functions has raised an exception
-    (status 500).
-    """
+    (status 500)."""
     return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed to identify the caller")
 
 

@@ -63,14 +63,12 @@ class TokenCheck:
 
     def known(self, token: str) -> Principal | Literal["bad"] | None:
         """Return the cached result for ``token``: its principal, or ``"bad"`` for an invalid token. Returns `None` if
-        nothing is cached. Synchronous.
-        """
+        nothing is cached. Synchronous."""
         return self._cached(_digest(token))
 
     async def find(self, token: str) -> Verdict:
         """Return the verification result for ``token``: the cached one, or else the result of calling the verifier.
-        Raises nothing except a cancellation.
-        """
+        Raises nothing except a cancellation."""
         digest = _digest(token)
         return self._cached(digest) or await self._asked.ask(digest, lambda: self._ask(digest, token), unavailable())
 
@@ -150,8 +148,7 @@ class SingleFlight(Generic[K, T]):
 
 def log_defect(what: str, error: Exception, token: str) -> None:
     """Log ``error`` with its traceback, with ``token`` replaced: the server author's functions may have put the token
-    into the message.
-    """
+    into the message."""
     text = "".join(traceback.format_exception(error))
     if token in text:
         logger.error("%s\n%s", what, text.replace(token, "<token>").rstrip())

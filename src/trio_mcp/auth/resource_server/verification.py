@@ -59,8 +59,7 @@ def _checked(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
 
 def canonical(url: str) -> str:
     """Return ``url`` normalized, so that equivalent URLs compare equal (RFC 3986 sections 6.2.2.1 and 6.2.3): scheme
-    and host in lower case, no default port, no empty path. Raises `ValueError` if the URL is invalid.
-    """
+    and host in lower case, no default port, no empty path. Raises `ValueError` if the URL is invalid."""
     origin, target = split_url(url)
     return f"{origin}{target}"
 
@@ -74,8 +73,7 @@ class VerifyingObject(Protocol):
 
     async def verify(self, token: str) -> Principal | None:
         """Return the principal of ``token``; `None` if the token isn't valid for this server. A token that was issued
-        for another resource isn't valid. Raises `VerifierUnavailable` if the token can't be verified now.
-        """
+        for another resource isn't valid. Raises `VerifierUnavailable` if the token can't be verified now."""
         ...
 
 
@@ -85,8 +83,7 @@ Verifier: TypeAlias = Verify | VerifyingObject
 
 class VerifierUnavailable(Exception):
     """Raise this exception in a token verifier if a token can't be verified now. The client gets status 503, and keeps
-    its token. The message appears only in the log.
-    """
+    its token. The message appears only in the log."""
 
 
 class BuiltInVerifier(ABC):
@@ -150,8 +147,7 @@ class ExpectedClaims:
 
     def principal(self, claims: Mapping[str, Any], issuer: str | None) -> Principal:
         """Return the principal that the token's validated ``claims`` describe. Raises `Untrusted` if the claims contain
-        neither a subject nor a client id.
-        """
+        neither a subject nor a client id."""
         subject = _text(claims, "sub")
         client_id = next(filter(None, (_text(claims, name) for name in _CLIENT_CLAIMS)), None)
         if not subject and not client_id:
@@ -177,15 +173,13 @@ order. Without the client id, a program without a user would be mistaken for a u
 
 def audiences(names: Iterable[str]) -> frozenset[str]:
     """Return the ``names`` of a resource in all forms in which tokens may name it as their audience: unchanged, and
-    normalized as URLs.
-    """
+    normalized as URLs."""
     return frozenset(form for name in names for form in (name, _canonical(name)))
 
 
 def _at_hosts_of(own: frozenset[str], names: Iterable[str]) -> Iterable[str]:
     """Return the ``names``, without duplicates, that may be URLs on the same hosts as the URLs in ``own``. The other
-    names needn't be parsed, which would be slow, since a token may name any number of audiences.
-    """
+    names needn't be parsed, which would be slow, since a token may name any number of audiences."""
     starts = _starts(own)
     return {name for name in names if name.lower().startswith(starts)}
 
@@ -193,8 +187,7 @@ def _at_hosts_of(own: frozenset[str], names: Iterable[str]) -> Iterable[str]:
 @lru_cache
 def _starts(own: frozenset[str]) -> tuple[str, ...]:
     """Return the prefixes, in lower case, of all URLs with the same scheme and host as a URL in ``own``. For an IPv6
-    host the prefix is only the scheme and ``[``, since the address can be written in many ways.
-    """
+    host the prefix is only the scheme and ``[``, since the address can be written in many ways."""
     starts = set[str]()
     for name in own:
         try:
@@ -208,8 +201,7 @@ def _starts(own: frozenset[str]) -> tuple[str, ...]:
 def _comparable(audience: str) -> str:
     """Return the ``audience`` of a token, normalized so that equivalent URLs compare equal. A string with non-ASCII
     characters is returned unchanged, so that an untrusted token can't cause slow conversions of international domain
-    names.
-    """
+    names."""
     return _canonical(audience) if audience.isascii() else audience
 
 
@@ -251,8 +243,7 @@ def _texts(claims: Mapping[str, Any], name: str) -> list[str]:
 def _thumbprint(claims: Mapping[str, Any]) -> str | None:
     """Return the thumbprint of the key that the token is bound to (RFC 9449 section 6.1); `None` if the token isn't
     bound to a key. Raises `Untrusted` if the token is bound with another confirmation method (RFC 7800), which isn't
-    supported.
-    """
+    supported."""
     confirmation: object = claims.get("cnf")
     if confirmation is None:
         return None
@@ -267,8 +258,7 @@ _SEGMENT: Final = lazy_pattern(r"[A-Za-z0-9_-]+")
 
 class Untrusted(Exception):
     """The access token or DPoP proof can't be trusted. The message is meant for the server's log and contains no
-    secrets.
-    """
+    secrets."""
 
 
 @frozen
@@ -310,8 +300,7 @@ def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
 
 def _decoded(segment: str) -> bytes:
     """Decode ``segment``, a base64url-encoded part of a token. Raises `Untrusted` unless the encoding is canonical,
-    since otherwise the same token could be written in several valid forms.
-    """
+    since otherwise the same token could be written in several valid forms."""
     if _SEGMENT.fullmatch(segment) and len(segment) % 4 != 1:
         decoded = decode_base64url(segment, padded=False)
         if urlsafe_b64encode(decoded).rstrip(b"=").decode("ascii") == segment:
@@ -337,8 +326,7 @@ _ISSUER_DEADLINE: Final = 10.0
 def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
     """Return a fetcher for ``url`` and for the URLs in its response. The fetcher only allows ``https``, and two uses of
     ``http``: if both URLs are on this machine, and for ``trusted_http_hosts``. Raises `ValueError` if ``url`` is
-    forbidden.
-    """
+    forbidden."""
     from ..fetching import HttpFetcher, UrlRules
 
     # The URL comes from the author of this server, so the trusted hosts apply to any such URL.

@@ -65,8 +65,7 @@ class PrivateFolder:
 
     def read(self, name: str, limit: int) -> bytes | None:
         """Return the contents of a file in the folder; `None` if there is no such file. Raises `TokenStorageFailed` if
-        the file is longer than ``limit`` bytes.
-        """
+        the file is longer than ``limit`` bytes."""
         with self._opened("read") as folder:
             if folder is None:
                 return None
@@ -119,8 +118,7 @@ class PrivateFolder:
 
     def locked(self, name: str) -> int:
         """Wait until this process holds the lock on the lock file ``name``, and return the file descriptor that holds
-        the lock. Release the lock with `unlock`. The lock file is never deleted.
-        """
+        the lock. Release the lock with `unlock`. The lock file is never deleted."""
         with self._opened("locked", made=True) as folder:
             from fcntl import LOCK_EX, flock  # Windows has none
 
@@ -136,8 +134,7 @@ class PrivateFolder:
     @contextmanager
     def _opened(self, what: str, *, made: bool = False) -> Generator[int | None]:
         """Open the folder, and yield its file descriptor; `None` if the folder doesn't exist and ``made`` is false. OS
-        errors in the block are converted to `TokenStorageFailed` with the text "the files cannot be ``what``".
-        """
+        errors in the block are converted to `TokenStorageFailed` with the text "the files cannot be ``what``"."""
         if not IS_POSIX:
             raise TokenStorageFailed("token files are supported on POSIX systems only: use KeyringTokenStorage")
         try:
@@ -234,8 +231,7 @@ async def file_lock(folder: PrivateFolder, name: str) -> AsyncGenerator[None]:
 
 def _turn(folder: PrivateFolder, name: str) -> trio.CapacityLimiter:
     """Return the limiter for threads that wait for one file lock. An abandoned thread holds its token of the limiter
-    until it ends.
-    """
+    until it ends."""
     try:
         turns = _turns.get()
     except LookupError:
@@ -349,8 +345,7 @@ class FileTokenStorage(TokenStorage):
 
     async def server_urls(self) -> list[str]:
         """Return the URLs of all servers that have a stored record, sorted. Files that aren't token records are logged
-        and skipped.
-        """
+        and skipped."""
 
         def urls() -> list[str]:
             found: list[str] = []
@@ -375,8 +370,7 @@ class FileTokenStorage(TokenStorage):
 
     def _unreadable(self, name: str, error: Exception) -> TokenStorageFailed:
         """Return the error to raise for an unreadable record file. The message names the file, and reveals nothing of
-        its contents.
-        """
+        its contents."""
         return TokenStorageFailed(
             f"{self.folder / name} is not a record that this version can read ({type(error).__name__}); "
             "remove it to sign in again"

@@ -90,8 +90,7 @@ class KeyringTokenStorage(TokenStorage):
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncGenerator[None]:
         """Lock the token record of a server for this task: see `TokenStorage.lock`. Uses a lock file, since keyrings
-        have no locks.
-        """
+        have no locks."""
         other = await self._in_place()
         lock = file_lock(self._lock_folder, name_of_record(server_url)) if other is None else other.lock(server_url)
         async with lock:
@@ -99,8 +98,7 @@ class KeyringTokenStorage(TokenStorage):
 
     async def _in_place(self) -> TokenStorage | None:
         """Return the storage to use because the desktop has no keyring; `None` if it has a keyring. Raises
-        `TokenStorageFailed` if there is neither a keyring nor such a storage.
-        """
+        `TokenStorageFailed` if there is neither a keyring nor such a storage."""
         missing = await _in_thread(_missing, can_be_left=True)
         if missing is None:
             return None
@@ -127,8 +125,7 @@ def _missing() -> str | None:
 
 async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False) -> T:
     """Call ``use`` with the keyring in a thread, and return the result. If the call fails, raises `TokenStorageFailed`
-    without the message of the keyring backend, which may be third-party code and may contain secrets.
-    """
+    without the message of the keyring backend, which may be third-party code and may contain secrets."""
 
     def call() -> T:
         import keyring
@@ -143,8 +140,7 @@ async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False
 
 async def _in_thread(call: Callable[[], T], *, can_be_left: bool) -> T:
     """Run ``call`` in a thread, and return its result. A call that changes a record isn't abandoned on cancellation,
-    since the change would then happen after the lock was released.
-    """
+    since the change would then happen after the lock was released."""
     try:
         turn = _turn.get()
     except LookupError:

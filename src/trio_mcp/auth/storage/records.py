@@ -27,8 +27,7 @@ to."""
 
 class UnreadableTokens(ValueError):
     """The stored text isn't a token record of the current format version. The error message contains no part of the
-    text.
-    """
+    text."""
 
 
 @frozen(kw_only=True)
@@ -69,8 +68,7 @@ class Tokens:
 @frozen(kw_only=True)
 class IssuerRecord:
     """What a client stores about one authorization server. This data is never sent to another server (2026-07-28
-    authorization, Authorization Server Binding).
-    """
+    authorization, Authorization Server Binding)."""
 
     client: RegisteredClient | None = None
     """The client's registration at this authorization server; `None` if there is none."""
@@ -111,8 +109,7 @@ class StoredAuthorization:
     @classmethod
     def from_json(cls, data: bytes) -> StoredAuthorization:
         """Parse ``data``, a token record that `to_json` has written. Raises `UnreadableTokens` if the data isn't such a
-        record.
-        """
+        record."""
         try:
             return _files.decode(data).stored
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -140,8 +137,7 @@ class TokenStorageFailed(AuthorizationError):
 
 def name_of_record(server_url: str) -> str:
     """Return a file name for the token record of a server: 32 hexadecimal digits, derived from its URL. URLs themselves
-    can be too long, or contain characters that are invalid in file names.
-    """
+    can be too long, or contain characters that are invalid in file names."""
     return hashlib.sha256(server_url.encode()).hexdigest()[:32]
 
 
@@ -159,8 +155,7 @@ class TokenStorage(Protocol):
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
         """Replace the stored token record of a server with ``stored``. When this returns, the record is saved as
-        durably as the storage allows.
-        """
+        durably as the storage allows."""
         ...
 
     async def remove(self, server_url: str) -> bool:

@@ -94,8 +94,7 @@ def bridge(
 @define
 class _TargetOpener:
     """Connects to the server ``target`` once for each client of the bridge, in the protocol era ``era`` (legacy or
-    modern).
-    """
+    modern)."""
 
     _target: Target
     _era: Literal["auto", "modern", "legacy"]

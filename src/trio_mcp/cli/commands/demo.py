@@ -124,8 +124,7 @@ async def pack(client: Client, screen: Screen) -> str:
 
 async def label(client: Client, screen: Screen) -> str:
     """Demo: make a call during which the server sends an elicitation request to the user, and return a line for the
-    summary.
-    """
+    summary."""
     screen.headline("3. A call in which the server asks the user (elicitation)")
     result = tool_text(await client.call_tool("label"))
     screen.say(f"  {result}")
@@ -240,8 +239,7 @@ async def _at_once(one: Client, two: Client, screen: Screen) -> list[str]:
 @asynccontextmanager
 async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
     """Start the demo server in its own process with ``trio-mcp run`` and the address option ``option``. Yields the
-    process and the server's URL. The process is killed at the end.
-    """
+    process and the server's URL. The process is killed at the end."""
     spec = find_spec("trio_mcp.cli.demo_server")
     assert spec is not None
     assert spec.origin is not None
@@ -270,8 +268,7 @@ async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
 
 def _address_in(output: str) -> str:
     """Return the address in ``output``, the lines that the server has printed; empty until the line with the address is
-    complete.
-    """
+    complete."""
     for line in output.split("\n")[:-1]:
         address, end, _ = line.rpartition(" at ")[2].partition(";")
         if end and "://" in address:
@@ -337,8 +334,7 @@ class Screen:
 
     async def answer(self, question: ElicitFormParams) -> ElicitResult:
         """Ask the user to fill in the elicitation form. If standard output isn't a terminal, answer with the form's
-        defaults.
-        """
+        defaults."""
         self.say(f"  the server asks: {question.message}")
         content: dict[str, str] = {}
         for name, field in question.requested_schema["properties"].items():

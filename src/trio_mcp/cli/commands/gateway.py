@@ -151,8 +151,7 @@ async def _report(group: Group, config: Path) -> None:
 
 async def _with_all_members(server: Gateway, deadline: float, request: ServerRequest, next: Next) -> Any:
     """Middleware that delays requests while servers are starting, until ``deadline`` at the latest. It affects list
-    requests, and requests with a name that no server has listed so far.
-    """
+    requests, and requests with a name that no server has listed so far."""
     params = request.params
     name = params.uri if isinstance(params, ReadResourceParams) else getattr(params, "name", None)
     with trio.move_on_at(deadline):

@@ -114,8 +114,7 @@ _LONGEST_DESCRIPTION: Final = 60
 
 def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, card: ServerCard | None = None) -> int:
     """Print the tools, resources, prompts and skills of ``target`` on standard output, and return the exit status.
-    Takes at most ``timeout`` seconds. Differences from the server card ``card`` are printed on standard error.
-    """
+    Takes at most ``timeout`` seconds. Differences from the server card ``card`` are printed on standard error."""
     offers: ServerOffers | None = None
     text, differing = "", list[str]()
 
@@ -146,8 +145,7 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
 
 def inspect_in_browser(target: Target, *, era: Any, timeout: float, port: int) -> int:
     """Serve the web inspector for ``target`` on loopback until Ctrl-C, print its URL, and return the exit status.
-    Connecting, and reading each list, may take ``timeout`` seconds. Raises `CommandError` if ``port`` can't be used.
-    """
+    Connecting, and reading each list, may take ``timeout`` seconds. Raises `CommandError` if ``port`` can't be used."""
     from ...inspecting.application import inspect_in_page  # imported late: needed only with --web
 
     def told(address: str) -> None:
@@ -241,8 +239,7 @@ def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
 
 def _described(schema: Any) -> str:
     """Return the description of a tool's argument on one line, to print it after the type; empty if there is no
-    description.
-    """
+    description."""
     text = as_object(schema).get("description")
     return f" - {on_one_line(text, _LONGEST_DESCRIPTION)}" if isinstance(text, str) and text.strip() else ""
 
@@ -320,8 +317,7 @@ def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard |
 
 class _DiscoveryDialog:
     """The dialog about a server catalog: asks the user to choose a server, and to permit contact with other hosts. The
-    typed host needs no permission.
-    """
+    typed host needs no permission."""
 
     def __init__(self, typed: Origin) -> None:
         self._agreed = {typed}
@@ -331,8 +327,7 @@ class _DiscoveryDialog:
 
     def chosen(self, servers: Sequence[FoundServer]) -> FoundServer:
         """Show the servers in the catalog, and return the one that the user chooses. Raises `NoTarget` if no valid
-        choice was made.
-        """
+        choice was made."""
         for number, server in enumerate(servers, start=1):
             where = server.url or "(its card is in the catalog)"
             self.say(f"  {number}) {name_shown(server.identifier)}  {name_shown(where, _LONGEST_URL)}")
@@ -345,8 +340,7 @@ class _DiscoveryDialog:
 
     def agree(self, url: str, what: str) -> None:
         """Ask the user for permission to contact ``url``, unless its origin is already permitted. Raises `NoTarget` if
-        the user refuses.
-        """
+        the user refuses."""
         try:
             origin = self._rules.check(url)
         except FetchFailed as error:
@@ -370,8 +364,7 @@ class _DiscoveryDialog:
 async def differences(card: ServerCard, client: Client) -> list[str]:
     """Return descriptions of how the server card ``card`` differs from the running server (docs/discovery.md,
     Consistency with Runtime Behavior). Requests the protocol revisions of a modern server, and raises the same errors
-    as a call.
-    """
+    as a call."""
     return [*_differences(card, client, await _live_versions(client))]
 
 

@@ -121,8 +121,7 @@ def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: An
 
 async def _tried(command: list[str], env: dict[str, str]) -> ServerOffers:
     """Start the server as hosts do (with few environment variables, and in another directory), and return its tools,
-    resources and prompts.
-    """
+    resources and prompts."""
     async with Command(command, env=env, cwd="/").open() as client:
         offers = ServerOffers(client)
         await offers.collect()

@@ -42,8 +42,7 @@ CONNECTION: Final = "Connection options"
 
 class TargetCommand(SectionedCommand):
     """A click command with the argument TARGET. Instead of TARGET, the user can type a command that starts the server,
-    after ``--``.
-    """
+    after ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; words after ``--`` replace TARGET. See `click.Command.parse_args`."""
@@ -92,8 +91,7 @@ class ConnectionOptions(NamedTuple):
 
     def target(self, typed: str | tuple[str, ...], stderr: TextSink | None) -> Target:
         """Return the server that the user's text ``typed`` names. A process started for it writes its standard error to
-        ``stderr``. Raises `NoTarget` if no server is found.
-        """
+        ``stderr``. Raises `NoTarget` if no server is found."""
         from ..targets import target_typed, with_extras
 
         where = target_typed(typed, self.config, stderr, self.sign_in)
@@ -104,8 +102,7 @@ class ConnectionOptions(NamedTuple):
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the connection options to a command: --config, --era, --timeout, --stderr, --header, --env, --revision,
     --trust-http, and those of `sign_in_options`. The command's function gets the argument ``connection``, a
-    `ConnectionOptions`.
-    """
+    `ConnectionOptions`."""
 
     @wraps(command)
     def run(**named: Any) -> Any:
@@ -186,8 +183,7 @@ tokens_option = choice(
 @in_section(CONNECTION)
 def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the token options --sign-in, --bearer-env and --tokens to a command. The command's function gets the argument
-    ``sign_in``, a `SignIn`.
-    """
+    ``sign_in``, a `SignIn`."""
 
     @click.option(
         "--sign-in/--no-sign-in",
@@ -219,8 +215,7 @@ _TYPEABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@%+,-]*")
 
 class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic in click 8.1
     """The parameter type of TARGET, with shell completion: server names from configuration files or, if none match, any
-    file.
-    """
+    file."""
 
     name = "target"
 
@@ -238,8 +233,7 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
 class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic in click 8.1
     """The parameter type of a tool, resource or prompt, with shell completion of the names that the server at TARGET
-    has. Completion only works if TARGET is a URL, since it starts no processes.
-    """
+    has. Completion only works if TARGET is a URL, since it starts no processes."""
 
     def __init__(self, name: str, offers: Callable[[Client], AsyncIterator[Any]], member: str = "name") -> None:
         self.name = name

@@ -184,8 +184,7 @@ class _Packing:
 
     def _project(self, files: Mapping[str, Path]) -> dict[str, bytes]:
         """Return a pyproject.toml with the bundle's dependencies, if hosts need this file and the folder doesn't have
-        it.
-        """
+        it."""
         if self.runtime == "python":
             _check_library(files, self.dependencies)
         elif (project := files.get(_PROJECT)) is not None:

@@ -147,8 +147,7 @@ def _print(held: Sequence[HeldTool]) -> None:
 
 def _lines(text: str) -> Iterator[str]:
     """Split ``text`` into lines that a terminal doesn't wrap. The caller prints a mark before each line, so that a
-    server's text can't imitate a mark, a field or another tool.
-    """
+    server's text can't imitate a mark, a field or another tool."""
     room = max(shutil.get_terminal_size().columns, _NARROWEST) - len("    + ")
     for line in printable(text).replace("\t", "\\t").splitlines():
         start = width = 0
@@ -175,8 +174,7 @@ def _text(value: Any) -> str:
 
 def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
     """Yield the parts of two texts that differ or agree, each with a mark: ``-`` if only ``old`` has the part, ``+`` if
-    only ``new`` has it, and a blank if both have it.
-    """
+    only ``new`` has it, and a blank if both have it."""
     before, after = _PIECE.findall(old), _PIECE.findall(new)
     start, end = _equal_ends(before, after)
     gone, come = before[start : len(before) - end], after[start : len(after) - end]
@@ -200,8 +198,7 @@ def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
 
 def _equal_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     """Return how many items are equal at the start of both sequences, and how many of the remaining items are equal at
-    the end.
-    """
+    the end."""
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     end = 0

@@ -112,8 +112,7 @@ class CallTool(CommandRequest[CallToolResult]):
 @define(kw_only=True)
 class StartTask(CommandRequest["str | CallToolResult"]):
     """The `CommandRequest` of ``trio-mcp call --task``, which starts a tool as a task without waiting for the result.
-    `prepare` raises the same errors as that of `CallTool`.
-    """
+    `prepare` raises the same errors as that of `CallTool`."""
 
     calling: CallTool
     answers_tasks = False
@@ -124,8 +123,7 @@ class StartTask(CommandRequest["str | CallToolResult"]):
 
     async def send(self, client: Client, on_progress: OnProgress) -> str | CallToolResult:
         """Call the tool as a task. Returns the id of the task, or the tool's result if the server responds without a
-        task.
-        """
+        task."""
         task = await client.start_task(self.calling.tool, self.calling.arguments)
         return await task.result() if task.id is None else task.id
 
@@ -165,8 +163,7 @@ def read(uri: str, as_json: bool) -> ReadResource:
 @define(kw_only=True)
 class ReadResource(CommandRequest[ReadResourceResult]):
     """The `CommandRequest` of ``trio-mcp read``, which reads a resource. It isn't looked up first, since servers
-    needn't list all resources.
-    """
+    needn't list all resources."""
 
     uri: str
 
@@ -224,8 +221,7 @@ def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> GetPrompt:
 @define(kw_only=True)
 class GetPrompt(CommandRequest[GetPromptResult]):
     """The `CommandRequest` of ``trio-mcp prompt``, which gets a prompt. `prepare` raises `NotOffered` and
-    `WrongArgument`.
-    """
+    `WrongArgument`."""
 
     prompt: str
     pairs: Sequence[str]
@@ -274,9 +270,9 @@ def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> CompleteAr
 
 @define(kw_only=True)
 class CompleteArgument(CommandRequest[Completion]):
-    """The `CommandRequest` of ``trio-mcp complete``, which gets suggestions for an argument. The first of the ``pairs``
-    is the argument to complete, and the others are known arguments. `prepare` raises `NotOffered` and `WrongArgument`.
-    """
+    """The `CommandRequest` of ``trio-mcp complete``, which gets suggestions for an argument. The first of the
+    ``pairs`` is the argument to complete, and the others are known arguments. `prepare` raises `NotOffered` and
+    `WrongArgument`."""
 
     name: str
     pairs: Sequence[str]

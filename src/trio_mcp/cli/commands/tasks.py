@@ -135,8 +135,7 @@ class GetTask(_TaskRequest[TaskState]):
 @define(kw_only=True)
 class GetTaskResult(_TaskRequest[CallToolResult]):
     """The `CommandRequest` of ``trio-mcp tasks result``, which waits for the result of a task. Meanwhile the user can
-    answer the task's input requests.
-    """
+    answer the task's input requests."""
 
     task: str
     cancels = False
@@ -175,8 +174,7 @@ class CancelTask(_TaskRequest[str]):
 @define(kw_only=True)
 class ListTasks(_TaskRequest["list[TaskState]"]):
     """The `CommandRequest` of ``trio-mcp tasks list``, which lists the user's tasks. Only legacy servers (2025-11-25)
-    support this.
-    """
+    support this."""
 
     era = "legacy"
 

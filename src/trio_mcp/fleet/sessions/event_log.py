@@ -95,8 +95,7 @@ def _ids(request_id: bytes) -> list[RequestId]:
 
 def standalone_log_id(session_id: str) -> str:
     """Return the id of the event log for the session's standalone stream (the stream that a client opens with GET). The
-    log of all other streams has the session's id.
-    """
+    log of all other streams has the session's id."""
     return f"{session_id} own"
 
 
@@ -129,8 +128,7 @@ async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: 
 @frozen
 class StreamLog:
     """One replica's access to the events of one legacy session, stored under ``log_id``. At most ``limit`` bytes of
-    events are stored, for ``retention_ms`` milliseconds after their last use.
-    """
+    events are stored, for ``retention_ms`` milliseconds after their last use."""
 
     events: EventLog
     log_id: str
@@ -261,8 +259,7 @@ class ResumedStream:
 
     async def next_chunk(self) -> bytes:
         """Wait for the next events, and return them; after a silent time, return a keep-alive comment. See
-        `ResponseBody.next_chunk`.
-        """
+        `ResponseBody.next_chunk`."""
         keep_alive_at = trio.current_time() + self._services.running.limits.stream_interval / 2
         while not (self._waiting or self._is_over):
             await self.signal.next_poll()
@@ -313,8 +310,7 @@ class ResumedStreams:
 
     def resume(self, asked: HttpRequest, events: StoredEvents, first: bytes) -> None:
         """Respond to a GET that resumes a stream: send ``first``, then the stored ``events``, then later events of the
-        stream.
-        """
+        stream."""
         name, replica = events.stream.name, replica_of(events.stream.holder)
         before = self._streams.pop(name, None)
         if before is not None:

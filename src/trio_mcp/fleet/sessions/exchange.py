@@ -60,23 +60,20 @@ class PendingChange:
 
     def settle(self, refusal: Refusal | None) -> None:
         """Record how the write ended: `None` if the change is stored, else a function that makes the error response to
-        dependent requests.
-        """
+        dependent requests."""
         self._refusal = refusal
         self._done.set()
 
     async def outcome(self) -> Refusal | None:
         """Wait for the end of the write. Returns `None` if the change is stored, else a function that makes the error
-        response.
-        """
+        response."""
         await self._done.wait()
         return self._refusal
 
 
 class PendingChanges:
     """The changes that this replica's connection ``served`` made to the session (log level, subscriptions, initialized)
-    and that aren't stored yet.
-    """
+    and that aren't stored yet."""
 
     def __init__(self, services: SessionServices, session_state: SharedSessionState, served: ServerConnection) -> None:
         self._services = services
@@ -104,8 +101,7 @@ class PendingChanges:
 
     def start(self) -> PendingChange | None:
         """Start to write the connection's changes to the shared storage. Returns the last write that isn't finished;
-        `None` if there is none.
-        """
+        `None` if there is none."""
         state, told = self._served.state, self._expected
         changes = list[Change]()
         if state.initialized and not told.is_initialized:
@@ -148,8 +144,7 @@ def _apply_all(changes: list[Change], state: SessionState) -> SessionState:
 
 class SharedExchange(SessionExchange):
     """The exchange of a POST in the legacy session ``session``. ``start_write`` starts to write the session's changes
-    to the shared storage: see `PendingChanges.start`.
-    """
+    to the shared storage: see `PendingChanges.start`."""
 
     __slots__ = ("_requests", "_services", "_start_write")
 
@@ -267,8 +262,7 @@ class InitializeExchange(SharedExchange):
 
     async def _open(self) -> Refusal | None:
         """Open the session for all replicas. Returns `None`, or a function that makes the error response if the session
-        can't be opened.
-        """
+        can't be opened."""
         revision = self.state.revision
         assert revision is not None, "initialize has settled it"
         facts = attrs.evolve(self._session_state.current, revision=revision.name, cursor=self._services.changes.cursor)

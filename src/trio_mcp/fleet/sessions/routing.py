@@ -62,15 +62,13 @@ Raises the errors of `Messenger.send` and `SharedSessionState.change`.
 
 def forward_unreadable(services: SessionServices, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
     """Notify the replica ``owner`` that the client's response to one of its requests can't be read. Raises the same
-    errors as `Messenger.send`.
-    """
+    errors as `Messenger.send`."""
     return services.send(owner, UNREADABLE_MESSAGE, (session_id, message.settles, message.reason))
 
 
 class SessionRouter:
     """Forwards a client's messages in one session to the replicas that they concern. ``state`` has the requests that
-    run on this replica.
-    """
+    run on this replica."""
 
     def __init__(self, services: SessionServices, session_state: SharedSessionState, state: ConnectionState) -> None:
         self._services = services
@@ -105,8 +103,7 @@ class SessionRouter:
 
     def _route_batch(self, batch: Batch, body: bytes) -> tuple[list[Delivery], Batch | None]:
         """Return the deliveries of a batch's messages to other replicas, and the batch of the remaining messages;
-        `None` if no message remains.
-        """
+        `None` if no message remains."""
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
         comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
         steps = [
@@ -119,8 +116,7 @@ class SessionRouter:
 
     def delivery_for(self, message: Message | Unreadable, body: bytes) -> Delivery | None:
         """Return a function that delivers a client's message to the replica it concerns; `None` if it concerns this
-        replica.
-        """
+        replica."""
         named: object = None
         match message:
             case Response() | ErrorResponse():
@@ -141,8 +137,7 @@ class SessionRouter:
 
     def _cancel_delivery(self, params: dict[str, Any]) -> Delivery | None:
         """Return a function that stores a cancellation for all replicas. Returns `None` if the cancelled request runs
-        on this replica, or has no valid id.
-        """
+        on this replica, or has no valid id."""
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id) or self._state.knows(request_id):
             return None
@@ -156,8 +151,7 @@ class SessionRouter:
 
     async def deliver_all(self, deliveries: list[Delivery], posted: HttpRequest) -> bool:
         """Await the ``deliveries`` of a client's message to other replicas. If one fails, send an error response to the
-        POST ``posted`` and return false.
-        """
+        POST ``posted`` and return false."""
         response, extra = posted.response, posted.extra
         try:
             for step in deliveries:
@@ -188,8 +182,7 @@ class SessionRouter:
 
 def _cancelled_id(message: Message | Unreadable) -> tuple[type, RequestId] | None:
     """Return the type and the value of the request id in a cancellation (the ids 1 and "1" differ); `None` for other
-    messages.
-    """
+    messages."""
     if not (isinstance(message, Notification) and message.method == "notifications/cancelled"):
         return None
     named: object = as_object(message.params).get("requestId")

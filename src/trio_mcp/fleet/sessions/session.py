@@ -120,8 +120,7 @@ class SharedSession(ClientSession):
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
         """Close this replica's view of the session when its requests are done. Responses to GETs end at once, so that
-        clients reconnect to another replica.
-        """
+        clients reconnect to another replica."""
         if hurry:
             self._shutdown_scope.deadline = trio.current_time() + _HURRIED_LINES
         self.standalone_streams.end_responses()
@@ -141,8 +140,7 @@ class SharedSession(ClientSession):
 
     def on_hint(self) -> None:
         """Handle a notification that another replica may have changed the session: read the session again, or close
-        this replica's view if it is unused.
-        """
+        this replica's view if it is unused."""
         self.session_state.is_hinted = True
         if self._is_needed:
             self.session_state.read_soon()
@@ -151,8 +149,7 @@ class SharedSession(ClientSession):
 
     def _apply_state(self, before: SessionState | None) -> None:
         """Update the connection from the session state that was just read or written. ``before`` is the previously
-        known state.
-        """
+        known state."""
         facts, state = self.session_state.current, self._connection.state
         if self.is_over:
             return
@@ -191,8 +188,7 @@ class SharedSession(ClientSession):
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
         """Handle a POST with a message or batch. Messages that concern requests of other replicas are forwarded to
-        these replicas.
-        """
+        these replicas."""
         steps, rest = self._router.route(message, posted.body)
         if not steps:
             super().post(message, posted, opens=opens)
@@ -216,8 +212,7 @@ class SharedSession(ClientSession):
 
     def receive_message(self, body: bytes) -> bool:
         """Handle a client's message that arrived at another replica but concerns a request of this replica. Returns
-        false if this replica's view of the session has ended.
-        """
+        false if this replica's view of the session has ended."""
         if self.is_over:
             return False
         self.used_at = trio.current_time()
@@ -239,8 +234,7 @@ class SharedSession(ClientSession):
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
         """Fail the request to the client whose response is the unreadable ``message``. Any replica may have sent the
-        request.
-        """
+        request."""
         step = self._router.delivery_for(message, body)
         if step is None:
             super().fail_question(message, body)
@@ -256,8 +250,7 @@ class SharedSession(ClientSession):
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SharedStream:
         """Return a new SSE stream for the messages of the POST ``exchange``. A separate task creates the stream in the
-        event log.
-        """
+        event log."""
         assert isinstance(exchange, SharedExchange), "a shared session only has shared exchanges"
         holder, request_id = new_holder(self._services.replica), exchange.request_id
         lost = partial(self._abort_exchange, exchange)
@@ -286,8 +279,7 @@ class SharedSession(ClientSession):
 
     def close_resumed(self, name: str, replica: str) -> None:
         """End the earlier response that sends the stream ``name``, on any replica, because the client has reconnected
-        to ``replica``.
-        """
+        to ``replica``."""
         for stream in self._streams:
             if stream.name == name:
                 before, stream.response_at = stream.response_at, replica
@@ -300,8 +292,7 @@ class SharedSession(ClientSession):
     @property
     def is_listened_to(self) -> bool:
         """True while the client has a response open for the session's standalone stream, on this replica or, as far as
-        is known, on another.
-        """
+        is known, on another."""
         return not self.is_over and (self.standalone_streams.is_open or self.standalone_streams.is_elsewhere)
 
     # Timeouts
@@ -323,8 +314,7 @@ class SharedSession(ClientSession):
 
     def _start_use(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run ``function`` in a new task to respond to ``posted``. This replica's view of the session stays open until
-        the function returns.
-        """
+        the function returns."""
         self._uses += 1
         self._services.start_soon(self._run_used, posted, function, *args)
 
@@ -375,8 +365,7 @@ class SharedSession(ClientSession):
 
     def send_keep_alive(self) -> None:
         """Send keep-alive comments on the SSE streams that were silent since the last call. See
-        `PostExchange.send_keep_alive`.
-        """
+        `PostExchange.send_keep_alive`."""
         super().send_keep_alive()
         self.standalone_streams.send_keep_alive()
 

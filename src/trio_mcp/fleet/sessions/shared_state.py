@@ -101,14 +101,12 @@ class SessionServices:
 
     def new_id(self) -> str:
         """Return a new id for a request from this replica to a client. It contains the replica's id, so that every
-        replica knows where the response belongs.
-        """
+        replica knows where the response belongs."""
         return f"{self.replica.id}.{next(self._numbers)}"
 
     def owning_replica(self, value: object) -> str:
         """Return the id of the other replica in ``value``, a request id or progress token that `new_id` has made; empty
-        for any other value.
-        """
+        for any other value."""
         if not isinstance(value, str):
             return ""
         replica, _, digits = value.rpartition(".")
@@ -165,8 +163,7 @@ class SessionServices:
 
     def open_message(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
         """Return the content of ``message`` from another replica. If it can't be read, refuse the message and return
-        `None`.
-        """
+        `None`."""
         if self._seal is None:
             try:
                 return decode_stored("a message", partial(msgspec.msgpack.decode, type=form), message.content)
@@ -178,8 +175,7 @@ class SessionServices:
 
     def seal_state(self, session_id: str, text: bytes) -> bytes:
         """Return ``text``, an encoded session state, in the form to store: encrypted for this session if the server has
-        secrets.
-        """
+        secrets."""
         return text if self._state_keys is None else self._state_keys.seal(text, encoded(session_id))
 
     def read_state(self, session_id: str, stored: bytes) -> SessionState | None:
@@ -197,8 +193,7 @@ class SessionServices:
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run ``function`` in a new task. If it raises, which is a bug, the exception is logged and affects only one
-        request.
-        """
+        request."""
 
         async def run() -> None:
             try:
@@ -304,8 +299,7 @@ class SharedSessionState:
 
     async def read(self) -> bool:
         """Read the session state from the shared storage, which extends the session's lifetime. Returns false if the
-        session has ended. Raises `OSError` if the storage is unavailable.
-        """
+        session has ended. Raises `OSError` if the storage is unavailable."""
         async with self._lock:
             return await self._read()
 
@@ -325,8 +319,7 @@ class SharedSessionState:
 
     def adopt(self, state: SessionState, mark: bytes) -> None:
         """Use ``state``, which was just read or written, as the known state of the session. ``mark`` identifies this
-        version of the state.
-        """
+        version of the state."""
         before = None if self._mark is None else self.current
         if before is None:
             initialize_params(state)  # raises if the stored parameters are invalid
@@ -335,8 +328,7 @@ class SharedSessionState:
 
     async def check_exists(self) -> None:
         """Close this replica's view of the session if the session has ended. Unlike `read`, this doesn't extend the
-        session's lifetime.
-        """
+        session's lifetime."""
         try:
             if not await self._sessions.exists(self.id):
                 self._on_ended(f"the client has not come back for {self._timeout:g} seconds")

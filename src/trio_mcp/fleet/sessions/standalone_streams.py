@@ -228,8 +228,7 @@ class StandaloneStreams:
 
     async def _listen(self, asked: HttpRequest, after: int | None) -> None:
         """Respond to a GET with the standalone stream, from the event ``after`` or, if that is `None`, from the first
-        event that no response has sent.
-        """
+        event that no response has sent."""
         async with self._stream_lock:
             had_listener = bool(self._session_state.current.listener)
             own = await self._take_over()
@@ -260,8 +259,7 @@ class StandaloneStreams:
 
     async def _take_over(self) -> StandaloneStream:
         """Make this replica the writer of the standalone stream. The former writer, which can be this replica, sees the
-        new holder in the session state.
-        """
+        new holder in the session state."""
         name, holder = self._session_state.current.standalone_stream, new_holder(self._services.replica)
         stream = await self.standalone_log.take_over(name, holder)
         await self._session_state.change(change_listener(holder))
@@ -292,8 +290,7 @@ class StandaloneStreams:
 
     def put_lines(self, lines: bytes) -> bool:
         """Send ``lines``, which another replica has forwarded, on the standalone stream. Returns false if another
-        replica writes the standalone stream.
-        """
+        replica writes the standalone stream."""
         if self._stream is None:
             return False
         self._outbox.put(lines)

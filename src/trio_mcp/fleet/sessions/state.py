@@ -144,8 +144,7 @@ def _check(known: _KnownFields) -> None:
 
 def initialize_params(state: SessionState) -> InitializeParams:
     """Return the parameters of the request ``initialize`` that opened the session. Raises `SessionStateUnreadable` if
-    they are invalid.
-    """
+    they are invalid."""
     return _decode(_decode_initialize_params, state)
 
 
@@ -175,8 +174,7 @@ def change_log_level(level: str) -> Change:
 
 def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change:
     """Return a function that changes a session's resource subscriptions: it adds the URIs ``added``, and removes the
-    URIs ``removed``.
-    """
+    URIs ``removed``."""
     added, removed = tuple(added), frozenset(removed)
 
     def change(facts: SessionState) -> SessionState:
@@ -188,15 +186,13 @@ def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change
 
 def change_listener(holder: str) -> Change:
     """Return a function that changes the session state so that only ``holder`` may write the standalone stream (the
-    stream that a client opens with GET).
-    """
+    stream that a client opens with GET)."""
     return lambda facts: attrs.evolve(facts, listener=holder)
 
 
 def add_cancel(mark: str, request_id: RequestId, reason: str | None) -> Change:
     """Return a function that adds the cancellation of a request to the session state, so that the replica that runs the
-    request sees it.
-    """
+    request sees it."""
     told = None if reason is None else reason[:_MAX_REASON].encode(errors="replace").decode()
     cancel = Cancel(mark, encode_value(request_id), told)
 

@@ -75,8 +75,7 @@ class SSEResponse:
 
     async def next_chunk(self) -> bytes | bytearray:
         """Wait for the next events of the response, and return them; if a keep-alive is due, return a comment. See
-        `ResponseBody.next_chunk`.
-        """
+        `ResponseBody.next_chunk`."""
         while not self._waiting:
             if not self.is_open:
                 return b""
@@ -166,8 +165,7 @@ class SharedStream:
 
     def close_response(self, retry: float) -> bool:
         """End the response after the messages that are in the outbox now; the client reconnects after ``retry``
-        seconds. See `ResumableStream.close_response`.
-        """
+        seconds. See `ResumableStream.close_response`."""
         if not self.is_open or not self._primes or self._is_finished:
             return False
         self._closing = retry
@@ -184,8 +182,7 @@ class SharedStream:
 
     def finish(self, keep_until: float) -> None:
         """Finish the stream after its last message. How long the events are stored is decided by the event log.
-        Idempotent.
-        """
+        Idempotent."""
         if not self._is_finished:
             self._is_finished = True
             self._rest = self._take_pending()
@@ -227,8 +224,7 @@ class SharedStream:
 
     async def _forward_lines(self) -> bool:
         """Store and send the stream's messages. Returns true after the last message, and false if another replica has
-        ended the stream.
-        """
+        ended the stream."""
         outbox, pipe = self._outbox, self._sse_response
         while True:
             if not (self._ahead or self._is_finished or self._closing is not None):

@@ -44,8 +44,7 @@ _NOT_HERE: Final = "this replica does not serve the session"
 
 class _SessionMessage(msgspec.Struct, frozen=True, array_like=True):
     """A message between replicas that concerns a session. Additional fields at the end, written by a later version, are
-    ignored.
-    """
+    ignored."""
 
     session_id: str
 
@@ -159,8 +158,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
 
     async def _create_view(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
         """Read the session from the shared storage, and return this replica's view of it. Another task may have created
-        the view meanwhile.
-        """
+        the view meanwhile."""
         reading = self._readings.setdefault(session_id, _SessionRead())
         reading.readers += 1
         try:
@@ -185,8 +183,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         self, session_id: str, stored: StoredSession | None, principal: PrincipalId | None
     ) -> SessionState | None:
         """Return the decoded state of a stored session; `None` if the session doesn't exist or doesn't belong to
-        ``principal``. Raises `SessionStateUnreadable`.
-        """
+        ``principal``. Raises `SessionStateUnreadable`."""
         facts = None if stored is None else self._services.read_state(session_id, stored.state)
         return facts if facts is not None and facts.principal == principal_text(principal) else None
 
@@ -222,8 +219,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
 
     def open(self, message: Request, posted: HttpRequest) -> None:
         """Handle ``initialize``: open a session for the caller, if the limits of all replicas together allow it, and
-        send the response.
-        """
+        send the response."""
         params = as_object(message.params)
         names = ("protocolVersion", "capabilities", "clientInfo")
         opening = encode_value({name: params[name] for name in names if name in params})
@@ -279,8 +275,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
 
     def _register(self, kind: str, form: type[M], deliver: Callable[[SharedSession, M], bool]) -> None:
         """Register a handler for messages of ``kind`` from other replicas. It calls ``deliver`` with this replica's
-        view of the session, and refuses the message if there is no view, or if ``deliver`` returns false.
-        """
+        view of the session, and refuses the message if there is no view, or if ``deliver`` returns false."""
 
         def read(message: ReplicaMessage) -> None:
             content = self._services.open_message(kind, message, form)

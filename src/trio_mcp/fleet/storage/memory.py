@@ -34,8 +34,7 @@ _ROUNDING: Final = 1e-3
 
 class _MemoryChangeLog(WatchedByHints[ChangeHint]):
     """A `ChangeLog` in memory, for replicas in one process. A position consists of the id of the log and a record's
-    number.
-    """
+    number."""
 
     def __init__(self) -> None:
         self._id = randomness.token_hex(_LOG_ID_BYTES)
@@ -83,8 +82,7 @@ class _Mailboxes:
 
 class _MemoryCourier:
     """A `Courier` in memory, for replicas in one process. A message is lost only if the receiver's mailbox is full or
-    closed.
-    """
+    closed."""
 
     def __init__(self, replica: str, mailboxes: _Mailboxes) -> None:
         self._replica = replica

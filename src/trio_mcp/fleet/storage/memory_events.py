@@ -69,8 +69,7 @@ class _SessionStreams:
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
         """Drop the session's oldest events until the rest fits into ``limit`` bytes. The newest ``spared`` events of
-        each stream aren't dropped.
-        """
+        each stream aren't dropped."""
         dropped = list[int]()
         for place, stream in self._order.items():
             if self._size <= limit:
@@ -113,8 +112,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
         """Let only ``holder`` append to the stream from now on. Creates the stream if it doesn't exist. See
-        `EventLog.take_over`.
-        """
+        `EventLog.take_over`."""
         log = self._logs.get(session_id) or _SessionStreams()
         found = log.find(stream, self._now()) or log.open(stream, holder, b"")
         if found.kept_until is None:

@@ -95,8 +95,7 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddre
 
 def _split(url: str) -> SplitResult:
     """Return the parts of the Redis URL ``url``. Raises `ValueError` if its password may have ended up in other parts,
-    which error messages quote.
-    """
+    which error messages quote."""
     try:
         split = urlsplit(url)
     except ValueError:  # its text may contain the password

@@ -105,8 +105,7 @@ def digest(text: str) -> str:
 
 def check_argument_types(words: Iterable[object]) -> None:
     """Raise `TypeError` unless all arguments of a Redis command are of type `Value`. With other types, coredis would
-    close the connection.
-    """
+    close the connection."""
     for word in words:
         if not isinstance(word, (bytes, str, int)):
             raise TypeError(f"the arguments of a command must be bytes, str or int, not {type(word).__name__}")
@@ -282,16 +281,14 @@ class RedisClient:
 
     def node_of(self, key: bytes | None) -> Any:
         """Return the cluster node that stores ``key``; for `None`, return any node. Raises `RedisError` if no node has
-        the key's slot.
-        """
+        the key's slot."""
         if self._layout is None:
             return None
         return self._layout.random_node() if key is None else self._layout.node_for_slot(_slot(key))
 
     def redirect_node(self, node: Any, answer: Any) -> Any:
         """Return the cluster node that the error ``answer`` redirects to, because ``node`` no longer has the key;
-        `None` if the answer isn't a redirect.
-        """
+        `None` if the answer isn't a redirect."""
         if self._layout is None or not hasattr(answer, "host"):
             return None
         from coredis.connection import TCPLocation
@@ -352,8 +349,7 @@ def reason_of(failure: BaseException) -> str:
 
 def error_text(answer: Exception) -> str | None:
     """Return the text of an error reply from Redis, beginning with its error code; `None` if the exception isn't an
-    error reply.
-    """
+    error reply."""
     from coredis import exceptions
     from coredis.parser import Parser
 

@@ -76,8 +76,7 @@ class _PendingCommand:
 
 class Link:
     """A connection to Redis that reconnects automatically. Open it with `open_link`. Any number of tasks can call its
-    methods concurrently.
-    """
+    methods concurrently."""
 
     def __init__(self, address: RedisAddress, limit: float, own_channel: str, *, is_quiet: bool = False) -> None:
         self._address = address
@@ -221,8 +220,7 @@ class Link:
         self, client: RedisClient, node: Any, command: Sequence[Value], answer: Exception, deadline: float
     ) -> Any:
         """Send a command to the cluster node that the first node redirected it to, and return the reply, or an
-        exception. The command hasn't run yet.
-        """
+        exception. The command hasn't run yet."""
         is_asking = (error_text(answer) or "").startswith("ASK ")
         try:
             (again,) = await self._send(client, [command], deadline, node=node, is_asking=is_asking)
@@ -274,8 +272,7 @@ class Link:
         found: dict[str, Any],
     ) -> Sequence[Any]:
         """Return the cluster node for each command (``node`` if given). Adds a usable connection to each node to
-        ``found``.
-        """
+        ``found``."""
         nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
         # Shield the wait: coredis might lose a connection slot if it were cancelled. It ends at the deadline.
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
@@ -292,8 +289,7 @@ class Link:
 
     async def _answer(self, client: RedisClient, sent: _PendingCommand, deadline: float) -> Any:
         """Wait for the reply to a sent command and return it, or an exception. The wait can't be cancelled, since the
-        command may have changed something.
-        """
+        command may have changed something."""
         answer: Any = None
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             answer = await sent.request
@@ -374,8 +370,7 @@ class Link:
 
     async def _use_new_client(self) -> bool:
         """Open connections, use them for all calls, and return when they are lost. Returns false if they couldn't be
-        opened.
-        """
+        opened."""
         try:
             async with open_client(self._address, limit=self._limit, max_idle=max(_IDLE, self._limit + 1)) as client:
                 try:

@@ -87,8 +87,7 @@ def _decode_changes(reply: Any) -> ChangesSince:
 
 def _parse_cursor(cursor: ChangeCursor) -> tuple[str, int]:
     """Return the log's id and the record's number in ``cursor``; for an invalid cursor, the id of a log that doesn't
-    exist.
-    """
+    exist."""
     log, _, number = cursor.partition(".")
     is_place = bool(log) and number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
     return (log, int(number)) if is_place else ("?", 0)
@@ -96,8 +95,7 @@ def _parse_cursor(cursor: ChangeCursor) -> tuple[str, int]:
 
 def decode_change_hint(message: bytes) -> ChangeHint | HintsLost:
     """Return the change notification in ``message``, which was published on the shared channel; `HINTS_LOST` if the
-    changes were too long for the message.
-    """
+    changes were too long for the message."""
     was, place, told = message[1:].split(b" ", 2)
     if not told:
         return HINTS_LOST

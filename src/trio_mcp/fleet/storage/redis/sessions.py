@@ -128,8 +128,7 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
         """Let only ``holder`` append to the stream from now on. Creates the stream if it doesn't exist. See
-        `EventLog.take_over`.
-        """
+        `EventLog.take_over`."""
         state = await self._write(_EVENT_SCRIPTS["events_take"], session_id, stream, retention_ms, encoded(holder))
         return decode_stored("a stream", partial(_stream, stream), state)
 

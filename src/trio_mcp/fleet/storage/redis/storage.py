@@ -188,8 +188,7 @@ class _SharedSecret:
 
     async def maintain(self, looks: ChangeSignal) -> None:
         """Check regularly that the shared secret is still in Redis, and store it again if it is missing, until
-        cancelled.
-        """
+        cancelled."""
         while True:
             await looks.next_poll()
             try:
@@ -322,8 +321,7 @@ class RedisRateLimits:
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
         """Take a token from the rate limit bucket ``key``; if it is empty, return the milliseconds until the next
-        token. See `RateLimits.acquire`.
-        """
+        token. See `RateLimits.acquire`."""
         name = b"%b:b:%b" % (self._prefix, hashlib.sha256(key).hexdigest().encode())
         args = [b"%d" % each for each in (limit, period_ms, burst)]
         return int(await self._link.script(_SCRIPTS["rate_take"], [name], args))

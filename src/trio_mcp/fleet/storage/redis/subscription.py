@@ -66,8 +66,7 @@ class _SubscriptionReader(HintQueue[ChannelMessage]):
 
 class ChannelSubscriptions:
     """The channel subscriptions of one `Link`. It checks its connection by sending messages to ``own_channel`` with
-    ``publish``.
-    """
+    ``publish``."""
 
     def __init__(
         self, address: RedisAddress, limit: float, own_channel: str, publish: Callable[[str, bytes], Awaitable[None]]
@@ -124,8 +123,7 @@ class ChannelSubscriptions:
 
     def _send(self, command: str, *channels: str) -> None:
         """Send a SUBSCRIBE or UNSUBSCRIBE command, if there is a connection. A new connection subscribes to all
-        channels anyway.
-        """
+        channels anyway."""
         if self._connection is not None and channels:
             if command == "SUBSCRIBE":
                 self._unconfirmed.update(channels)
@@ -153,8 +151,7 @@ class ChannelSubscriptions:
 
     async def _use_new_connection(self, client: RedisClient) -> str:
         """Subscribe to all channels on a new connection, and receive messages until the connection is lost. Returns why
-        it was lost.
-        """
+        it was lost."""
         connection: Any = None
         with trio.move_on_after(self._limit) as connecting:
             connection = await client.connection(client.node_of(None))
@@ -210,8 +207,7 @@ class ChannelSubscriptions:
 
     async def _check_liveness(self, close: Callable[[str], None]) -> None:
         """Check the connection at intervals with a message to the link's own channel. Call ``close`` if the message
-        doesn't arrive.
-        """
+        doesn't arrive."""
         while True:
             with trio.move_on_after(self._limit) as waiting:
                 await self._proof_received.wait()

@@ -120,8 +120,7 @@ class HintPoller:
 
     async def start(self) -> None:
         """Read the current position in the file, from which on changes are reported. Raises `OSError` if the file can't
-        be read.
-        """
+        be read."""
         self._position = await self._database.read(_current_position)
 
     async def run(self) -> None:
@@ -148,8 +147,7 @@ class HintPoller:
     @asynccontextmanager
     async def watch(self, queues: HintQueues[T]) -> AsyncGenerator[HintQueue[T]]:
         """Open a stream of the notifications in ``queues``. Changes made earlier aren't reported, unless the file can't
-        be read now.
-        """
+        be read now."""
         await self.poll()
         with queues.watch() as hints:
             yield hints

@@ -1,6 +1,5 @@
 """Messages between replicas through a SQLite file: `SQLiteChangeLog` records changes, and `SQLiteCourier` sends
-messages.
-"""
+messages."""
 
 from __future__ import annotations
 
@@ -102,8 +101,7 @@ SELECT count(*), total(length(letter)), (
 
 class SQLiteCourier:
     """A `Courier` in a SQLite file. Each message is a row, which its reader deletes. A row without content means that
-    messages were lost.
-    """
+    messages were lost."""
 
     def __init__(self, database: Database, hints: HintPoller, replica: str, now: Callable[[], int]) -> None:
         self._database = database
@@ -148,8 +146,7 @@ class SQLiteCourier:
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
         """Mark this replica as alive for ``lease_ms``, before other writes that wait. Also deletes expired rows. See
-        `Courier.heartbeat`.
-        """
+        `Courier.heartbeat`."""
 
         def live(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(self._replica)
@@ -207,8 +204,7 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
 
     async def clear(self) -> None:
         """Delete the messages that were sent before the mailbox was opened. If the file is unavailable, the reader gets
-        `HINTS_LOST` later.
-        """
+        `HINTS_LOST` later."""
 
         def clear(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM letters WHERE replica = ?", (self._replica,))

@@ -1,6 +1,5 @@
 """Legacy sessions in a SQLite file: `SQLiteSessionDirectory` stores their state, `SQLiteEventLog` stores the events of
-their streams.
-"""
+their streams."""
 
 from __future__ import annotations
 
@@ -245,8 +244,7 @@ class _SessionLog:
 
     def append(self, stream: _StreamRow, lines: Sequence[bytes], limit: int, note: bytes | None = None) -> None:
         """Append ``lines`` to the stream as events. Drops the oldest events of the session until all fit into ``limit``
-        bytes.
-        """
+        bytes."""
         last = stream.stored.last + len(lines)
         self._connection.executemany(
             "INSERT INTO events (log, stream, place, line) VALUES (?, ?, ?, ?)",
@@ -260,8 +258,7 @@ class _SessionLog:
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
         """Drop the session's oldest events until the rest fits into ``limit`` bytes. The newest ``spared`` events of
-        each stream aren't dropped.
-        """
+        each stream aren't dropped."""
         (size,) = self._execute("SELECT size FROM logs WHERE number = ?", self._number).fetchone()
         if size <= limit:
             return
@@ -314,8 +311,7 @@ class SQLiteEventLog:
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
         """Let only ``holder`` append to the stream from now on. Creates the stream if it doesn't exist. See
-        `EventLog.take_over`.
-        """
+        `EventLog.take_over`."""
 
         def take(connection: sqlite3.Connection) -> StoredStream:
             log = self._log(connection, session_id)

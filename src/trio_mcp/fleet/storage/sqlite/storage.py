@@ -147,8 +147,7 @@ class SQLiteStorage(FleetStorage):
 
 def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
     """Return the number of the server ``name`` in the SQLite file, and the file's secret. The first replica creates
-    both.
-    """
+    both."""
     secret = randomness.token_bytes(SECRET_BYTES)
     connection.execute("INSERT INTO servers (name) VALUES (?) ON CONFLICT DO NOTHING", (encoded(name),))
     connection.execute(_PUT_ONCE, {"new": secret})
@@ -249,8 +248,7 @@ class SQLiteRateLimits:
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
         """Take a token from the rate limit bucket ``key``; if it is empty, return the milliseconds until the next
-        token. See `RateLimits.acquire`.
-        """
+        token. See `RateLimits.acquire`."""
 
         def take(connection: sqlite3.Connection) -> int:
             now, interval = self._now(), period_ms / limit
