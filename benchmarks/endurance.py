@@ -1,4 +1,4 @@
-"""``python -m benchmarks.endurance [http|client] [--calls N]``: ten million calls by default, and what memory they leave.
+"""``python -m benchmarks.endurance [http|client] [--calls N]``: ten million calls, and what memory they leave.
 
 ``http``: a server answers clients of both eras. Of each thousand calls, eight log, eight ask their client, and eight
 are abandoned: modern clients disconnect, legacy clients send a cancel. ``client``: a client makes such calls of a
@@ -26,7 +26,7 @@ from .driver import messages
 from .driver.checks import check
 from .driver.child import Child
 from .driver.cores import DRIVER_CORES
-from .driver.http import Connection, Response
+from .driver.http import Response
 from .driver.http_session import HttpSession, open_modern
 from .driver.marks import BEGAN, ENDED
 

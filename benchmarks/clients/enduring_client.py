@@ -1,4 +1,4 @@
-"""``enduring_client.py CALLS SERVER...`` makes calls for `benchmarks.endurance`, and writes their number after each lot.
+"""``enduring_client.py CALLS SERVER...`` makes calls for `benchmarks.endurance`, and writes their number as it goes.
 
 Of 1,000 calls, eight bring logs, eight a sampling request, and eight are cancelled.
 """

@@ -36,9 +36,7 @@ def url() -> Iterator[str]:
 OVER_HTTP = [each for each in SERVER_SCENARIOS if not each.id.startswith(("line-", "exit-", "request-invalid"))]
 
 
-@pytest.mark.parametrize(
-    ("scenario", "era"), [each for each in runs(OVER_HTTP) if (each.values[0].id, each.values[1]) != OVERTAKEN]
-)
+@pytest.mark.parametrize(("scenario", "era"), runs(OVER_HTTP))
 async def test_our_server_passes_over_http(scenario: Scenario[ServerUnderTest], era: Era, url: str) -> None:
     outcome = await outcome_of(scenario, era, ServerUnderTest(Address(url), era, NAMES, PATIENCE))
     assert outcome.status == ("skipped" if scenario.id == "cancel-process-tree" else "passed"), outcome.reason
