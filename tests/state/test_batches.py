@@ -33,7 +33,7 @@ def events_of(event: Event) -> tuple[Event, ...]:
 
 
 @with_batches
-def test_batch_members_are_handled_in_order(revision: Revision) -> None:
+def test_requests_of_a_batch_are_received_in_order(revision: Revision) -> None:
     server = server_of(revision)
     events = events_of(server.receive(TWO))
     assert [event.request.id for event in events if isinstance(event, RequestReceived)] == [1, 2]
@@ -41,21 +41,21 @@ def test_batch_members_are_handled_in_order(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", [row for row in REVISIONS.values() if not row.batches], ids=str)
-def test_batch_is_refused_in_a_revision_without_batches(revision: Revision) -> None:
+def test_batch_in_a_revision_without_batches_is_an_invalid_request(revision: Revision) -> None:
     server = server_of(revision)
     reply = refused(server.receive(TWO))
     assert (reply.code, reply.id) == (INVALID_REQUEST, None)
     assert server.inbound == ()
 
 
-def test_batch_before_the_handshake_is_refused() -> None:
+def test_batch_before_the_handshake_is_an_invalid_request() -> None:
     reply = refused(ConnectionState("server").receive(TWO))
     assert (reply.code, reply.id) == (INVALID_REQUEST, None)
     assert isinstance(ConnectionState("client").receive(TWO), Unread)
 
 
 @with_batches
-def test_invalid_member_of_a_batch_is_refused_alone(revision: Revision) -> None:
+def test_invalid_message_in_a_batch_is_rejected_without_affecting_the_others(revision: Revision) -> None:
     bad = decode(b"{}")
     assert isinstance(bad, Unreadable)
     events = events_of(server_of(revision).receive(Batch((bad, Request(2, "ping"), Request(3, "explode")))))
@@ -63,7 +63,7 @@ def test_invalid_member_of_a_batch_is_refused_alone(revision: Revision) -> None:
 
 
 @with_batches
-def test_duplicate_id_in_a_batch_is_refused_the_second_time(revision: Revision) -> None:
+def test_second_request_with_the_same_id_in_a_batch_is_rejected(revision: Revision) -> None:
     events = events_of(server_of(revision).receive(Batch((Request(1, "ping"), Request(1, "ping")))))
     assert [type(event) for event in events] == [RequestReceived, Refused]
 
@@ -78,7 +78,7 @@ def test_request_can_be_cancelled_in_its_own_batch(revision: Revision) -> None:
 
 
 @with_batches
-def test_initialize_in_a_batch_is_refused(revision: Revision) -> None:
+def test_initialize_in_a_batch_is_an_invalid_request(revision: Revision) -> None:
     server = server_of(revision)
     (event,) = events_of(server.receive(Batch((initialize("2025-11-25", 9),))))
     reply = refused(event)
@@ -87,7 +87,7 @@ def test_initialize_in_a_batch_is_refused(revision: Revision) -> None:
 
 
 @with_batches
-def test_a_modern_request_in_a_batch_is_refused_under_its_id(revision: Revision) -> None:
+def test_modern_request_in_a_batch_is_rejected_with_its_id(revision: Revision) -> None:
     server = server_of(revision)
     first, second = events_of(server.receive(Batch((modern(8), Request(9, "ping")))))
     reply = refused(first)
@@ -97,7 +97,7 @@ def test_a_modern_request_in_a_batch_is_refused_under_its_id(revision: Revision)
 
 
 @with_batches
-def test_client_accepts_a_batch_of_replies(revision: Revision) -> None:
+def test_client_accepts_a_batch_of_responses(revision: Revision) -> None:
     client = client_of(revision)
     first, second = (client.open_request("ping", revision) for _ in range(2))
     events = events_of(client.receive(Batch((Response(second.id, {}), Response(first.id, {}), Response(99, {})))))
@@ -106,7 +106,7 @@ def test_client_accepts_a_batch_of_replies(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, LATEST_MODERN], ids=str)
-def test_an_answer_in_a_batch_is_unreadable_for_a_client_without_batches(revision: Revision) -> None:
+def test_batched_response_fails_its_request_in_a_revision_without_batches(revision: Revision) -> None:
     client = client_of(revision)
     call = client.open_request("tools/list", revision)
     [event] = events_of(client.receive(Batch((Response(call.id, {}),))))

@@ -21,7 +21,7 @@ def serving(*request_ids: int | str) -> ConnectionState:
 
 
 @pytest.mark.parametrize("request_id", [0, -1, "", "1", 10**25, "🦑"])
-def test_cancel_removes_its_request_from_those_in_flight(request_id: int | str) -> None:
+def test_cancelled_notification_removes_its_request_from_those_in_flight(request_id: int | str) -> None:
     server = serving(request_id)
     (request,) = server.inbound
     event = server.receive(cancel(request_id, "enough"))
@@ -36,7 +36,7 @@ def test_cancelled_request_is_not_answered() -> None:
     assert not server.finish(request)
 
 
-def test_a_cancel_names_its_request_by_value_and_type() -> None:
+def test_cancelled_notification_matches_a_request_id_by_value_and_json_type() -> None:
     server = serving(1, "1")
     number, text = server.inbound
     assert server.receive(cancel("1")) == CancelReceived(text, None)
@@ -44,7 +44,7 @@ def test_a_cancel_names_its_request_by_value_and_type() -> None:
 
 
 @pytest.mark.parametrize("reason", [None, 3, [], {}, True])
-def test_cancel_reason_that_is_not_text_is_ignored(reason: Any) -> None:
+def test_cancel_reason_that_is_not_a_string_is_ignored(reason: Any) -> None:
     event = serving(5).receive(cancel(5, reason))
     assert isinstance(event, CancelReceived)
     assert event.reason is None
@@ -75,7 +75,7 @@ def test_empty_cancel_reason_is_kept() -> None:
     ],
     ids=str,
 )
-def test_a_cancel_that_names_no_request_in_flight_is_ignored(params: Any) -> None:
+def test_cancelled_notification_without_a_request_in_flight_is_ignored(params: Any) -> None:
     server = serving(5, 1)
     event = server.receive(Notification("notifications/cancelled", params))
     assert isinstance(event, Ignored)
@@ -83,24 +83,24 @@ def test_a_cancel_that_names_no_request_in_flight_is_ignored(params: Any) -> Non
     assert len(server.inbound) == 2
 
 
-def test_cancel_with_unknown_members_is_accepted() -> None:
+def test_cancelled_notification_with_unknown_members_is_accepted() -> None:
     message = Notification("notifications/cancelled", {"requestId": 5, "_meta": {}, "urgent": 1})
     assert isinstance(serving(5).receive(message), CancelReceived)
 
 
-def test_cancel_for_finished_request_is_ignored() -> None:
+def test_cancelled_notification_for_a_finished_request_is_ignored() -> None:
     server = serving(5)
     server.finish(server.inbound[0])
     assert isinstance(server.receive(cancel(5)), Ignored)
 
 
-def test_a_second_cancel_is_ignored() -> None:
+def test_second_cancelled_notification_for_a_request_is_ignored() -> None:
     server = serving(5)
     server.receive(cancel(5))
     assert isinstance(server.receive(cancel(5)), Ignored)
 
 
-def test_cancel_of_a_reused_id_cancels_the_newer_request() -> None:
+def test_cancelled_notification_for_a_reused_id_cancels_the_newer_request() -> None:
     server = serving(5)
     (old,) = server.inbound
     server.receive(cancel(5))
@@ -109,7 +109,7 @@ def test_cancel_of_a_reused_id_cancels_the_newer_request() -> None:
     assert not server.finish(old)
 
 
-def test_end_of_a_request_does_not_affect_a_newer_one_with_its_id() -> None:
+def test_end_of_a_request_does_not_affect_a_newer_one_with_the_same_id() -> None:
     server = serving(5)
     (old,) = server.inbound
     server.receive(cancel(5))
@@ -126,20 +126,20 @@ def test_request_is_answered_only_once() -> None:
     assert not server.finish(request)
 
 
-def test_cancel_from_the_peer_does_not_cancel_our_own_request() -> None:
+def test_cancelled_notification_from_the_peer_does_not_cancel_an_outgoing_request() -> None:
     client = client_of(LATEST_LEGACY)
     ours = client.open_request("tools/list", LATEST_LEGACY)
     assert isinstance(client.receive(cancel(ours.id)), Ignored)
     assert client.outbound == (ours,)
 
 
-def test_cancel_does_not_affect_the_same_id_on_another_connection() -> None:
+def test_cancelled_notification_does_not_affect_the_same_id_on_another_connection() -> None:
     here, there = serving(5), serving(5)
     there.receive(cancel(5))
     assert len(here.inbound) == 1
 
 
-def test_a_modern_request_is_cancelled_like_a_legacy_one() -> None:
+def test_cancelled_notification_cancels_a_modern_request() -> None:
     server = ConnectionState("server")
     request = accepted(server.receive(modern(5)))
     assert request.revision is LATEST_MODERN

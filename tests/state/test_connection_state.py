@@ -25,7 +25,7 @@ def reason_of(event: object) -> str:
     return event.reason
 
 
-def test_new_connection_has_no_revision_or_capabilities() -> None:
+def test_new_connection_state_has_no_revision_or_capabilities() -> None:
     server, client = ConnectionState("server"), ConnectionState("client")
     assert (server.role, server.peer, client.role, client.peer) == ("server", "client", "client", "server")
     assert (server.revision, server.initialized, server.client_info) == (None, False, None)
@@ -35,7 +35,7 @@ def test_new_connection_has_no_revision_or_capabilities() -> None:
 
 
 @pytest.mark.parametrize("level", ["debug", "error"])
-def test_the_log_level_and_its_rank_are_set_together(level: str) -> None:
+def test_log_level_and_its_rank_are_set_together(level: str) -> None:
     server = server_of(LATEST_LEGACY)
     server.set_log_level(level)
     assert (server.log_level, server.log_rank) == (level, log_level_rank(level))
@@ -44,14 +44,14 @@ def test_the_log_level_and_its_rank_are_set_together(level: str) -> None:
 # What is quoted of a peer's message has a bound
 
 
-def test_text_of_an_error_without_a_request_is_truncated() -> None:
+def test_message_of_an_error_response_without_a_request_is_truncated() -> None:
     client = client_of(LATEST_LEGACY)
     assert reason_of(client.receive(ErrorResponse(9, 1, LONG))) == (
         f"an error for no request in flight: {'x' * 200!r}"
     )  # fmt: skip
 
 
-def test_error_for_a_finished_request_is_not_noteworthy() -> None:
+def test_error_response_for_a_finished_request_is_ignored_without_a_report() -> None:
     client = client_of(LATEST_LEGACY)
     for request_id, noteworthy in ((9, False), (None, True)):
         event = client.receive(ErrorResponse(request_id, 1, "no"))
@@ -59,7 +59,7 @@ def test_error_for_a_finished_request_is_not_noteworthy() -> None:
         assert event.noteworthy is noteworthy
 
 
-def test_duplicate_request_id_is_truncated_in_the_error() -> None:
+def test_duplicate_request_id_is_truncated_in_the_error_message() -> None:
     server = server_of(LATEST_LEGACY)
     server.receive(Request(LONG, "ping"))
     assert refused(server.receive(Request(LONG, "ping"))).message == (
@@ -67,7 +67,7 @@ def test_duplicate_request_id_is_truncated_in_the_error() -> None:
     )  # fmt: skip
 
 
-def test_method_name_is_truncated_in_all_messages() -> None:
+def test_long_method_name_is_truncated_in_all_errors_and_reports() -> None:
     told = "the server must not send requests in a modern revision: "
     assert reason_of(client_of(LATEST_MODERN).receive(Request(1, LONG))) == told + "x" * 200
     assert reason_of(client_of(LATEST_LEGACY).receive(modern(1, LONG))) == told + "x" * 200
@@ -82,7 +82,7 @@ def test_method_name_is_truncated_in_all_messages() -> None:
 # What is answered, and what is not
 
 
-def test_a_modern_request_to_a_legacy_client_is_reported_and_never_answered() -> None:
+def test_modern_request_to_a_legacy_client_is_reported_and_not_answered() -> None:
     for client in (client_of(LATEST_LEGACY), ConnectionState("client")):
         event = client.receive(modern(1, "sampling/createMessage"))
         assert isinstance(event, Ignored)
@@ -90,7 +90,7 @@ def test_a_modern_request_to_a_legacy_client_is_reported_and_never_answered() ->
         assert client.inbound == ()
 
 
-def test_legacy_client_replies_only_to_a_too_long_request_with_an_id() -> None:
+def test_legacy_client_answers_a_too_long_message_only_if_it_is_a_request_with_an_id() -> None:
     reply = ErrorResponse(7, INVALID_REQUEST, "too long")
     long = Unreadable("too long", reply, too_long=True)
     for client in (client_of(LATEST_LEGACY), ConnectionState("client")):
@@ -102,11 +102,11 @@ def test_legacy_client_replies_only_to_a_too_long_request_with_an_id() -> None:
     assert server_of(LATEST_LEGACY).receive(Unreadable("bad", reply)) == Refused(reply)
 
 
-def test_unreadable_line_without_a_reply_is_not_answered() -> None:
+def test_unreadable_line_without_an_error_response_is_not_answered() -> None:
     assert server_of(LATEST_LEGACY).receive(Unreadable("bad", None)) == Unread("bad")
 
 
-def test_unreadable_answer_without_an_id_may_belong_to_any_request_in_flight() -> None:
+def test_unreadable_response_without_an_id_may_belong_to_any_request_in_flight() -> None:
     client = client_of(LATEST_MODERN)
     lost = Unreadable("bad", None, is_answer=True)
     assert client.receive(lost) == Unread("bad")
@@ -116,7 +116,7 @@ def test_unreadable_answer_without_an_id_may_belong_to_any_request_in_flight() -
     assert client.receive(lost) == AnswerLost((call,), "bad")
 
 
-def test_message_of_unknown_kind_counts_as_an_answer_if_one_is_expected() -> None:
+def test_unreadable_message_of_unknown_kind_counts_as_a_response_if_one_is_expected() -> None:
     refused = ErrorResponse(None, INVALID_REQUEST, "too long")
     unknown = Unreadable("too long", refused, too_long=True, may_be_answer=True)
     client, server = client_of(LATEST_LEGACY), server_of(LATEST_LEGACY)
@@ -131,18 +131,18 @@ def test_message_of_unknown_kind_counts_as_an_answer_if_one_is_expected() -> Non
     assert client.receive(named) == Unread("too long")
 
 
-def test_answer_without_a_request_is_ignored_with_a_reason() -> None:
+def test_response_without_a_request_in_flight_is_ignored_with_a_reason() -> None:
     assert reason_of(client_of(LATEST_LEGACY).receive(Response(3, {}))) == "a result for no request in flight"
 
 
-def test_optional_parameters_can_be_null() -> None:
+def test_null_params_of_a_request_count_as_absent() -> None:
     server = server_of(LATEST_LEGACY)
     request = accepted(server.receive(Request(1, "ping", None)))
     assert (request.params, request.meta) == ({}, {})
     assert refused(server.receive(Request(2, "ping", 0))).code == INVALID_PARAMS
 
 
-def test_request_to_a_client_during_the_handshake_has_the_latest_legacy_revision() -> None:
+def test_request_to_a_client_before_the_handshake_has_the_latest_legacy_revision() -> None:
     assert accepted(ConnectionState("client").receive(Request(1, "roots/list"))).revision is LATEST_LEGACY
 
 
@@ -153,7 +153,7 @@ def test_initialize_request_has_the_negotiated_revision() -> None:
     assert request.method.name == "initialize"
 
 
-def test_line_that_is_not_a_message_is_refused_with_its_id_or_null() -> None:
+def test_line_that_is_not_a_json_rpc_message_is_rejected_with_its_id_or_null() -> None:
     server = server_of(LATEST_LEGACY)
     assert refused(server.receive(decode(b"{"))).id is None
     assert refused(server.receive(decode(b'{"jsonrpc":"1.0","id":3,"method":"x"}'))).id == 3
@@ -164,7 +164,7 @@ def test_line_that_is_not_a_message_is_refused_with_its_id_or_null() -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
 @pytest.mark.parametrize("role", ["client", "server"])
-def test_repeated_notification_gives_the_same_event(role: Role, revision: Revision) -> None:
+def test_repeated_notification_gives_an_equal_event(role: Role, revision: Revision) -> None:
     state = client_of(revision) if role == "client" else server_of(revision)
     state.revision = revision
     for name, row in revision._methods.items():

@@ -24,7 +24,7 @@ def test_unpacked_notification_equals_the_original(params: dict[str, Any]) -> No
     assert packed.unpacked().params is not event.params
 
 
-def test_packed_notification_keeps_its_served_call() -> None:
+def test_packed_notification_keeps_the_call_that_it_belongs_to() -> None:
     event = client_of(LATEST_LEGACY).receive(Notification("notifications/resources/list_changed", {}))
     assert isinstance(event, NotificationReceived)
     assert event.served is None
@@ -33,6 +33,6 @@ def test_packed_notification_keeps_its_served_call() -> None:
     assert event.packed().unpacked().served == "a call"
 
 
-def test_ignored_is_not_noteworthy_by_default() -> None:
+def test_ignored_event_is_not_noteworthy_by_default() -> None:
     assert not Ignored("late").noteworthy
     assert Ignored("wrong", noteworthy=True).noteworthy

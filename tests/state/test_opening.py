@@ -35,7 +35,7 @@ def test_initialize_with_an_unknown_version_negotiates_the_latest_legacy_revisio
     assert server.revision is LATEST_LEGACY
 
 
-def test_a_second_initialize_is_refused_and_changes_nothing() -> None:
+def test_second_initialize_is_an_invalid_request_and_changes_nothing() -> None:
     server = server_of(LATEST_LEGACY, sampling={})
     reply = refused(server.receive(initialize("2024-11-05", 9)))
     assert (reply.code, reply.id) == (INVALID_REQUEST, 9)
@@ -52,7 +52,7 @@ def test_a_second_initialize_is_refused_and_changes_nothing() -> None:
         {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "n", "icons": [None] * 21}},
     ],
 )
-def test_invalid_initialize_is_refused_and_can_be_retried(params: dict[str, Any]) -> None:
+def test_invalid_initialize_is_rejected_and_can_be_retried(params: dict[str, Any]) -> None:
     server = ConnectionState("server")
     assert refused(server.receive(Request(1, "initialize", params))).code == INVALID_PARAMS
     assert server.revision is None
@@ -73,7 +73,9 @@ def test_invalid_initialize_is_refused_and_can_be_retried(params: dict[str, Any]
         ({"clientInfo": None}, "unknown", set[str]()),
     ],
 )
-def test_initialize_with_harmless_mistakes_is_accepted(members: dict[str, Any], name: str, declared: set[str]) -> None:
+def test_initialize_with_minor_faults_in_capabilities_or_client_info_is_accepted(
+    members: dict[str, Any], name: str, declared: set[str]
+) -> None:
     server = ConnectionState("server")
     message = initialize("2025-11-25")
     accepted(server.receive(Request(1, "initialize", {**message.params, **members})))
@@ -85,7 +87,7 @@ def test_initialize_with_harmless_mistakes_is_accepted(members: dict[str, Any], 
 
 
 @pytest.mark.parametrize("left_out", ["capabilities", "clientInfo"])
-def test_initialize_without_client_info_is_accepted(left_out: str) -> None:
+def test_initialize_without_client_info_or_capabilities_is_accepted(left_out: str) -> None:
     params = {name: value for name, value in initialize("2025-11-25").params.items() if name != left_out}
     accepted(ConnectionState("server").receive(Request(1, "initialize", params)))
 
@@ -105,7 +107,7 @@ def test_requests_between_initialize_and_initialized_are_served() -> None:
     assert accepted(server.receive(Request(1, "tools/list"))).revision.name == "2025-06-18"
 
 
-def test_a_cancel_for_initialize_is_ignored() -> None:
+def test_cancelled_notification_for_initialize_is_ignored() -> None:
     server = ConnectionState("server")
     request = accepted(server.receive(initialize("2025-06-18", 7)))
     assert isinstance(server.receive(cancel(7)), Ignored)
@@ -115,7 +117,7 @@ def test_a_cancel_for_initialize_is_ignored() -> None:
 # Too early
 
 
-def test_a_ping_is_answered_before_initialize() -> None:
+def test_ping_is_answered_before_initialize() -> None:
     assert accepted(ConnectionState("server").receive(Request(1, "ping"))).revision is LATEST_LEGACY
 
 
@@ -126,17 +128,17 @@ def test_error_for_a_request_before_initialize_names_meta_and_initialize() -> No
     assert "initialize" in reply.message
 
 
-def test_an_unknown_method_before_initialize_is_not_found() -> None:
+def test_unknown_method_before_initialize_is_method_not_found() -> None:
     assert refused(ConnectionState("server").receive(Request(1, "x"))).code == METHOD_NOT_FOUND
 
 
-def test_server_with_require_initialized_refuses_requests_before_initialize() -> None:
+def test_server_with_require_initialized_rejects_requests_before_initialize() -> None:
     server = ConnectionState("server", require_initialized=True)
     assert refused(server.receive(Request(1, "tools/list"))).code == NOT_INITIALIZED
     assert server.inbound == ()
 
 
-def test_server_with_require_initialized_refuses_requests_before_initialized() -> None:
+def test_server_with_require_initialized_rejects_requests_before_initialized() -> None:
     server = ConnectionState("server", require_initialized=True)
     server.finish(accepted(server.receive(initialize("2025-06-18"))))
     assert refused(server.receive(Request(1, "tools/list"))).code == NOT_INITIALIZED
@@ -151,7 +153,7 @@ def test_server_with_require_initialized_always_answers_pings() -> None:
     assert accepted(server.receive(Request(2, "ping")))
 
 
-def test_server_with_require_initialized_serves_modern_requests_without_handshake() -> None:
+def test_server_with_require_initialized_serves_modern_requests_without_a_handshake() -> None:
     assert accepted(ConnectionState("server", require_initialized=True).receive(modern(1)))
 
 
@@ -179,7 +181,7 @@ def test_modern_request_has_its_own_capabilities_and_client_info() -> None:
     assert plain.client_info is None
 
 
-def test_capabilities_are_read_again_after_they_changed_and_changed_back() -> None:
+def test_capabilities_of_a_modern_request_are_those_of_its_own_meta() -> None:
     server = ConnectionState("server")
     for request_id, declared in enumerate([{"roots": {}}, {"roots": {}}, {}, {"roots": {}}, {"elicitation": {}}]):
         meta = meta_of(**{CLIENT_CAPABILITIES: declared})
@@ -188,7 +190,7 @@ def test_capabilities_are_read_again_after_they_changed_and_changed_back() -> No
         assert request.capabilities.supports("elicitation") is ("elicitation" in declared)
 
 
-def test_client_info_is_read_again_after_it_changed_and_changed_back() -> None:
+def test_client_info_of_a_modern_request_is_that_of_its_own_meta() -> None:
     server = ConnectionState("server")
     for request_id, name in enumerate(["buoy", "buoy", "cairn"]):
         meta = meta_of(**{CLIENT_INFO: {"name": name, "version": "2"}})
@@ -206,12 +208,12 @@ def test_unsupported_version_error_lists_the_supported_versions(version: str) ->
 
 
 @pytest.mark.parametrize("version", [1, True, [], {}])
-def test_version_that_is_not_a_string_is_invalid(version: Any) -> None:
+def test_protocol_version_in_meta_that_is_not_a_string_is_invalid_params(version: Any) -> None:
     message = Request(1, "tools/list", {"_meta": meta_of(**{PROTOCOL_VERSION: version})})
     assert refused(ConnectionState("server").receive(message)).code == INVALID_PARAMS
 
 
-def test_a_modern_request_without_capabilities_is_invalid() -> None:
+def test_modern_request_without_client_capabilities_is_invalid_params() -> None:
     message = Request(1, "tools/list", {"_meta": meta_of(**{CLIENT_CAPABILITIES: None})})
     reply = refused(ConnectionState("server").receive(message))
     assert reply.code == INVALID_PARAMS
@@ -220,9 +222,7 @@ def test_a_modern_request_without_capabilities_is_invalid() -> None:
 
 @pytest.mark.parametrize("initialized", [False, True])
 @pytest.mark.parametrize("method", ["tools/list", "ping", "server/discover"])
-def test_a_request_with_modern_capabilities_and_no_version_is_invalid_and_not_legacy(
-    initialized: bool, method: str
-) -> None:
+def test_request_with_modern_capabilities_and_no_version_is_invalid_params(initialized: bool, method: str) -> None:
     server = server_of(LATEST_LEGACY) if initialized else ConnectionState("server")
     message = Request(1, method, {"_meta": meta_of(**{PROTOCOL_VERSION: None})})
     reply = refused(server.receive(message))
@@ -230,7 +230,7 @@ def test_a_request_with_modern_capabilities_and_no_version_is_invalid_and_not_le
     assert PROTOCOL_VERSION in reply.message
 
 
-def test_error_for_a_modern_client_without_version_does_not_say_initialize() -> None:
+def test_modern_request_without_version_is_invalid_params_under_require_initialized() -> None:
     server = ConnectionState("server", require_initialized=True)
     message = Request(1, "tools/list", {"_meta": meta_of(**{PROTOCOL_VERSION: None})})
     assert refused(server.receive(message)).code == INVALID_PARAMS
@@ -238,7 +238,7 @@ def test_error_for_a_modern_client_without_version_does_not_say_initialize() -> 
 
 @pytest.mark.parametrize("key", [CLIENT_CAPABILITIES, CLIENT_INFO])
 @pytest.mark.parametrize("value", [3, "x", [], True, {"name": 3, "roots": 3}])
-def test_faulty_capabilities_or_client_info_are_invalid(key: str, value: Any) -> None:
+def test_invalid_capabilities_or_client_info_of_a_modern_request_are_invalid_params(key: str, value: Any) -> None:
     message = Request(1, "tools/list", {"_meta": meta_of(**{key: value})})
     server = ConnectionState("server")
     assert refused(server.receive(message)).code == INVALID_PARAMS
@@ -251,12 +251,12 @@ def test_modern_request_can_set_its_minimum_log_level(level: str) -> None:
     assert accepted(ConnectionState("server").receive(message)).log_level == level
 
 
-def test_modern_request_without_log_level_gets_no_logs() -> None:
+def test_modern_request_without_a_log_level_has_none() -> None:
     assert accepted(ConnectionState("server").receive(modern(1))).log_level is None
 
 
 @pytest.mark.parametrize("level", ["loud", "", "INFO", 3, True, [], {}])
-def test_an_unknown_log_level_of_a_request_is_invalid(level: Any) -> None:
+def test_unknown_log_level_of_a_modern_request_is_invalid_params(level: Any) -> None:
     message = Request(1, "tools/list", {"_meta": meta_of(**{LOG_LEVEL: level})})
     reply = refused(ConnectionState("server").receive(message))
     assert reply.code == INVALID_PARAMS
@@ -267,14 +267,14 @@ def test_an_unknown_log_level_of_a_request_is_invalid(level: Any) -> None:
     "method",
     ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "tasks/result", "tasks/list"],
 )
-def test_method_removed_in_the_modern_revision_is_not_found(method: str) -> None:
+def test_method_removed_in_the_modern_revision_is_method_not_found(method: str) -> None:
     assert refused(ConnectionState("server").receive(modern(1, method))).code == METHOD_NOT_FOUND
 
 
 # Both eras on one connection
 
 
-def test_a_modern_request_on_a_legacy_connection_is_served_under_its_own_revision() -> None:
+def test_modern_request_on_a_legacy_connection_is_served_under_its_own_revision() -> None:
     server = server_of(LEGACY_REVISIONS[0], roots={})
     new = accepted(server.receive(modern(1)))
     old = accepted(server.receive(Request(2, "tools/list")))
@@ -283,7 +283,7 @@ def test_a_modern_request_on_a_legacy_connection_is_served_under_its_own_revisio
     assert server.revision is LEGACY_REVISIONS[0]
 
 
-def test_handshake_after_modern_requests_starts_the_legacy_era() -> None:
+def test_handshake_after_modern_requests_negotiates_a_legacy_revision() -> None:
     server = ConnectionState("server")
     new = accepted(server.receive(modern(1)))
     accepted(server.receive(initialize("2025-06-18", 2)))
@@ -291,24 +291,24 @@ def test_handshake_after_modern_requests_starts_the_legacy_era() -> None:
     assert new.revision is LATEST_MODERN
 
 
-def test_ids_of_both_eras_share_one_table() -> None:
+def test_ids_of_legacy_and_modern_requests_in_flight_must_differ() -> None:
     server = server_of(LATEST_LEGACY)
     accepted(server.receive(Request(1, "tools/list")))
     assert refused(server.receive(modern(1))).code == INVALID_REQUEST
 
 
-def test_initialize_with_modern_meta_starts_the_legacy_era() -> None:
+def test_initialize_with_modern_meta_negotiates_a_legacy_revision() -> None:
     server = ConnectionState("server")
     message = initialize("2025-06-18")
     message.params["_meta"] = meta_of()
     assert accepted(server.receive(message)).revision.name == "2025-06-18"
 
 
-def test_legacy_request_has_no_own_log_level() -> None:
+def test_log_level_in_meta_of_a_legacy_request_is_ignored() -> None:
     message = Request(1, "tools/list", {"_meta": {LOG_LEVEL: "loud"}})
     assert accepted(server_of(LATEST_LEGACY).receive(message)).log_level is None
 
 
-def test_new_connection_has_log_level_info() -> None:
+def test_new_connection_state_has_log_level_info() -> None:
     assert server_of(LATEST_LEGACY).log_level == "info"
     assert client_of(LATEST_LEGACY).log_level == "info"

@@ -21,13 +21,13 @@ def fields() -> PerRequestFields:
     return PerRequestFields()
 
 
-def test_revision_of_a_modern_request_is_the_named_one(fields: PerRequestFields) -> None:
+def test_revision_in_meta_selects_the_revision_of_a_modern_request(fields: PerRequestFields) -> None:
     for revision in MODERN_REVISIONS:
         assert fields.revision({PROTOCOL_VERSION: revision.name}) is revision
 
 
 @pytest.mark.parametrize("name", [LATEST_LEGACY.name, "2027-01-01", "x" * 1000])
-def test_unknown_revision_error_lists_supported_ones_and_truncates_the_name(
+def test_unknown_revision_error_lists_supported_ones_and_truncates_the_requested_one(
     fields: PerRequestFields, name: str
 ) -> None:
     with pytest.raises(CodedError) as caught:
@@ -39,13 +39,15 @@ def test_unknown_revision_error_lists_supported_ones_and_truncates_the_name(
 
 
 @pytest.mark.parametrize("meta", [{}, {PROTOCOL_VERSION: None}, {PROTOCOL_VERSION: 1}, {PROTOCOL_VERSION: []}])
-def test_revision_that_is_not_a_string_is_invalid(fields: PerRequestFields, meta: dict[str, Any]) -> None:
+def test_revision_in_meta_that_is_not_a_string_is_invalid_params(
+    fields: PerRequestFields, meta: dict[str, Any]
+) -> None:
     with pytest.raises(CodedError, match=PROTOCOL_VERSION) as caught:
         fields.revision(meta)
     assert caught.value.code == INVALID_PARAMS
 
 
-def test_log_level_of_a_modern_request_is_the_named_one_or_none(fields: PerRequestFields) -> None:
+def test_log_level_in_meta_is_that_of_the_request_or_none(fields: PerRequestFields) -> None:
     assert fields.log_level({LOG_LEVEL: "debug"}) == "debug", "the least severe"
     assert fields.log_level({LOG_LEVEL: "emergency"}) == "emergency"
     assert fields.log_level({}) is None
@@ -53,13 +55,13 @@ def test_log_level_of_a_modern_request_is_the_named_one_or_none(fields: PerReque
 
 
 @pytest.mark.parametrize("level", ["", "loud", 0, False, []])
-def test_unknown_log_level_in_meta_is_invalid(fields: PerRequestFields, level: Any) -> None:
+def test_unknown_log_level_in_meta_is_invalid_params(fields: PerRequestFields, level: Any) -> None:
     with pytest.raises(CodedError, match=LOG_LEVEL) as caught:
         fields.log_level({LOG_LEVEL: level})
     assert caught.value.code == INVALID_PARAMS
 
 
-def test_repeated_capabilities_are_cached(fields: PerRequestFields) -> None:
+def test_equal_capabilities_in_meta_give_a_cached_object(fields: PerRequestFields) -> None:
     roots = fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"roots": {}}}), LATEST_MODERN)
     assert roots.supports("roots")
     assert fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"roots": {}}}), LATEST_MODERN) is roots
@@ -68,7 +70,7 @@ def test_repeated_capabilities_are_cached(fields: PerRequestFields) -> None:
     assert fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"sampling": {}}}), LATEST_MODERN) is sampling
 
 
-def test_empty_capabilities_are_valid_and_absent_ones_are_an_error(
+def test_empty_capabilities_in_meta_are_valid_and_absent_ones_invalid_params(
     fields: PerRequestFields,
 ) -> None:
     assert not fields.capabilities({CLIENT_CAPABILITIES: {}}, LATEST_MODERN).supports("roots")
@@ -78,7 +80,7 @@ def test_empty_capabilities_are_valid_and_absent_ones_are_an_error(
         assert caught.value.code == INVALID_PARAMS
 
 
-def test_repeated_client_info_is_cached(fields: PerRequestFields) -> None:
+def test_equal_client_info_in_meta_gives_a_cached_object(fields: PerRequestFields) -> None:
     buoy = fields.client_info({CLIENT_INFO: dict(INFO)}, LATEST_MODERN)
     assert buoy is not None
     assert (buoy.name, buoy.version) == ("buoy", "2")
@@ -88,12 +90,12 @@ def test_repeated_client_info_is_cached(fields: PerRequestFields) -> None:
     assert cairn.name == "cairn"
 
 
-def test_request_without_client_info_has_none_even_after_one_with_it(fields: PerRequestFields) -> None:
+def test_request_without_client_info_has_none_after_one_with_client_info(fields: PerRequestFields) -> None:
     for meta in ({}, {CLIENT_INFO: None}, {CLIENT_INFO: INFO}, {}):
         assert (fields.client_info(meta, LATEST_MODERN) is None) is (meta.get(CLIENT_INFO) is None)
 
 
-def test_refused_fields_are_not_cached(fields: PerRequestFields) -> None:
+def test_invalid_capabilities_and_client_info_in_meta_are_rejected_every_time(fields: PerRequestFields) -> None:
     for _ in range(2):
         with pytest.raises(CodedError):
             fields.capabilities({CLIENT_CAPABILITIES: {"roots": 3}}, LATEST_MODERN)

@@ -43,7 +43,7 @@ def test_small_request_is_not_packed(size: int) -> None:
     assert (request.params is params, request.meta, request.packed) == (True, params["_meta"], None)
 
 
-def test_request_of_any_size_is_packed_with_a_given_text() -> None:
+def test_request_of_any_size_can_be_packed_with_a_given_text() -> None:
     request = request_of(10, name="x")
     params, text = request.params, encode_value(request.params)
     request.pack_as(text)
@@ -52,14 +52,14 @@ def test_request_of_any_size_is_packed_with_a_given_text() -> None:
     assert (request.params, request.meta) == (params, params["_meta"])
 
 
-def test_arguments_with_many_objects_are_replaced_by_their_text() -> None:
+def test_request_arguments_with_many_objects_are_replaced_by_their_json_text() -> None:
     request = request_of(1_000_000, name="x", arguments={"rows": [[] for _ in range(1000)]})
     request.put_away("arguments")
     assert type(request.params["arguments"]) is msgspec.Raw
     assert request.params["name"] == "x"
 
 
-def test_arguments_that_are_a_long_string_are_not_replaced() -> None:
+def test_request_arguments_that_are_a_long_string_are_not_replaced() -> None:
     request = request_of(1_000_000, name="x", arguments={"text": "x" * 100_000})
     params = request.params
     request.put_away("arguments")
@@ -67,7 +67,7 @@ def test_arguments_that_are_a_long_string_are_not_replaced() -> None:
     assert params["arguments"] == {"text": "x" * 100_000}
 
 
-def test_unpacking_what_is_not_packed_changes_nothing() -> None:
+def test_unpacking_a_request_that_is_not_packed_changes_nothing() -> None:
     request = request_of(1000, name="x")
     for _ in range(2):
         request.pack()
@@ -78,7 +78,7 @@ def test_unpacking_what_is_not_packed_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("params", [{}, {"_meta": None}])
-def test_a_request_without_meta_has_none_after_it_was_packed(params: dict[str, Any]) -> None:
+def test_request_without_meta_has_none_after_packing_and_unpacking(params: dict[str, Any]) -> None:
     server = ConnectionState("server")
     server.finish(accepted(server.receive(initialize(LATEST_LEGACY.name))))
     request = accepted(server.receive(Request(1, "tools/list", params, 1000)))
@@ -87,7 +87,7 @@ def test_a_request_without_meta_has_none_after_it_was_packed(params: dict[str, A
     assert (request.params, request.meta) == (params, {})
 
 
-def test_undeclared_capabilities_are_missing() -> None:
+def test_undeclared_client_capabilities_are_reported_as_missing() -> None:
     server = ConnectionState("server")
     declared = meta_of(**{"io.modelcontextprotocol/clientCapabilities": {"roots": {}, "sampling": {"tools": {}}}})
     request = accepted(server.receive(modern(1, _meta=declared)))
@@ -101,7 +101,7 @@ def test_requests_are_equal_only_if_identical() -> None:
     assert request_of(1) != request_of(1)
 
 
-def test_continuation_has_no_state_by_default() -> None:
+def test_continuation_of_a_request_has_no_state_by_default() -> None:
     first, other = Continuation({"q": 1}), Continuation({})
     assert (first.responses, first.state, first.answers) == ({"q": 1}, "", {})
     assert first.answers is not other.answers

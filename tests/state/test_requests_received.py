@@ -40,7 +40,7 @@ def test_integer_id_and_equal_string_id_are_different_requests(revision: Revisio
 
 
 @every_era
-def test_request_with_an_id_in_flight_is_refused_without_affecting_the_first(revision: Revision) -> None:
+def test_request_with_an_id_in_flight_is_rejected_without_affecting_the_first(revision: Revision) -> None:
     server = server_of(revision)
     first = accepted(server.receive(call(revision, 7)))
     reply = refused(server.receive(call(revision, 7, "prompts/list")))
@@ -50,14 +50,14 @@ def test_request_with_an_id_in_flight_is_refused_without_affecting_the_first(rev
 
 
 @every_era
-def test_id_can_be_reused_after_the_answer(revision: Revision) -> None:
+def test_request_id_can_be_reused_after_the_response(revision: Revision) -> None:
     server = server_of(revision)
     server.finish(accepted(server.receive(call(revision, 7))))
     assert accepted(server.receive(call(revision, 7)))
 
 
 @every_era
-def test_id_can_be_reused_after_a_cancel(revision: Revision) -> None:
+def test_request_id_can_be_reused_after_a_cancellation(revision: Revision) -> None:
     server = server_of(revision)
     accepted(server.receive(call(revision, 7)))
     server.receive(cancel(7))
@@ -65,7 +65,7 @@ def test_id_can_be_reused_after_a_cancel(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("request_id", [None, True, 1.5, [], {}], ids=repr)
-def test_request_with_an_invalid_id_is_refused_and_not_in_flight(request_id: Any) -> None:
+def test_request_with_an_invalid_id_is_rejected_and_not_in_flight(request_id: Any) -> None:
     server = server_of(LATEST_LEGACY)
     text = {None: "null", True: "true"}.get(request_id if request_id in (None, True) else 0, repr(request_id))
     event = server.receive(decode(f'{{"jsonrpc":"2.0","id":{text},"method":"tools/list"}}'.encode()))
@@ -74,18 +74,18 @@ def test_request_with_an_invalid_id_is_refused_and_not_in_flight(request_id: Any
 
 
 @pytest.mark.parametrize("params", [[], [1], "x", 3, False, True])
-def test_parameters_that_are_not_an_object_are_invalid(params: Any) -> None:
+def test_request_params_that_are_not_an_object_are_invalid_params(params: Any) -> None:
     reply = refused(server_of(LATEST_LEGACY).receive(Request(7, "tools/list", params)))
     assert (reply.code, reply.id) == (INVALID_PARAMS, 7)
 
 
 @pytest.mark.parametrize("meta", [[], "x", 3, False])
-def test_meta_that_is_not_an_object_is_invalid(meta: Any) -> None:
+def test_request_meta_that_is_not_an_object_is_invalid_params(meta: Any) -> None:
     reply = refused(server_of(LATEST_LEGACY).receive(Request(7, "tools/list", {"_meta": meta})))
     assert (reply.code, reply.id) == (INVALID_PARAMS, 7)
 
 
-def test_absent_parameters_and_meta_become_new_empty_dicts() -> None:
+def test_absent_request_params_and_meta_become_new_empty_dicts() -> None:
     server = server_of(LATEST_LEGACY)
     first = accepted(server.receive(Request(1, "tools/list")))
     second = accepted(server.receive(Request(2, "tools/list", {"_meta": None})))
@@ -95,7 +95,7 @@ def test_absent_parameters_and_meta_become_new_empty_dicts() -> None:
     assert accepted(server.receive(Request(4, "tools/list"))).meta == {}
 
 
-def test_parameters_and_meta_are_kept_verbatim() -> None:
+def test_request_params_and_meta_are_kept_verbatim() -> None:
     params = {"name": "x", "more": [1], "_meta": {"progressToken": "p", "com.example/trace": {"a": None}}}
     request = accepted(server_of(LATEST_LEGACY).receive(Request(1, "tools/call", params, size=99)))
     assert request.params == params
@@ -105,7 +105,7 @@ def test_parameters_and_meta_are_kept_verbatim() -> None:
 
 @every_era
 @pytest.mark.parametrize("token", [0, -1, 7, "", "7", 9007199254740993])
-def test_a_progress_token_keeps_its_type(revision: Revision, token: int | str) -> None:
+def test_progress_token_keeps_its_json_type(revision: Revision, token: int | str) -> None:
     message = call(revision, 1, _meta={**({} if revision.handshake else meta_of()), "progressToken": token})
     found = accepted(server_of(revision).receive(message)).progress_token
     assert (type(found), found) == (type(token), token)
@@ -113,7 +113,7 @@ def test_a_progress_token_keeps_its_type(revision: Revision, token: int | str) -
 
 @every_era
 @pytest.mark.parametrize("token", [True, 1.5, None, [], {}])
-def test_request_with_an_invalid_progress_token_is_served_without_progress(revision: Revision, token: Any) -> None:
+def test_request_with_an_invalid_progress_token_has_no_progress_token(revision: Revision, token: Any) -> None:
     message = call(revision, 1, _meta={**({} if revision.handshake else meta_of()), "progressToken": token})
     assert accepted(server_of(revision).receive(message)).progress_token is None
 
@@ -123,7 +123,7 @@ def test_request_with_an_invalid_progress_token_is_served_without_progress(revis
 
 @every_era
 @pytest.mark.parametrize("method", ["tools/explode", "", "TOOLS/LIST", "rpc.discover"])
-def test_an_unknown_method_is_not_found(revision: Revision, method: str) -> None:
+def test_unknown_method_is_method_not_found(revision: Revision, method: str) -> None:
     reply = refused(server_of(revision).receive(call(revision, 7, method)))
     assert (reply.code, reply.id) == (METHOD_NOT_FOUND, 7)
     assert reply.data == {"method": method}
@@ -154,7 +154,7 @@ def test_client_serves_only_methods_that_servers_can_send_in_the_revision(revisi
 
 
 @every_era
-def test_a_notification_sent_as_a_request_is_not_found(revision: Revision) -> None:
+def test_notification_method_sent_as_a_request_is_method_not_found(revision: Revision) -> None:
     server = server_of(revision)
     running = accepted(server.receive(call(revision, 7)))
     reply = refused(server.receive(call(revision, 8, "notifications/cancelled", requestId=7)))
@@ -162,7 +162,7 @@ def test_a_notification_sent_as_a_request_is_not_found(revision: Revision) -> No
     assert server.inbound == (running,)
 
 
-def test_name_of_an_unknown_method_is_truncated_in_the_error() -> None:
+def test_name_of_an_unknown_method_is_truncated_in_the_error_data() -> None:
     reply = refused(server_of(LATEST_LEGACY).receive(Request(7, "x" * 10_000)))
     assert len(reply.data["method"]) == 200
 
@@ -171,7 +171,7 @@ def test_client_answers_a_ping_before_the_revision_is_negotiated() -> None:
     assert accepted(ConnectionState("client").receive(Request(1, "ping"))).revision is LATEST_LEGACY
 
 
-def test_a_request_to_a_modern_client_is_reported_and_never_answered() -> None:
+def test_request_to_a_modern_client_is_reported_and_not_answered() -> None:
     client = client_of(LATEST_MODERN)
     for message in (Request(1, "ping"), Request(2, "roots/list"), modern(3, "sampling/createMessage")):
         event = client.receive(message)
@@ -193,7 +193,7 @@ def test_a_request_to_a_modern_client_is_reported_and_never_answered() -> None:
     ],
     ids=str,
 )
-def test_a_modern_client_writes_no_reply_whatever_it_reads(message: Any) -> None:
+def test_modern_client_never_answers_a_received_message(message: Any) -> None:
     """2026-07-28 stdio, Sending Messages: the client MUST NOT write responses."""
     client = client_of(LATEST_MODERN)
     event = client.receive(message)
@@ -221,7 +221,7 @@ def test_client_does_not_answer_a_line_that_is_not_json_rpc(revision: Revision, 
         assert isinstance(server_of(revision).receive(decode(line)), Refused)
 
 
-def test_legacy_client_answers_unknown_json_rpc_requests() -> None:
+def test_legacy_client_answers_an_unknown_request_with_method_not_found() -> None:
     assert refused(client_of(LATEST_LEGACY).receive(Request(1, "explode"))).code == METHOD_NOT_FOUND
 
 
@@ -265,18 +265,18 @@ def test_notification_of_another_revision_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("line", [b"{bad", b"{", b"42", b'"x"', b"[]", b"{}", b'{"jsonrpc":"1.0","id":3,"method":"x"}'])
-def test_an_unreadable_line_is_refused_once_and_the_next_is_served(line: bytes) -> None:
+def test_unreadable_line_is_rejected_once_and_the_next_one_is_served(line: bytes) -> None:
     server = server_of(LATEST_LEGACY)
     assert isinstance(server.receive(decode(line)), Refused)
     assert accepted(server.receive(Request(1, "ping")))
 
 
-def test_invalid_reply_is_reported_and_not_answered() -> None:
+def test_invalid_response_is_reported_and_not_answered() -> None:
     event = server_of(LATEST_LEGACY).receive(decode(b'{"jsonrpc":"2.0","id":1,"result":1,"error":2}'))
     assert isinstance(event, Unread)
 
 
-def test_inbound_and_outbound_ids_are_separate_for_both_roles() -> None:
+def test_ids_of_incoming_and_outgoing_requests_are_separate() -> None:
     server = server_of(LATEST_LEGACY, roots={})
     ours = server.open_request("roots/list", LATEST_LEGACY)
     theirs = accepted(server.receive(Request(ours.id, "ping")))
@@ -285,7 +285,7 @@ def test_inbound_and_outbound_ids_are_separate_for_both_roles() -> None:
     assert not isinstance(server.receive(Response(ours.id, {"roots": []})), Ignored)
 
 
-def test_initialize_is_in_flight_like_any_other_request() -> None:
+def test_initialize_request_is_in_flight_under_its_id() -> None:
     server = ConnectionState("server")
     request = accepted(server.receive(initialize("2025-06-18", 7)))
     assert refused(server.receive(Request(7, "ping"))).code == INVALID_REQUEST

@@ -28,21 +28,21 @@ from trio_mcp.state.requests import OutboundRequest
 # Opening
 
 
-def test_own_requests_have_distinct_ids() -> None:
+def test_outgoing_requests_have_distinct_ids() -> None:
     client = client_of(LATEST_LEGACY)
     calls = [client.open_request("ping", LATEST_LEGACY) for _ in range(50)]
     assert len({call.id for call in calls}) == 50
     assert client.outbound == tuple(calls)
 
 
-def test_id_of_an_own_request_is_not_reused() -> None:
+def test_id_of_an_outgoing_request_is_not_reused() -> None:
     client = client_of(LATEST_LEGACY)
     first = client.open_request("ping", LATEST_LEGACY)
     client.receive(Response(first.id, {}))
     assert client.open_request("ping", LATEST_LEGACY).id != first.id
 
 
-def test_id_of_an_own_request_differs_from_those_of_the_peer_in_flight() -> None:
+def test_id_of_an_outgoing_request_differs_from_incoming_ids_in_flight() -> None:
     server = server_of(LATEST_LEGACY)
     for request_id in (1, 2, 4, "3"):
         accepted(server.receive(Request(request_id, "ping")))
@@ -52,7 +52,7 @@ def test_id_of_an_own_request_differs_from_those_of_the_peer_in_flight() -> None
 
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
 @pytest.mark.parametrize("role", ["client", "server"])
-def test_each_role_can_open_only_requests_that_the_revision_allows(role: Any, revision: Revision) -> None:
+def test_server_and_client_can_send_only_requests_that_the_revision_allows(role: Any, revision: Revision) -> None:
     for row in (*revision._methods.values(), *REVISIONS["2025-11-25"]._methods.values()):
         state = ConnectionState(role)
         ours = revision._methods.get(row.name)
@@ -64,13 +64,13 @@ def test_each_role_can_open_only_requests_that_the_revision_allows(role: Any, re
             assert state.outbound == ()
 
 
-def test_method_unavailable_names_method_and_revision() -> None:
+def test_method_unavailable_error_names_method_and_revision() -> None:
     with pytest.raises(MethodUnavailable, match=r"ping.*2026-07-28") as caught:
         client_of(LATEST_MODERN).open_request("ping", LATEST_MODERN)
     assert caught.value.code == METHOD_NOT_FOUND
 
 
-def test_own_requests_of_two_eras_can_be_open_concurrently() -> None:
+def test_legacy_and_modern_outgoing_requests_can_be_open_concurrently() -> None:
     client = client_of(LATEST_LEGACY)
     old = client.open_request("ping", LATEST_LEGACY)
     new = client.open_request("server/discover", LATEST_MODERN)
@@ -90,25 +90,25 @@ def call(client: ConnectionState) -> OutboundRequest:
     return client.open_request("tools/call", LATEST_LEGACY)
 
 
-def test_result_ends_its_request(client: ConnectionState, call: OutboundRequest) -> None:
+def test_result_response_ends_its_request(client: ConnectionState, call: OutboundRequest) -> None:
     assert client.receive(Response(call.id, {"content": []})) == ResultReceived(call, {"content": []})
     assert client.outbound == ()
 
 
-def test_error_reply_ends_its_request(client: ConnectionState, call: OutboundRequest) -> None:
+def test_error_response_ends_its_request(client: ConnectionState, call: OutboundRequest) -> None:
     error = ErrorResponse(call.id, -1, "refused")
     assert client.receive(error) == ErrorReceived(call, error)
     assert client.outbound == ()
 
 
-def test_replies_can_arrive_in_any_order(client: ConnectionState) -> None:
+def test_responses_can_arrive_in_any_order(client: ConnectionState) -> None:
     calls = [client.open_request("ping", LATEST_LEGACY) for _ in range(3)]
     for one in reversed(calls):
         assert client.receive(Response(one.id, {})) == ResultReceived(one, {})
 
 
 @pytest.mark.parametrize("reply_id", ["2", 2, -1, "", "x"])
-def test_reply_without_a_request_in_flight_is_ignored(
+def test_response_without_a_request_in_flight_is_ignored(
     client: ConnectionState, call: OutboundRequest, reply_id: Any
 ) -> None:
     assert call.id == 1
@@ -118,7 +118,7 @@ def test_reply_without_a_request_in_flight_is_ignored(
 
 
 @pytest.mark.parametrize("reply", [Response("1", {}), ErrorResponse("1", -1, "no")])
-def test_reply_with_an_id_of_another_type_belongs_to_the_only_request(
+def test_response_with_an_id_of_another_type_ends_the_only_request_in_flight(
     client: ConnectionState, call: OutboundRequest, reply: Any
 ) -> None:
     event = client.receive(reply)
@@ -126,13 +126,13 @@ def test_reply_with_an_id_of_another_type_belongs_to_the_only_request(
     assert (event.request, client.outbound) == (call, ())
 
 
-def test_reply_with_an_id_of_another_type_belongs_to_none_of_two_requests(client: ConnectionState) -> None:
+def test_response_with_an_id_of_another_type_ends_none_of_two_requests(client: ConnectionState) -> None:
     calls = tuple(client.open_request("ping", LATEST_LEGACY) for _ in range(2))
     assert isinstance(client.receive(Response("1", {})), Ignored)
     assert client.outbound == calls
 
 
-def test_a_server_ignores_a_reply_whose_id_has_another_type() -> None:
+def test_server_ignores_a_response_whose_id_has_another_type() -> None:
     server = server_of(LATEST_LEGACY)
     question = server.open_request("ping", LATEST_LEGACY)
     for line in (b'{"jsonrpc":"2.0","id":"1","result":{}}', b'{"jsonrpc":"2.0","id":1}'):
@@ -140,7 +140,7 @@ def test_a_server_ignores_a_reply_whose_id_has_another_type() -> None:
     assert server.outbound == (question,)
 
 
-def test_second_reply_to_a_request_is_ignored(client: ConnectionState, call: OutboundRequest) -> None:
+def test_second_response_to_a_request_is_ignored(client: ConnectionState, call: OutboundRequest) -> None:
     client.receive(Response(call.id, {}))
     assert isinstance(client.receive(Response(call.id, {})), Ignored)
     assert isinstance(client.receive(ErrorResponse(call.id, -1, "no")), Ignored)
@@ -155,7 +155,7 @@ def test_second_reply_to_a_request_is_ignored(client: ConnectionState, call: Out
         b'{"id":1,"result":{}}',
     ],
 )
-def test_invalid_reply_ends_the_request_that_it_names(
+def test_invalid_response_fails_the_request_with_its_id(
     client: ConnectionState, call: OutboundRequest, line: bytes
 ) -> None:
     event = client.receive(decode(line))
@@ -173,7 +173,7 @@ def test_invalid_reply_ends_the_request_that_it_names(
         b'{"result":{}}',
     ],
 )
-def test_invalid_reply_without_a_known_id_ends_no_request(
+def test_invalid_response_without_a_known_id_fails_no_request(
     client: ConnectionState, call: OutboundRequest, line: bytes
 ) -> None:
     client.receive(decode(line))
@@ -188,7 +188,7 @@ def test_invalid_reply_without_a_known_id_ends_no_request(
         b'{"jsonrpc":"1.0","id":1,"result":{}}',
     ],
 )
-def test_invalid_reply_fails_the_call_that_it_names(
+def test_response_with_invalid_error_or_version_fails_the_request_with_its_id(
     client: ConnectionState, call: OutboundRequest, line: bytes
 ) -> None:
     event = client.receive(decode(line))
@@ -204,7 +204,7 @@ def test_invalid_reply_fails_the_call_that_it_names(
         b'{"error":{"code":1,"message":"\\udc00"},"jsonrpc":"2.0"}',
     ],
 )
-def test_unreadable_answer_without_id_may_belong_to_any_request_except_a_stream(
+def test_unreadable_response_without_an_id_may_belong_to_any_request_except_a_stream(
     client: ConnectionState, call: OutboundRequest, line: bytes
 ) -> None:
     other = client.open_request("ping", LATEST_LEGACY)
@@ -215,7 +215,7 @@ def test_unreadable_answer_without_id_may_belong_to_any_request_except_a_stream(
     assert len(client.outbound) == 3, "it is not decided here"
 
 
-def test_an_error_that_names_no_request_is_reported(client: ConnectionState) -> None:
+def test_error_response_without_an_id_is_reported(client: ConnectionState) -> None:
     event = client.receive(ErrorResponse(None, -32700, "Parse error"))
     assert isinstance(event, Ignored)
     assert event.noteworthy
@@ -238,7 +238,7 @@ def test_progress_belongs_to_the_request_of_its_token(
      {"progressToken": None}, {"progressToken": []}, {"progressToken": {}}],
     ids=str,
 )  # fmt: skip
-def test_progress_for_no_request_in_flight_is_ignored(
+def test_progress_without_a_request_in_flight_is_ignored(
     client: ConnectionState, call: OutboundRequest, params: Any
 ) -> None:
     assert call.id == 1
@@ -257,18 +257,20 @@ def test_progress_of_a_finished_request_is_ignored(client: ConnectionState, call
 # Giving up
 
 
-def test_abandoning_a_request_requires_one_cancel(client: ConnectionState, call: OutboundRequest) -> None:
+def test_abandoned_request_requires_one_cancelled_notification(client: ConnectionState, call: OutboundRequest) -> None:
     assert client.abandon(call)
     assert not client.abandon(call)
     assert client.outbound == ()
 
 
-def test_abandoning_a_finished_request_requires_no_cancel(client: ConnectionState, call: OutboundRequest) -> None:
+def test_abandoned_request_that_is_finished_requires_no_cancelled_notification(
+    client: ConnectionState, call: OutboundRequest
+) -> None:
     client.receive(Response(call.id, {}))
     assert not client.abandon(call)
 
 
-def test_abandoning_initialize_requires_no_cancel() -> None:
+def test_abandoned_initialize_requires_no_cancelled_notification() -> None:
     client = ConnectionState("client")
     call = client.open_request("initialize", LATEST_LEGACY)
     assert not client.abandon(call)
@@ -276,7 +278,7 @@ def test_abandoning_initialize_requires_no_cancel() -> None:
 
 
 @pytest.mark.parametrize("late", [Response(1, {}), ErrorResponse(1, -1, "no")], ids=["result", "error"])
-def test_a_late_reply_to_an_abandoned_request_is_ignored(
+def test_late_response_to_an_abandoned_request_is_ignored(
     client: ConnectionState, call: OutboundRequest, late: Response | ErrorResponse
 ) -> None:
     assert call.id == 1
@@ -286,7 +288,7 @@ def test_a_late_reply_to_an_abandoned_request_is_ignored(
     assert not event.noteworthy
 
 
-def test_a_lost_connection_fails_every_request_once(client: ConnectionState) -> None:
+def test_lost_connection_fails_every_request_in_flight_once(client: ConnectionState) -> None:
     calls = [client.open_request("ping", LATEST_LEGACY) for _ in range(3)]
     client.receive(Response(calls[1].id, {}))
     assert client.abandon_all() == [calls[0], calls[2]]
@@ -297,7 +299,7 @@ def test_a_lost_connection_fails_every_request_once(client: ConnectionState) -> 
 # What cannot be read
 
 
-def test_unreadable_reply_ends_the_request_that_it_names_once() -> None:
+def test_unreadable_response_fails_the_request_with_its_id_once() -> None:
     client = client_of(LATEST_LEGACY)
     first, second = (client.open_request("ping", LATEST_LEGACY) for _ in range(2))
     event = client.receive(Unreadable("not JSON", None, second.id, is_answer=True))
@@ -307,7 +309,7 @@ def test_unreadable_reply_ends_the_request_that_it_names_once() -> None:
 
 
 @pytest.mark.parametrize("settles", [99, "1"])
-def test_unreadable_reply_without_a_request_in_flight_is_reported(settles: Any) -> None:
+def test_unreadable_response_without_a_request_in_flight_is_reported(settles: Any) -> None:
     client = client_of(LATEST_LEGACY)
     call = client.open_request("ping", LATEST_LEGACY)
     assert client.receive(Unreadable("not JSON", None, settles, is_answer=True)) == Unread("not JSON")
@@ -317,7 +319,7 @@ def test_unreadable_reply_without_a_request_in_flight_is_reported(settles: Any) 
 # Replies that will not come
 
 
-def test_request_whose_reply_is_lost_ends_once() -> None:
+def test_request_whose_response_is_lost_fails_once() -> None:
     client = client_of(LATEST_LEGACY)
     call, error = client.open_request("tools/call", LATEST_LEGACY), MCPError("gone")
     assert client.reply_lost(call.id, error) == RequestFailed(call, error)
@@ -325,7 +327,7 @@ def test_request_whose_reply_is_lost_ends_once() -> None:
     assert isinstance(client.receive(Response(call.id, {})), Ignored)
 
 
-def test_lost_reply_without_a_request_in_flight_is_ignored() -> None:
+def test_lost_response_without_a_request_in_flight_is_ignored() -> None:
     client = client_of(LATEST_LEGACY)
     call = client.open_request("tools/call", LATEST_LEGACY)
     assert isinstance(client.reply_lost(str(call.id), MCPError("gone")), Ignored)

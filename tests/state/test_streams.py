@@ -27,7 +27,7 @@ def tagged(subscription_id: Any, method: str = CHANGED) -> Notification:
 
 
 @pytest.mark.parametrize("method", [CHANGED, "notifications/subscriptions/acknowledged"])
-def test_notification_belongs_to_the_stream_of_its_subscription_id(method: str) -> None:
+def test_notification_belongs_to_the_listen_stream_of_its_subscription_id(method: str) -> None:
     client, _ = listening()
     stream = client.open_request("subscriptions/listen", LATEST_MODERN)
     event = client.receive(tagged(stream.id, method))
@@ -38,14 +38,14 @@ def test_notification_belongs_to_the_stream_of_its_subscription_id(method: str) 
 
 
 @pytest.mark.parametrize("spelling", ["text", "bool", "float", "unknown", "null", "list"])
-def test_subscription_id_of_another_type_or_value_names_no_stream(spelling: str) -> None:
+def test_subscription_id_of_another_type_or_value_is_ignored(spelling: str) -> None:
     client, stream = listening()
     assert stream.id == 1
     other: dict[str, Any] = {"text": "1", "bool": True, "float": 1.0, "unknown": 2, "null": None, "list": [1]}
     assert isinstance(client.receive(tagged(other[spelling])), Ignored)
 
 
-def test_subscription_id_of_an_ordinary_request_names_no_stream() -> None:
+def test_subscription_id_of_a_request_that_is_not_a_listen_stream_is_ignored() -> None:
     client = client_of(LATEST_MODERN)
     call = client.open_request("tools/list", LATEST_MODERN)
     assert isinstance(client.receive(tagged(call.id)), Ignored)
@@ -57,18 +57,18 @@ def test_notification_without_subscription_id_belongs_to_the_connection(params: 
     assert isinstance(client.receive(Notification(CHANGED, params)), NotificationReceived)
 
 
-def test_subscription_id_is_ignored_in_legacy_revisions() -> None:
+def test_subscription_id_has_no_effect_in_legacy_revisions() -> None:
     client = client_of(LATEST_LEGACY)
     assert isinstance(client.receive(tagged(1)), NotificationReceived)
 
 
-def test_result_ends_its_stream() -> None:
+def test_result_response_ends_its_listen_stream() -> None:
     client, stream = listening()
     assert client.receive(Response(stream.id, {})) == ResultReceived(stream, {})
     assert isinstance(client.receive(tagged(stream.id)), Ignored)
 
 
-def test_cancel_from_the_server_ends_the_stream_and_a_later_result_is_ignored() -> None:
+def test_cancelled_notification_from_the_server_ends_the_listen_stream() -> None:
     client, stream = listening()
     assert client.receive(cancel(stream.id, "over")) == StreamCancelled(stream, "over")
     assert client.outbound == ()
@@ -77,26 +77,26 @@ def test_cancel_from_the_server_ends_the_stream_and_a_later_result_is_ignored() 
     assert isinstance(client.receive(cancel(stream.id)), Ignored)
 
 
-def test_stream_cancel_reason_that_is_not_text_is_ignored() -> None:
+def test_cancel_reason_of_a_listen_stream_that_is_not_a_string_is_ignored() -> None:
     client, stream = listening()
     assert client.receive(cancel(stream.id, 7)) == StreamCancelled(stream, None)
 
 
 @pytest.mark.parametrize("request_id", ["1", True, 1.0, 2, None, [1]])
-def test_cancel_with_another_id_does_not_end_the_stream(request_id: Any) -> None:
+def test_cancelled_notification_with_another_id_does_not_end_the_listen_stream(request_id: Any) -> None:
     client, stream = listening()
     assert isinstance(client.receive(cancel(request_id)), Ignored)
     assert client.outbound == (stream,)
 
 
-def test_server_cannot_cancel_a_client_request_that_is_not_a_stream() -> None:
+def test_modern_server_cannot_cancel_a_client_request_that_is_not_a_listen_stream() -> None:
     client = client_of(LATEST_MODERN)
     call = client.open_request("tools/list", LATEST_MODERN)
     assert isinstance(client.receive(cancel(call.id)), Ignored)
     assert client.outbound == (call,)
 
 
-def test_abandoning_a_stream_requires_a_cancel_unless_the_server_ended_it() -> None:
+def test_abandoned_listen_stream_requires_a_cancelled_notification_unless_it_ended() -> None:
     client, left = listening()
     ended = client.open_request("subscriptions/listen", LATEST_MODERN)
     client.receive(cancel(ended.id))

@@ -21,7 +21,7 @@ def serving(*request_ids: int | str) -> tuple[ConnectionState, tuple[InboundRequ
 # Requests of ours
 
 
-def test_own_requests_are_numbered_from_1_and_listed_oldest_first() -> None:
+def test_outgoing_requests_are_numbered_from_1_and_listed_oldest_first() -> None:
     tables = ConnectionState("client")
     calls = [tables.open_request("ping", LATEST_LEGACY) for _ in range(3)]
     assert [call.id for call in calls] == [1, 2, 3]
@@ -29,18 +29,18 @@ def test_own_requests_are_numbered_from_1_and_listed_oldest_first() -> None:
     assert (calls[0].method.name, calls[0].revision) == ("ping", LATEST_LEGACY)
 
 
-def test_id_of_a_finished_own_request_is_not_reused() -> None:
+def test_id_of_a_finished_outgoing_request_is_not_reused() -> None:
     tables = ConnectionState("client")
     tables.abandon(tables.open_request("ping", LATEST_LEGACY))
     assert tables.open_request("ping", LATEST_LEGACY).id == 2
 
 
-def test_own_request_id_differs_from_peer_ids_in_flight() -> None:
+def test_outgoing_request_ids_skip_incoming_ids_in_flight() -> None:
     server, _ = serving(1, 2, 4)
     assert [server.open_request("roots/list", LATEST_LEGACY).id for _ in range(3)] == [3, 5, 6]
 
 
-def test_request_missing_in_the_revision_is_not_opened() -> None:
+def test_request_missing_in_the_revision_raises_and_is_not_opened() -> None:
     tables = ConnectionState("server")
     with pytest.raises(MethodUnavailable):
         tables.open_request("roots/list", LATEST_MODERN)
@@ -48,7 +48,7 @@ def test_request_missing_in_the_revision_is_not_opened() -> None:
     assert tables.open_request("roots/list", LATEST_LEGACY).id == 1
 
 
-def test_abandon_removes_only_that_request_and_returns_true_once() -> None:
+def test_abandon_removes_only_its_request_and_returns_true_once() -> None:
     tables = ConnectionState("client")
     one, two = (tables.open_request("ping", LATEST_LEGACY) for _ in range(2))
     assert [tables.abandon(one), tables.abandon(one)] == [True, False]
@@ -68,7 +68,7 @@ def test_abandon_of_initialize_returns_false() -> None:
     assert tables.outbound == ()
 
 
-def test_abandon_all_returns_own_requests_once_oldest_first() -> None:
+def test_abandon_all_returns_outgoing_requests_once_oldest_first() -> None:
     tables = ConnectionState("client")
     calls = [tables.open_request("ping", LATEST_LEGACY) for _ in range(3)]
     assert tables.abandon_all() == calls
@@ -85,7 +85,7 @@ def test_finish_removes_a_request_once_and_keeps_others_in_flight() -> None:
     assert server.inbound == (two,)
 
 
-def test_parked_request_is_not_in_flight_but_can_be_cancelled() -> None:
+def test_suspended_request_is_not_in_flight_but_can_be_cancelled() -> None:
     server, (request,) = serving(5)
     server.park(request)
     assert server.inbound == ()
@@ -93,21 +93,21 @@ def test_parked_request_is_not_in_flight_but_can_be_cancelled() -> None:
     assert isinstance(server.receive(cancel(5)), Ignored), "it was cancelled"
 
 
-def test_finished_parked_request_is_not_answered_and_cannot_be_cancelled() -> None:
+def test_finished_suspended_request_is_not_answered_and_cannot_be_cancelled() -> None:
     server, (request,) = serving(5)
     server.park(request)
     assert not server.finish(request)
     assert isinstance(server.receive(cancel(5)), Ignored)
 
 
-def test_a_request_that_was_cancelled_is_not_parked() -> None:
+def test_cancelled_request_is_not_suspended() -> None:
     server, (request,) = serving(5)
     server.receive(cancel(5))
     server.park(request)
     assert isinstance(server.receive(cancel(5)), Ignored)
 
 
-def test_reused_id_of_a_parked_request_names_only_the_newer_request() -> None:
+def test_reused_id_of_a_suspended_request_names_only_the_newer_request() -> None:
     server, (parked,) = serving(5)
     server.park(parked)
     newer = accepted(server.receive(Request(5, "tools/list")))
@@ -117,7 +117,7 @@ def test_reused_id_of_a_parked_request_names_only_the_newer_request() -> None:
     assert isinstance(server.receive(cancel(5)), Ignored), "the parked one lost its id for good"
 
 
-def test_finishing_a_parked_request_keeps_a_newer_one_parked_with_its_id() -> None:
+def test_finished_suspended_request_does_not_affect_a_newer_one_with_the_same_id() -> None:
     server, (old,) = serving(5)
     server.park(old)
     newer = accepted(server.receive(Request(5, "tools/list")))
@@ -126,7 +126,7 @@ def test_finishing_a_parked_request_keeps_a_newer_one_parked_with_its_id() -> No
     assert server.receive(cancel(5)) == CancelReceived(newer, None)
 
 
-def test_finishing_a_peer_request_keeps_an_own_request_with_its_id() -> None:
+def test_finished_incoming_request_does_not_affect_an_outgoing_one_with_the_same_id() -> None:
     client = client_of(LATEST_LEGACY)
     ours = client.open_request("ping", LATEST_LEGACY)
     theirs = accepted(client.receive(Request(ours.id, "ping")))

@@ -341,7 +341,7 @@ async def test_batch_in_a_later_revision_is_400_and_runs_nothing(endpoint: Memor
 # What belongs to a call comes on its own stream
 
 
-async def test_pr_07_lg_14_ch_19_notifications_of_a_call_precede_the_result_on_its_stream(
+async def test_pr_07_lg_14_ch_19_notifications_of_a_call_precede_its_result(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
