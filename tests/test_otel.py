@@ -339,7 +339,7 @@ async def test_sampling_request_has_a_client_span_and_a_handler_span(
         assert span.parent.span_id == parent.context.span_id
 
 
-async def test_handler_with_several_input_rounds_has_one_span_linked_to_the_last_call(
+async def test_handler_with_several_input_required_results_has_one_span_linked_to_the_last_call(
     autojump_clock: MockClock, recorded: Recorded
 ) -> None:
     server = Server("asking", tracing=recorded.tracing)

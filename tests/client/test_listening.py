@@ -56,7 +56,7 @@ async def test_each_listen_stream_yields_its_own_changes() -> None:
         assert await anext(one) == TOOLS
 
 
-async def test_leaving_the_listen_block_ends_the_stream_in_the_server() -> None:
+async def test_exited_listen_block_ends_the_stream_in_the_server() -> None:
     server = noted()
     async with open_memory(server) as client:
         async with client.listen(tools=True) as changes:
@@ -68,7 +68,7 @@ async def test_leaving_the_listen_block_ends_the_stream_in_the_server() -> None:
             await anext(changes)
 
 
-async def test_leaving_the_listen_block_sends_one_cancel() -> None:
+async def test_exited_listen_block_sends_one_cancelled_notification() -> None:
     async with scripted() as (client, server):
         async with listening(client, server, tools=True) as (_, stream):
             pass

@@ -124,7 +124,7 @@ async def test_response_ends_when_its_stream_is_resumed_at_another_replica(
     assert told_in(await rest_of(before)) == ["two", "three"]
 
 
-async def test_client_gone_without_disconnect_blocks_neither_its_call_nor_its_resumption(
+async def test_client_that_vanished_without_a_disconnect_blocks_neither_its_call_nor_resumption(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

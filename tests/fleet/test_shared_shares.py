@@ -89,7 +89,7 @@ async def test_session_without_an_initialized_notification_counts_as_used_after_
         assert [await alice.is_there(each) for each in sessions] == [True, False]
 
 
-async def test_concurrent_session_openings_respect_the_share_of_each_caller(autojump_clock: MockClock) -> None:
+async def test_concurrent_session_openings_respect_the_session_limit_of_each_caller(autojump_clock: MockClock) -> None:
     async with replicas(max_sessions=16) as (_, endpoint, party):
         alice, opened = party("alice"), list[dict[str, str | None]]()
 

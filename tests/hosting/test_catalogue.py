@@ -353,7 +353,7 @@ _AB = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in "
         (_lists(None, silent=True), 0, "did not answer within 60 s"),
     ],
 )
-async def test_status_describes_what_is_wrong_with_a_list(
+async def test_member_status_describes_the_fault_of_an_invalid_list(
     script: Any, tools: int, problem: str | None, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"a": describe(script)}) as group:

@@ -107,7 +107,7 @@ note("pid", pid=os.getpid()); note("pid", pid=sleeper.pid)
 
 
 @pytest.mark.parametrize("left", ["in mid call", "during connect", "by an exception"])
-async def test_std_13_leaving_the_group_leaves_no_child_processes(tmp_path: Path, left: str) -> None:
+async def test_std_13_exited_client_group_leaves_no_child_processes(tmp_path: Path, left: str) -> None:
     raw = RawServer(tmp_path, TREE + ("read(); time.sleep(60)" if left == "during connect" else SERVES))
     shell = Command(["sh", "-c", '"$@"; exit $?', "sh", *raw.command], close_grace=0.2)
     options: Any = {} if left == "during connect" else {"era": "legacy"}

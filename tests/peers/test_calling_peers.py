@@ -496,7 +496,7 @@ async def test_client_speaks_older_protocol_revisions(over: str, over_http: Http
     assert answers == {revision: revision for revision in revisions}
 
 
-async def test_leaving_the_client_block_cancels_running_calls_and_ends_the_stdio_server(tmp_path: Path) -> None:
+async def test_exited_client_block_cancels_running_calls_and_ends_the_stdio_server(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     with trio.fail_after(PATIENCE):
         async with open_stdio(server("official"), env=journal.env) as client, trio.open_nursery() as nursery:
@@ -509,7 +509,7 @@ async def test_leaving_the_client_block_cancels_running_calls_and_ends_the_stdio
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", ["official", "fastmcp"])
-async def test_leaving_the_client_block_cancels_running_calls_over_http(
+async def test_exited_client_block_cancels_running_calls_over_http(
     name: str, era: Literal["legacy", "modern"], over_http: HttpServers
 ) -> None:
     running = over_http.get(name, server(name))

@@ -352,7 +352,7 @@ async def test_proxy_sends_a_modern_listen_stream_only_the_requested_changes(
         assert proxy.statistics().listening == 0
 
 
-async def test_a_hundred_concurrent_calls_get_their_own_progress_and_results(
+async def test_100_concurrent_proxied_calls_receive_their_own_progress_and_results(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("s")

@@ -384,7 +384,7 @@ def test_free_bytes_include_all_requests_without_a_suspended_handler() -> None:
     assert not admission.has_room(41, caller)
 
 
-def test_share_of_a_caller_covers_all_its_connections() -> None:
+def test_request_limit_of_a_caller_covers_all_its_connections() -> None:
     load, caller = Load(), Caller()
     bounds: dict[str, Any] = {"max_server_requests": 12, "max_server_streams": 12, "max_server_bytes": 12}
     one, two = (Floor(load, caller=caller, **bounds) for _ in range(2))
@@ -436,7 +436,7 @@ def test_request_counts_for_its_caller_until_it_ends() -> None:
     assert (caller.requests, caller.bytes) == (0, 0)
 
 
-def test_cancel_confirmation_requests_have_their_own_share() -> None:
+def test_cancel_confirmation_requests_have_a_separate_limit() -> None:
     cancel: Any = FakeRequest(method=Method("trio-mcp/cancel", "client", dict[str, Any], dict[str, Any], ahead=True))
     floor = Floor(max_in_flight=1, max_server_requests=6)
     floor.admit(3)

@@ -239,7 +239,7 @@ def test_notification_with_a_subscription_id_goes_only_to_its_stream(floor: Floo
     assert (floor.told, call.arrived) == ([], [])
 
 
-def test_progress_goes_to_its_call(floor: Floor) -> None:
+def test_progress_notification_is_dispatched_to_its_call(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.ProgressReceived(request, {"progressToken": 1, "progress": 2, "total": 3, "message": "m"}))
     floor.act(events.ProgressReceived(request, {"progressToken": 1, "progress": 2.5}))

@@ -130,7 +130,7 @@ async def left(this: Side, *args: Any, cancel: str | None = "enough") -> Any:
 # A request and its answer
 
 
-async def test_a_request_is_sent_and_its_result_returned() -> None:
+async def test_call_sends_a_request_and_returns_its_result() -> None:
     async with side() as (this, nursery):
         nursery.start_soon(this.call)
         params = {"name": "x"}

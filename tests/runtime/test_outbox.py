@@ -418,7 +418,7 @@ async def test_no_line_is_written_directly_before_or_after_the_writer_task_runs(
     assert wire.bytes == b"early\n"
 
 
-async def test_no_line_is_written_directly_after_write_nothing_now() -> None:
+async def test_no_outbox_line_is_written_directly_after_write_nothing_now() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.write_nothing_now()

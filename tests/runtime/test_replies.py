@@ -158,7 +158,7 @@ def test_error_is_sent_with_the_code_of_the_revision(
     assert not asked.failed
 
 
-def test_error_whose_data_cannot_be_encoded_becomes_an_internal_error() -> None:
+def test_error_whose_data_cannot_be_encoded_is_sent_as_an_internal_error() -> None:
     line = error_line(ErrorResponse(7, 3, "no", {"a": float("nan")}))
     told = {"code": 3, "message": "Internal error: the error cannot be sent as JSON"}
     assert said(line) == {"jsonrpc": "2.0", "id": 7, "error": told}

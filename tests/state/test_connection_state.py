@@ -90,7 +90,7 @@ def test_modern_request_to_a_legacy_client_is_reported_and_not_answered() -> Non
         assert client.inbound == ()
 
 
-def test_legacy_client_answers_a_too_long_message_only_if_it_is_a_request_with_an_id() -> None:
+def test_legacy_client_rejects_a_too_long_message_only_if_it_is_a_request() -> None:
     reply = ErrorResponse(7, INVALID_REQUEST, "too long")
     long = Unreadable("too long", reply, too_long=True)
     for client in (client_of(LATEST_LEGACY), ConnectionState("client")):

@@ -122,7 +122,7 @@ async def test_large_message_to_a_slow_reader_arrives_completely(both: Both) -> 
     stream.close()
 
 
-async def test_send_nowait_writes_what_fits_and_returns_its_length(both: Both) -> None:
+async def test_send_nowait_writes_until_the_pipe_is_full_and_returns_the_length(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     with trio.testing.assert_no_checkpoints():
         assert stream.send_nowait(b"now") == 3

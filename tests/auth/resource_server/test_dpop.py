@@ -129,7 +129,7 @@ async def test_several_dpop_proofs_in_one_request_are_refused() -> None:
         "HTTPS://MCP.Example.COM:443/mcp",
     ],
 )
-async def test_dpop_proof_can_spell_the_resource_url_in_equivalent_ways(url: str) -> None:
+async def test_dpop_proof_with_an_equivalent_spelling_of_the_resource_url_is_valid(url: str) -> None:
     assert await let_in(gate_of(), proven(made(claims={"htu": url})))
 
 
@@ -277,7 +277,7 @@ def test_principal_can_use_at_most_half_of_the_replay_guard() -> None:
     assert not seen.add("greedy", digest(0), ends_at=60, now=0), "nothing was forgotten for that"
 
 
-async def test_replay_guard_share_of_a_principal_covers_all_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replay_guard_limit_of_a_principal_covers_all_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_PROOFS", 4)
     tokens = {"bound": anna(key_thumbprint=KEY.thumbprint), "other": anna(key_thumbprint=OTHER.thumbprint)}
     tokens["bob"] = Principal(issuer="https://a.example", subject="bob", key_thumbprint=KEY.thumbprint)

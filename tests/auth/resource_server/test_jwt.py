@@ -363,7 +363,7 @@ async def test_client_ids_option_replaces_the_audience_check_for_tokens_without_
 
 
 @pytest.mark.parametrize("url", ["http://keycloak:8080/certs", "http://10.0.0.1/keys", "http://login.example.com/jwks"])
-async def test_jwks_uri_with_http_is_refused_with_advice(url: str) -> None:
+async def test_jwks_uri_with_http_raises_with_instructions(url: str) -> None:
     with pytest.raises(ValueError, match=f"must begin with https.*{url}.*JWTVerifier\\(keys="):
         JWTVerifier(jwks_uri=url)
     assert await verified(minted(), keys=KEYS)

@@ -91,7 +91,7 @@ async def test_memory_storage_keeps_no_data_of_dropped_event_streams(autojump_cl
         assert kept._size <= 45
 
 
-async def test_change_log_cursor_ahead_of_the_log_reports_that_everything_may_have_changed(autojump_clock: MockClock):
+async def test_change_log_cursor_ahead_of_the_log_reports_all_changes_as_possible(autojump_clock: MockClock):
     async with MemoryStorage().join("server") as one:
         await one.changes.record(["tools"])
         here = (await one.changes.read_since(None)).cursor

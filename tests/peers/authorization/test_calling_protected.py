@@ -94,7 +94,7 @@ def over(stored: StoredAuthorization) -> StoredAuthorization:
 
 
 @all_servers
-async def test_client_credentials_client_calls_a_tool_as_itself(peers: Peers, make: str) -> None:
+async def test_client_credentials_client_calls_a_tool_as_its_own_principal(peers: Peers, make: str) -> None:
     auth = ClientCredentials(client_id=ROBOT["client_id"], client_secret=ROBOT["client_secret"])
     with trio.fail_after(PATIENCE):
         async with open_http(peers.server(make), auth=auth) as client:

@@ -494,7 +494,7 @@ async def test_client_speaks_older_protocol_revisions(
 
 
 @pytest.mark.parametrize("release", ["1", "2"])
-async def test_leaving_the_client_block_cancels_running_calls_and_ends_the_stdio_server(
+async def test_exited_client_block_cancels_running_calls_and_ends_the_stdio_server(
     scripts: Path, tmp_path: Path, release: str
 ) -> None:
     journal = Journal(tmp_path / "journal")
@@ -508,7 +508,7 @@ async def test_leaving_the_client_block_cancels_running_calls_and_ends_the_stdio
 
 
 @pytest.mark.parametrize(("release", "era"), [("1", "legacy"), ("2", "legacy"), ("2", "modern")])
-async def test_leaving_the_client_block_cancels_running_calls_over_http(
+async def test_exited_client_block_cancels_running_calls_over_http(
     scripts: Path, over_http: HttpServers, release: str, era: Literal["legacy", "modern"]
 ) -> None:
     running = over_http.get(release, server(scripts, release))

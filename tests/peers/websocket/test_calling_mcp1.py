@@ -214,7 +214,7 @@ def test_roots_request_is_answered_with_the_client_roots(peer: Conversation) -> 
 # The end
 
 
-async def test_leaving_the_client_block_closes_the_websocket_with_1000_and_cancels_both_sides(
+async def test_exited_client_block_closes_the_websocket_with_1000_and_cancels_both_sides(
     server: Listening,
 ) -> None:
     hanging, asked, asked_no_more = trio.Event(), trio.Event(), trio.Event()

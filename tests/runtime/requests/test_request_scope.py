@@ -137,7 +137,7 @@ async def test_request_scope_is_over_after_its_handler_was_interrupted() -> None
         assert scope.phase is Phase.OVER
 
 
-async def test_leaving_a_request_scope_returns_whether_its_nursery_was_cancelled() -> None:
+async def test_exited_request_scope_returns_true_only_if_its_nursery_was_cancelled() -> None:
     for cancels in (True, False):
         async with floor() as this:
             scope = this.scope()

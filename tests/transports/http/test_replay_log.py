@@ -280,7 +280,7 @@ def test_reading_retained_events_returns_them_and_reports_a_gap() -> None:
     assert ([each for each, _ in replay.events], is_gap) == (said[-1:], False)
 
 
-def test_all_replay_logs_of_a_caller_stay_within_its_share() -> None:
+def test_all_replay_logs_of_a_caller_stay_within_its_memory_limit() -> None:
     shared = SharedBytes(100 * KIB)
     hoarder, other = Caller("hoarder"), Caller("other")
     logs = [ReplayLog(64 * KIB, 256 * KIB, shared.held_for(hoarder)) for _ in range(10)]

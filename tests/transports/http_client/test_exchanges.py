@@ -63,7 +63,7 @@ async def test_received_response_need_not_be_read_for_its_connection_to_be_reuse
         assert len(server.visitors) == 1
 
 
-async def test_leaving_a_response_early_closes_only_its_connection() -> None:
+async def test_response_closed_early_closes_only_its_connection() -> None:
     closed = trio.Event()
 
     async def script(visitor: Visitor) -> None:

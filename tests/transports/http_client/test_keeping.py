@@ -246,7 +246,7 @@ async def test_host_name_with_several_addresses_connects_to_the_listening_addres
         assert await call(client) == b"hello"
 
 
-async def test_leaving_a_response_early_over_tls_does_not_wait_for_the_server(authority: trustme.CA) -> None:
+async def test_response_closed_early_over_tls_does_not_wait_for_the_server(authority: trustme.CA) -> None:
     gone = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -291,7 +291,7 @@ async def test_body_without_length_over_tls_is_complete_only_after_close_notify(
                 await call(client)
 
 
-async def test_a_thousand_requests_with_300_abandoned_leave_no_descriptors_or_tasks() -> None:
+async def test_1000_requests_with_300_abandoned_leave_no_descriptors_or_tasks() -> None:
     async def script(visitor: Visitor) -> None:
         while request := await visitor.request():
             if b"/left" in request[:12]:
