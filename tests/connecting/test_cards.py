@@ -145,7 +145,7 @@ async def test_discover_returns_at_most_a_thousand_servers() -> None:
 
 async def test_missing_catalog_raises_discovery_failed() -> None:
     async with answering(b"nothing", status=404) as server:
-        with pytest.raises(DiscoveryFailed, match=r"there is nothing at http://127.*: status 404"):
+        with pytest.raises(DiscoveryFailed, match=r"there is no document at http://127.*: status 404"):
             await discover(server.url.removesuffix("/mcp"))
 
 

@@ -123,7 +123,7 @@ def test_headers_tls_and_auth_for_a_tcp_address_raise_value_error(more: dict[str
         Address("tcp://127.0.0.1:1", **more)
 
 
-def test_address_with_two_authorizations_raises_bad_target() -> None:
+def test_an_address_has_one_authorization() -> None:
     with pytest.raises(BadTarget, match="which auth= writes"):
         Address("https://example.com/mcp", headers={"Authorization": "Bearer x"}, auth=Bearer("y"))
 

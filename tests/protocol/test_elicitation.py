@@ -108,7 +108,7 @@ def test_required_names_must_be_fields_of_the_form(required: Any) -> None:
 
 
 BAD_FIELDS: dict[str, tuple[Any, str]] = {
-    "no schema": (True, "must be a schema"),
+    "no schema": (True, "must be a JSON Schema object"),
     "no type": ({}, "None"),
     "reference": ({"$ref": "#/$defs/Wind"}, "None"),
     "choice without a type": ({"enum": ["n"]}, "None"),

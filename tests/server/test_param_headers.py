@@ -73,7 +73,7 @@ def test_tool_with_invalid_header_annotations_raises_at_registration() -> None:
         return ""
 
     with pytest.raises(
-        ValueError, match="tool 'query': x-mcp-header at properties/other: 'Region' already mirrors 'region'"
+        ValueError, match="tool 'query': x-mcp-header at properties/other: 'Region' is already the header of 'region'"
     ):
         server.tool(query)
     assert len(server._tools.registry) == 0

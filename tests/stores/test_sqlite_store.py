@@ -403,9 +403,9 @@ async def test_record_moved_to_another_scope_is_refused(path: Path):
         await create(store, record("anns"))
         await create(store, record("bobs", scope="bob"))
         execute(path, "UPDATE tasks SET scope = (SELECT scope FROM tasks WHERE id = CAST('bobs' AS BLOB))")
-        with pytest.raises(UnreadableRecord, match="the scope of a record differs"):
+        with pytest.raises(UnreadableRecord, match="the scope in a task record differs"):
             await store.read("bob", "anns")
-        with pytest.raises(UnreadableRecord, match="the scope of a record differs"):
+        with pytest.raises(UnreadableRecord, match="the scope in a task record differs"):
             await store.page("bob", None, 9)
 
 

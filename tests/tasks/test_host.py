@@ -255,7 +255,7 @@ async def test_stored_tasks_are_limited_until_they_expire(autojump_clock: MockCl
     async with calling(server_of(max_kept=3, ttl=20.0, retention=1.0)) as caller:
         for _ in range(3):
             await caller.start("sleep", seconds=0)
-        with pytest.raises(PeerError, match="too many tasks are kept"):
+        with pytest.raises(PeerError, match="too many tasks are stored"):
             await caller.call("sleep", seconds=0)
         await trio.sleep(21.5)
         for _ in range(3):
@@ -446,7 +446,7 @@ async def test_first_task_requested_during_shutdown_is_refused(autojump_clock: M
         async with open_client(ours, era="legacy") as client:
             end_tasks(running, hurry=False)
             params = {"name": "sleep", "arguments": {"seconds": 5}, "task": {}}
-            with pytest.raises(PeerError, match="Shutting down: no new tasks are taken"):
+            with pytest.raises(PeerError, match="Shutting down: new tasks are refused"):
                 await client._connection.outbound.request("tools/call", params, client.revision)
 
 

@@ -144,7 +144,7 @@ async def _read(url: str, kind: str, limit: int, rules: UrlRules) -> bytes:
     else:
         raise DiscoveryFailed(f"{url} leads to more than {_MOST_REDIRECTS} redirects")
     if answer.status != 200:
-        raise DiscoveryFailed(f"there is nothing at {where}: status {answer.status}")
+        raise DiscoveryFailed(f"there is no document at {where}: status {answer.status}")
     return answer.body
 
 
@@ -161,9 +161,9 @@ def _decoded(body: bytes) -> Any:
         data = msgspec.json.decode(body)
         check_levels(body)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise ValueError("it is not JSON in UTF-8") from None
+        raise ValueError("the document is not JSON in UTF-8") from None
     return data
 
 

@@ -22,7 +22,7 @@ def check_authorization(auth: ClientAuth | None, headers: Mapping[str, str], url
     token on its way to ``url``."""
     named = [name for name in headers if str(name).lower() in ("authorization", "dpop")]
     if named and auth is not None:
-        raise ValueError(f"pass either auth= or the header {named[0]}, which auth= writes, not both")
+        raise ValueError(f"pass either auth= or the header {named[0]}, not both: auth= sets that header")
     if (named or auth is not None) and not is_confidential(url, trusted_http_hosts(auth)):
         scheme, _, rest = url.partition("://")
         where = f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0].rpartition('@')[2][:300]}"

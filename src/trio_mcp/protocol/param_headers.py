@@ -105,7 +105,9 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
             continue
         where = f"{_ANNOTATION} at {clean('/'.join(place.keys())[:_SHOWN]) or 'the root of the schema'}"
         if not place.is_property:
-            raise ValueError(f'{where}: only "properties" may lead from the root of the schema to a mirrored argument')
+            raise ValueError(
+                f'{where}: only "properties" may lead from the root of the schema to an argument in a header'
+            )
         name, kind = place.schema[_ANNOTATION], place.schema.get("type")
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             shown = repr(name[:_SHOWN]) if isinstance(name, str) else f"a value of type {type(name).__name__}"
@@ -113,14 +115,16 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         if kind not in _KINDS:
             shown = repr(kind[:_SHOWN]) if isinstance(kind, str) else "none" if kind is None else "several"
             raise ValueError(
-                f'{where}: a mirrored argument must have one "type", string, integer or boolean, but has {shown}. '
+                f'{where}: an argument in a header must have one "type", string, integer or boolean, but has {shown}. '
                 "If it is optional, give it a default of that type instead of null"
             )
         header = ParamHeader(tuple(place.keys()[1::2]), _PREFIX + name)
         if (other := found.setdefault(name.lower(), header)) is not header:
-            raise ValueError(f"{where}: {name[:_SHOWN]!r} already mirrors {other.argument}; header names ignore case")
+            raise ValueError(
+                f"{where}: {name[:_SHOWN]!r} is already the header of {other.argument}; header names ignore case"
+            )
         if len(found) > _MOST_HEADERS:
-            raise ValueError(f"{where}: a tool can mirror at most {_MOST_HEADERS} arguments")
+            raise ValueError(f"{where}: a tool can have at most {_MOST_HEADERS} arguments in headers")
     return tuple(found.values())
 
 
@@ -209,7 +213,7 @@ def decoded(text: str) -> str:
     """Decode the text in an HTTP header value. Raises `ValueError` for invalid characters, and for base64 that
     `encoded_name` wouldn't produce, because each text has only one valid encoding."""
     if not _SENDABLE.fullmatch(text):
-        raise ValueError("has characters that a header value can't have")
+        raise ValueError("contains characters that aren't allowed in a header value")
     if (match := _SENTINEL.fullmatch(text)) is None:
         return text
     try:
@@ -218,7 +222,7 @@ def decoded(text: str) -> str:
             raise binascii.Error("bits after the last byte")
         return content.decode()
     except ValueError:
-        raise ValueError("is not base64 of UTF-8") from None
+        raise ValueError("is not valid base64 of UTF-8 text") from None
 
 
 def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:

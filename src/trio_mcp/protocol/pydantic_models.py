@@ -90,7 +90,7 @@ def _adapted(hint: Any) -> Any:
             with suppress(TypeError):  # raised if it contains attrs classes, which msgspec parses
                 msgspec.inspect.type_info(hint)
                 return hint
-        raise TypeError(f"pydantic can't read it: {str(error).splitlines()[0]}") from None
+        raise TypeError(f"pydantic can't parse this annotation: {str(error).splitlines()[0]}") from None
     adapted: Any = type(repr(hint)[:100], (Adapted,), {"adapter": adapter})
     for note in getattr(hint, "__metadata__", ()):
         if isinstance(note, msgspec.Meta) and any(getattr(note, bound) is not None for bound in _BOUNDS):

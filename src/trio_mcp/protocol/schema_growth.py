@@ -55,7 +55,9 @@ class SchemaGrowth:
         # jsonschema-rs would take as long to compile some of these keywords.
         most = _MOST_COMPILED if any(part.is_dear for part in parts) else _MOST
         if max(part.most for part in parts) > most:
-            raise ValueError("not a usable JSON Schema: its references multiply, beyond what can be checked")
+            raise ValueError(
+                "not a usable JSON Schema: its references multiply, so that validation would take too long"
+            )
         self._is_harmless = self._root.most <= _FEW and all(
             part.most <= _FEW and part.each_level <= 1 for part in parts if part.is_endless
         )

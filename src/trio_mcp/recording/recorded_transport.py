@@ -107,12 +107,12 @@ class RecordedRequests:
     _tracer: Tracer | None = None
 
     def _watch_load(self, load: Load) -> None:
-        """Pass the load of the server on to the other tracing. See `Tracing.watch`."""
+        """Pass the load of the server on to the other tracing. See `Tracing._watch_load`."""
         if self._tracing is not None:
             self._tracing._watch_load(load)
 
     def _tracer_of(self, network: str | None) -> Tracer:
-        """Return the tracer for the connection, which is this object. See `Tracing.tracer`."""
+        """Return the tracer for the connection, which is this object. See `Tracing._tracer_of`."""
         self._tracer = None if self._tracing is None else self._tracing._tracer_of(network)
         return self
 

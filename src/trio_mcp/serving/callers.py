@@ -53,7 +53,7 @@ _CONNECTIONS: Final = attrgetter("connections")
 
 def _networks(given: Iterable[str]) -> frozenset[_Network | str]:
     if isinstance(given, str):
-        raise TypeError(f"proxies must be a list of addresses and networks, not {given!r}: write [{given!r}]")
+        raise TypeError(f"TrustedProxies needs a list of addresses and networks, not {given!r}: write [{given!r}]")
     return frozenset(_UNIX if each == _UNIX else _network(each) for each in given)
 
 

@@ -67,7 +67,7 @@ class MemoryTaskStore:
         if len(self._records) >= limit or len(order) >= scope_limit:
             raise StoreFull
         if new.id in self._records or self._discarded.get(new.id, now) > now:
-            raise ValueError("a record with this id exists, or its creation was abandoned")
+            raise ValueError("a task record with this id exists, or discard() has blocked its creation")
         record = created_record(
             new, now, order[-1][0] if order else 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms
         )

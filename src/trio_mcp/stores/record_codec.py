@@ -218,7 +218,7 @@ class RecordCodec:
         # Compare with the encrypted values: these columns are only for searching. With a wrong scope, another principal
         # could read the task.
         if row.scope not in self.scope_keys(content.scope):
-            raise UnreadableRecord("the scope of a record differs from that of its row")
+            raise UnreadableRecord("the scope in a task record differs from the scope column of its row")
         numbers = (row.place, row.epoch, row.leased_until, row.version)
         place, epoch, leased_until, version = decode_columns("a record", numbers, _Numbers)
         holder, mark = decode_columns("a record", (row.holder, row.mark), _Claim)
@@ -243,7 +243,7 @@ class RecordCodec:
         try:
             return keys.seal.open(row.body, row.form + row.id)
         except BadSeal:
-            raise UnreadableRecord("a record was modified without the secret, or damaged") from None
+            raise UnreadableRecord("a task record was damaged, or modified without the secret") from None
 
     def _unknown_form_reason(self, form: bytes) -> str:
         if form[:1] != _FORMAT:

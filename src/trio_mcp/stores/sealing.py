@@ -59,7 +59,7 @@ class SealingKey:
         try:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], about)
         except (InvalidTag, ValueError):
-            raise BadSeal("modified, or encrypted with another key") from None
+            raise BadSeal("the data was modified, or encrypted with another key") from None
 
 
 class KeyRing:
@@ -77,4 +77,4 @@ class KeyRing:
         for key in self._keys:
             with suppress(BadSeal):
                 return key.open(sealed, about)
-        raise BadSeal("modified, or encrypted with none of the keys")
+        raise BadSeal("the data was modified, or encrypted with an unknown key")

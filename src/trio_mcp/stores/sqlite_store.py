@@ -139,13 +139,13 @@ class DatabaseTaskStore:
             if total >= limit or of_scope >= scope_limit:
                 raise StoreFull
             if is_void:
-                raise ValueError("the creation of this record was abandoned")
+                raise ValueError("discard() has blocked the creation of this task record")
             record = created_record(new, now, last, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms)
             row = self._codec.encode(record)
             try:
                 number = connection.execute(_INSERT, values := attrs.asdict(row)).lastrowid
             except sqlite3.IntegrityError:
-                raise ValueError("a record with this id already exists") from None
+                raise ValueError("a task record with this id already exists") from None
             if row.is_open:
                 connection.execute(_OPEN, values | {"number": number})
             record_changes(connection, self._writer, [row.id])

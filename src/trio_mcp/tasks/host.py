@@ -217,7 +217,7 @@ class TaskHost:
         """Store the record of a new task, and return it. With ``delegated``, other code than the handler does the work.
         Raises `CodedError` (-31000) if a limit is reached or the store fails."""
         if self.ending.is_set():
-            raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
+            raise CodedError(TOO_BUSY, "Shutting down: new tasks are refused")
         self._live.admit(task, alone=task.scope.exchange.peer.alone)
         try:
             return await self.create_record(task, delegated=delegated)
@@ -250,7 +250,7 @@ class TaskHost:
         try:
             return await self.records.create(new, task.ttl_ms)
         except StoreFull:
-            raise CodedError(TOO_BUSY, "Too busy: too many tasks are kept; try again later") from None
+            raise CodedError(TOO_BUSY, "Too busy: too many tasks are stored; try again later") from None
         except Uncertain:
             self.in_background(self.records.discard, new.id)  # otherwise an unused record may be stored later
             raise store_unreachable() from None
@@ -506,4 +506,4 @@ class LiveTasks:
 
 
 async def _reject_request(*_: object, **__: object) -> NoReturn:
-    raise NoBackChannel("the task belongs to no connection")
+    raise NoBackChannel("a task that was restarted has no connection to its client")

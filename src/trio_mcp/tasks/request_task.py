@@ -219,7 +219,7 @@ class RequestTask:
                 self._starting = None
         await trio.lowlevel.checkpoint()
         if record is not None and scope.sends and not (self.has_started or self.phase is RunPhase.DECLINED):
-            raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
+            raise CodedError(TOO_BUSY, "Shutting down: new tasks are refused")
 
     def decline(self) -> None:
         """Don't start a task, because the handler has returned input requests, which are sent as the response."""
@@ -289,7 +289,7 @@ class RequestTask:
         if record is None or record.phase.is_final:
             # Let the cancellation of the handler take effect, so that it doesn't continue as if the change were stored.
             await trio.lowlevel.checkpoint()
-            raise CodedError(TASK_LOST, "the task has ended, or runs elsewhere; nothing was stored")
+            raise CodedError(TASK_LOST, "the task has ended, or runs in another process; nothing was stored")
 
     def ask(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None

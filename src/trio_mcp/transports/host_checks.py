@@ -154,11 +154,11 @@ def _host(given: str) -> str:
     text = _text("allowed_hosts", given)
     if text == "*":
         raise _unusable(
-            "allowed_hosts", given, '"*" is not a name', 'write allowed_hosts="*", without a list, for any name'
+            "allowed_hosts", given, '"*" is not a host name', 'write allowed_hosts="*", without a list, for any name'
         )
     if "://" in text:
         name = text.partition("://")[2].partition("/")[0] or "mcp.example.com"
-        raise _unusable("allowed_hosts", given, "a host has no scheme", f'write "{name}"')
+        raise _unusable("allowed_hosts", given, "a host name has no scheme", f'write "{name}"')
     name, port = _name_and_port("allowed_hosts", given, text)
     return name if port in ("", "*") else f"{name}:{port}"
 
@@ -178,7 +178,10 @@ def _origin(given: str) -> str:
     scheme, has_scheme, rest = text.partition("://")
     if not has_scheme or _SCHEME.fullmatch(scheme) is None:
         raise _unusable(
-            "allowed_origins", given, "an origin must begin with a scheme", 'write it as in "https://app.example.com"'
+            "allowed_origins",
+            given,
+            "an origin must begin with a scheme",
+            'write the origin as in "https://app.example.com"',
         )
     name, port = _name_and_port("allowed_origins", given, rest)
     return f"{scheme}://{name}" if port in ("", _USUAL_PORTS.get(scheme)) else f"{scheme}://{name}:{port}"
@@ -186,13 +189,15 @@ def _origin(given: str) -> str:
 
 def _text(option: str, given: Any) -> str:
     if not isinstance(given, str):
-        raise _unusable(option, given, "an entry must be text", 'write a list of strings, as in ["mcp.example.com"]')
+        raise _unusable(
+            option, given, "each entry must be a string", 'write a list of strings, as in ["mcp.example.com"]'
+        )
     if not given:
-        raise _unusable(option, given, "an entry is empty", "leave it out")
+        raise _unusable(option, given, "an entry is empty", "remove it")
     if given != given.strip() or any(character.isspace() for character in given):
-        raise _unusable(option, given, "an entry must not contain spaces", "write each name as an entry of its own")
+        raise _unusable(option, given, "an entry must not contain spaces", "write each name as a separate entry")
     if not given.isascii():
-        raise _unusable(option, given, "clients send names in ASCII", 'write the name as in its URL, "xn--…"')
+        raise _unusable(option, given, "clients send host names in ASCII", 'write the host name as in its URL, "xn--…"')
     return given.lower()
 
 
@@ -200,28 +205,37 @@ def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
     """Return the name and the port in ``text``. The port is an empty string if it is missing, and ``*`` for any
     port."""
     if any(mark in text for mark in "/?#\\"):
-        raise _unusable(option, given, "clients send no path in this header", "leave out what follows the name")
+        raise _unusable(
+            option, given, "clients send no path in Host and Origin headers", "remove everything after the host name"
+        )
     if "@" in text:
-        raise _unusable(option, given, "clients send no user in this header", "leave out what comes before the name")
+        raise _unusable(
+            option,
+            given,
+            "clients send no user name in Host and Origin headers",
+            "remove everything before the host name",
+        )
     name, colon, port = text, "", ""
     if text.startswith("["):
         inside, closed, rest = text[1:].partition("]")
         name, colon, port = f"[{_ipv6(option, given, inside)}]", rest[:1], rest[1:]
         if not closed or colon not in ("", ":"):
-            raise _unusable(option, given, "an IPv6 address must be in brackets", 'write it as in "[::1]:8000"')
+            raise _unusable(
+                option, given, "an IPv6 address must be in brackets", 'write the address as in "[::1]:8000"'
+            )
     elif text.count(":") > 1:
         raise _unusable(option, given, "an IPv6 address must be in brackets", f'write "[{text}]"')
     else:
         name, colon, port = text.partition(":")
         if "*" in name:
             raise _unusable(
-                option, given, "only a port may be *, as in name:*", "write each name as an entry of its own"
+                option, given, "only the port may be *, as in name:*", "write each name as a separate entry"
             )
         if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None or ".." in name:
-            raise _unusable(option, given, f"{name!r} is not a host name", "write a name or an IP address")
+            raise _unusable(option, given, f"{name!r} is not a host name", "write a host name or an IP address")
     if colon and port != "*":
         if not port.isdecimal() or not 1 <= int(port[:6]) <= _MOST_PORT:
-            raise _unusable(option, given, f"a port must be 1 to {_MOST_PORT}, or *", "leave it out for any port")
+            raise _unusable(option, given, f"a port must be 1 to {_MOST_PORT}, or *", "leave the port out to allow any")
         port = str(int(port))
     return name, port
 
@@ -232,7 +246,7 @@ def _ipv6(option: str, given: str, text: str) -> str:
     except ValueError:
         address = None
     if not isinstance(address, IPv6Address) or address.scope_id is not None:
-        raise _unusable(option, given, f"{text!r} is not an IPv6 address", 'write it as in "[::1]"')
+        raise _unusable(option, given, f"{text!r} is not an IPv6 address", 'write the address as in "[::1]"')
     return str(address)
 
 

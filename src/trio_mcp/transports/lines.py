@@ -247,7 +247,7 @@ class MemoryTransport(FramedTransport):
         while pipe.is_full_for(messages) and not pipe.closed:
             await pipe.changed.park()
         if pipe.closed:
-            raise ConnectionLost("the other end was closed")
+            raise ConnectionLost("the other side has closed the connection")
         pipe.put(messages)
 
     def send_nowait(self, message: bytes) -> int:

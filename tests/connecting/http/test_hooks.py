@@ -195,7 +195,7 @@ async def test_dial_beside_a_proxy_or_unix_socket_raises_bad_target(url: str, op
     async def dial(host: str, port: int) -> trio.SocketStream:
         raise AssertionError
 
-    with pytest.raises(BadTarget, match="pass dial= alone"):
+    with pytest.raises(BadTarget, match="dial= can't be combined"):
         async with open_http(url, dial=dial, limits=Limits(), **options):
             pass
 

@@ -103,7 +103,7 @@ def test_cursor_before_dropped_events_is_expired_and_later_cursors_are_valid() -
     good = [cursor for cursor in cursors if is_good(kept, cursor)]
     assert good == cursors[-5:]
     assert [len(lines(kept, cursor)) for cursor in good] == [4, 3, 2, 1, 0]
-    with pytest.raises(BadCursor, match="no longer kept"):
+    with pytest.raises(BadCursor, match="no longer stored"):
         kept.after(cursors[-6])
 
 
@@ -139,7 +139,7 @@ def test_oversized_event_is_not_kept_for_replay_but_gets_an_id() -> None:
     stream = kept.open()
     before = extended(kept, stream, [b"a\n"])
     after = extended(kept, stream, [b"x" * 5 * KIB])
-    with pytest.raises(BadCursor, match="no longer kept"):
+    with pytest.raises(BadCursor, match="no longer stored"):
         kept.after(before)
     assert lines(kept, after) == []
 
@@ -247,7 +247,7 @@ def test_newest_undelivered_event_is_kept_regardless_of_its_size() -> None:
     for _ in range(20):
         kept.extend(kept.open(), [b"y" * 200])  # there is no room for any more
     assert [len(line) for line in lines(kept, f"{stream}-1")] == [50 * KIB]
-    with pytest.raises(BadCursor, match="no longer kept"):
+    with pytest.raises(BadCursor, match="no longer stored"):
         kept.after(primed)
     assert kept.size <= 256 * 21
     kept.drop_finished(60.0)

@@ -275,7 +275,7 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
         case ErrorResponse(id=None):
             raise PeerError(message.code, message.message, message.data)
         case Response() | ErrorResponse():
-            raise HTTPError(200, f"the response answers another request, with id {message.id!r:.100}")
+            raise HTTPError(200, f"the response contains the reply to another request, with id {message.id!r:.100}")
         case Unreadable():
             if not _has_method(frame.data):
                 shown = f"{message.reason}: {quoted(frame.data)}"
@@ -283,7 +283,7 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
         case Batch():  # 2025-03-26 transports: a stream may contain batches of requests, notifications and replies
             ids = [each.id for each in message.members if isinstance(each, Response | ErrorResponse)]
             if any(each != request.id for each in ids):
-                raise HTTPError(200, "the response answers several requests at once")
+                raise HTTPError(200, "the response contains replies to several requests")
             _record_questions(endpoint, message.members, session, request.id)
             endpoint.inbox.put(frame)
             return bool(ids)

@@ -186,15 +186,15 @@ async def receive_all(
 def _use_endpoint(endpoint: Endpoint, event: Event) -> None:
     """Send all further messages to the URL in the stream's first event (HTTP+SSE)."""
     if event.name != "endpoint":
-        raise HTTPError(HTTPStatus.OK, "the first message of the stream isn't 'endpoint'")
+        raise HTTPError(HTTPStatus.OK, "the first event of the HTTP+SSE stream must be 'endpoint'")
     http, text = endpoint.http, event.data.decode("utf-8", "replace").strip()
     try:
         # Require the same origin: a server must not redirect our headers, which may contain tokens, to another server.
         origin, target = split_url(urljoin(f"{http.origin}{http.target}", text[: _LONGEST_URL + 1]))
     except ValueError as error:
-        raise ProtocolViolation(f"the event 'endpoint' names an invalid URL: {error}") from None
+        raise ProtocolViolation(f"the event 'endpoint' contains an invalid URL: {error}") from None
     if origin != http.origin or len(text) > _LONGEST_URL:
-        raise ProtocolViolation(f"the event 'endpoint' must name a URL at {http.origin}, not {text[:200]!r}")
+        raise ProtocolViolation(f"the event 'endpoint' must contain a URL of {http.origin}, not {text[:200]!r}")
     logger.debug("the server speaks HTTP+SSE, the transport of 2024-11-05")
     http.target = target
     endpoint.sessions.start(Session(None, "2024-11-05", is_by_sse=True))

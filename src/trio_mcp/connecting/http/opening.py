@@ -208,7 +208,7 @@ async def open_http_messages(
         by, allows = _way_for(at, http_proxy, auth)
         dial = None if hooks is None else hooks.dial
         if dial is not None and (unix is not None or isinstance(http_proxy, str)):
-            raise BadTarget("pass dial= alone: it replaces an HTTP proxy and a Unix socket")
+            raise BadTarget("dial= can't be combined with an HTTP proxy or a Unix socket: dial= opens the connections")
         http = HttpClient(
             at,
             ssl_context=ssl_context,

@@ -249,7 +249,9 @@ class PostedRequest:
                 raise UnreadableAnswer(f"{self._message.method}: {error}") from None
             for event in found:
                 if event.name == "endpoint" and self.session is None:
-                    raise EndpointEvent(reply.status, "the server answered with a stream of HTTP+SSE")
+                    raise EndpointEvent(
+                        reply.status, "the server responded to a POST with the event stream of HTTP+SSE"
+                    )
                 if event.name != "message" or not event.data:
                     continue
                 self._received_count += 1

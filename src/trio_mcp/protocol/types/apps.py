@@ -107,7 +107,7 @@ class UI:
         if not self.visible_to:
             raise ValueError('visible_to must not be empty: write "model", "app" or both')
         if meta is not None and not meta.keys().isdisjoint(("ui", _FLAT)):
-            raise ValueError("ui= and meta= both specify the view of a tool: leave it out of meta")
+            raise ValueError("ui= and meta= both specify the view of a tool: remove the view from meta=")
         said: JSONObject = {} if self.view is None else {"resourceUri": self.view}
         if set(self.visible_to) != set(_CALLERS):
             said["visibility"] = list(self.visible_to)

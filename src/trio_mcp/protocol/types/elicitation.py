@@ -81,13 +81,13 @@ def check_form_schema(schema: object) -> None:
     fields = cast("JSONObject", properties)
     required: Any = form.get("required", [])
     if not _are_strings(required) or not set(required) <= set(fields):
-        raise _bad("required must be a list of names of properties")
+        raise _bad('"required" must be a list of property names')
     for name, field in fields.items():
         _check_field(name, field)
 
 
 def check_form_size(form: JSONObject) -> None:
-    """Raise `CodedError` (-32602) if the form ``schema`` is too large to be checked. No user could fill in such a
+    """Raise `CodedError` (-32602) if ``form`` is too large to be checked. No user could fill in such a
     form."""
     if not (is_small(form, _MOST_PARTS, _MOST_CHARACTERS, MOST_LEVELS) and is_checkable(form, _MOST_PARTS)):
         raise _bad(f"the form schema has more than {_MOST_PARTS} parts or {_MOST_CHARACTERS} characters")
@@ -95,7 +95,7 @@ def check_form_size(form: JSONObject) -> None:
 
 def _check_field(name: str, field: object) -> None:
     if not isinstance(field, dict):
-        raise _bad(f"field {name!r} must be a schema")
+        raise _bad(f"field {name!r} must be a JSON Schema object")
     members = cast("JSONObject", field)
     kind = members.get("type")
     keywords = _FIELDS.get(kind) if isinstance(kind, str) else None

@@ -78,7 +78,7 @@ class Skill:
                 raise ValueError(f"{each.uri[:200]!r} is outside the skill, or listed twice")
             files[path] = each
         if SKILL_FILE not in files:
-            raise ValueError(f"{SKILL_FILE} is not among its resources")
+            raise ValueError(f"{SKILL_FILE} is not among the skill's resources")
         return files
 
 

@@ -134,7 +134,7 @@ def created_id(result: object, *, is_flat: bool) -> str | None:
 
 @value
 class ToolAnnotations:
-    """A server's hints about a tool, such as ``read_only``. If you don't trust the server, don't base decisions on
+    """A server's hints about a tool, such as ``read_only_hint``. If you don't trust the server, don't base decisions on
     them.
 
     Absent hints mean: not read-only, destructive, not idempotent, open world (`resolved`). ``destructive_hint`` and

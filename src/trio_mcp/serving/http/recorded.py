@@ -103,7 +103,7 @@ class HttpRecordings:
     # Observing
 
     def _watch_load(self, load: Load) -> None:
-        """Do nothing: the load of the server isn't recorded. See `Tracing.watch`."""
+        """Do nothing: the load of the server isn't recorded. See `Tracing._watch_load`."""
 
     def _tracer_of(self, network: str | None) -> Tracer:
         """Return the tracer of a connection: it records the session that is being opened or, if there is none, the

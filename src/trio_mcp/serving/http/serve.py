@@ -147,7 +147,9 @@ async def serve_http(
     origins, hosts = options.get("allowed_origins"), options.get("allowed_hosts")
     if unix is not None:
         if listeners is not None or ssl_context is not None:
-            raise ValueError("unix= can't be combined with listeners= or ssl_context=: it listens without TLS")
+            raise ValueError(
+                "unix= can't be combined with listeners= or ssl_context=: unix= opens its own listener, without TLS"
+            )
         # Web pages can't connect to a Unix socket. A request with an Origin header must have come through an undeclared
         # reverse proxy.
         origins, hosts = () if origins is None else origins, ("localhost",) if hosts is None else hosts

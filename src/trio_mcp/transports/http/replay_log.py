@@ -166,7 +166,7 @@ class ReplayLog:
         continue from there."""
         stream, number = self._find(cursor)
         if number < stream.dropped:
-            raise BadCursor("events after this event id are no longer kept")
+            raise BadCursor("events after this event id are no longer stored")
         return self._replay(stream, number)
 
     def retained_after(self, cursor: str) -> tuple[Replay, bool]:
@@ -180,7 +180,7 @@ class ReplayLog:
         name, _, digits = cursor.rpartition("-")
         stream = self._streams.get(name)
         if stream is None or not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
-            raise BadCursor("no stream of this session has this event id, or its stream is no longer kept")
+            raise BadCursor("no stream of this session has this event id, or its stream is no longer stored")
         number = int(digits)
         if number > stream.last or stream.event_id(number) != cursor:
             raise BadCursor("no stream of this session has this event id")

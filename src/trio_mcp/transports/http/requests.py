@@ -241,7 +241,7 @@ class ChunkedBody:
         end = self._end.find(data)
         self._parse(data[:end])
         if self._pieces.complete != (end is not None):
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed chunk: the end of the body is unclear")
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed chunk: the end of the body can't be found")
         return None if end is None else data[end:]
 
     def _parse(self, data: bytes) -> None:

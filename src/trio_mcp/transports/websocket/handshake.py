@@ -203,7 +203,9 @@ async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") ->
         headers[key] = text
     _check_version(event.http_version)
     if event.method != b"GET":
-        raise Rejection(HTTPStatus.METHOD_NOT_ALLOWED, "a WebSocket must be requested with GET", Allow="GET")
+        raise Rejection(
+            HTTPStatus.METHOD_NOT_ALLOWED, "the upgrade to a WebSocket must be requested with GET", Allow="GET"
+        )
     return UpgradeRequest(event.target.decode("ascii"), headers, bytes(head), frozenset(repeated))
 
 
@@ -211,10 +213,12 @@ def _check_version(version: bytes) -> None:
     # RFC 6455 section 4.2.1 requires HTTP/1.1 or higher. In HTTP/2 and later (RFC 8441), the upgrade takes another
     # form.
     if not version.startswith(b"1."):
-        raise Rejection(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "a WebSocket must be requested with HTTP/1.1")
+        raise Rejection(
+            HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "the upgrade to a WebSocket must be requested with HTTP/1.1"
+        )
     # RFC 9110 section 7.8: a server MUST ignore an Upgrade header in HTTP/1.0.
     if version == b"1.0":
-        raise _no_websocket("HTTP/1.0 has no upgrade to a WebSocket: use HTTP/1.1")
+        raise _no_websocket("HTTP/1.0 doesn't support the upgrade to a WebSocket: use HTTP/1.1")
 
 
 def _no_websocket(reason: str) -> Rejection:
@@ -233,9 +237,11 @@ async def _read_head(stream: trio.abc.ReceiveStream, received: bytearray) -> byt
             data = await stream.receive_some(_READ)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             drop_tracebacks(error)
-            raise ConnectionLost(f"the connection broke before a request came: {error.__cause__ or error}") from error
+            raise ConnectionLost(
+                f"the connection broke before a request arrived: {error.__cause__ or error}"
+            ) from error
         if not data:
-            raise ConnectionLost("the connection was closed before a request came")
+            raise ConnectionLost("the connection was closed before a request arrived")
         received += data
         if not 65 <= received[0] <= 90:
             raise Rejection(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
