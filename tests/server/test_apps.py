@@ -245,7 +245,7 @@ def test_tool_ui_with_empty_visibility_or_two_views_raises_at_registration() -> 
     with pytest.raises(ValueError, match="visible_to must not be empty"):
         dashboard().tool(ui=UI(VIEW, visible_to=()), name="a")(lambda: "a")
     for meta in ({"ui": {}}, {"ui/resourceUri": VIEW}):
-        with pytest.raises(ValueError, match="leave it out of meta"):
+        with pytest.raises(ValueError, match="remove the view from meta"):
             dashboard().tool(ui=UI(VIEW), meta=meta, name="a")(lambda: "a")
 
 

@@ -50,11 +50,12 @@ async def open_server(server: Servable, channel: Transport, *, stateless: bool =
             server._running(stateless=stateless) as running,
             open_service_nursery("the client was closed") as nursery,
         ):
-            served = True  # from here on, the connection closes the channel
+            served = True  # from here on, the connection is responsible for closing the channel
             await nursery.start(connection_to(running, framed(channel), SOLE_CLIENT).run)
             yield
     finally:
         if not served:
-            with trio.CancelScope(shield=True) as by_force:  # close without waiting, because the scope is cancelled
+            # Aclose() doesn't wait in this scope, because the scope is cancelled.
+            with trio.CancelScope(shield=True) as by_force:
                 by_force.cancel(reason="nothing is served")
                 await channel.aclose()

@@ -174,7 +174,7 @@ class Command:
             return
         except LostInProbe as error:
             if opened:
-                raise  # don't change an error from the caller's block
+                raise  # raise errors from the caller's block unchanged
             logger.info("%s exited on server/discover, and is restarted: %s", self.words[0], error.reason)
         async with self._open(opening, not legacy_first) as client:
             yield client
@@ -191,7 +191,8 @@ class Command:
                     async with opening.open_over(transport, exited, legacy_first=legacy_first) as client:
                         if opening.settings.era == "auto":
                             _LEGACY_COMMANDS.record(self._identity, is_legacy=client.revision.handshake)
-                        transport.keep_input(open=False)  # end of input before the body begins: asks the child to exit
+                        # If the client is closed inside the block, close the child's input, so that it exits.
+                        transport.keep_input(open=False)
                         transport.stop_recording_output()
                         opened = True
                         try:
@@ -200,7 +201,8 @@ class Command:
                             transport.keep_input(open=True)
                 except BaseException as error:
                     if not opened and not isinstance(error, ConnectionLost):
-                        self._explain(error, transport)  # before the child is ended, since it may still write
+                        # Explain the error now, while the child still runs and may write to standard error.
+                        self._explain(error, transport)
                     raise
         except ConnectionLost as error:
             if not opened and transport is not None:
@@ -219,7 +221,7 @@ class Command:
                 limit.hint += lost.details
         elif isinstance(error, ProtocolViolation):
             error.args = (f"{error}{lost.details}",)
-        elif lost is not error:  # an error reply of the server itself isn't changed
+        elif lost is not error:  # the server has replied with an error: keep its message, and add a note
             error.add_note(lost.details.removeprefix("; "))
 
 
@@ -279,4 +281,4 @@ async def watch_exit(transport: ProcessTransport, client: Client) -> None:
                 client._connection.lose(await transport.exit_error("the server is gone"))
                 return
     except ConnectionLost:
-        return  # the loss of the connection was noticed elsewhere
+        return  # return, because the loss of the connection was noticed elsewhere

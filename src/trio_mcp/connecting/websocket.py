@@ -192,7 +192,8 @@ class _WebSocketTarget:
         try:
             context = ssl_context or ssl.create_default_context()
             secured = trio.SSLStream(stream, context, server_hostname=self.host, https_compatible=True)
-            await secured.do_handshake()  # raise now, because this error explains what is wrong with the certificate
+            # Do the handshake now, so that the error explains what is wrong with the certificate.
+            await secured.do_handshake()
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise

@@ -57,7 +57,7 @@ class Writer:
         self._shares: dict[LogShares, int] = {}
         """Log shares of the running servers, and how often `enter` was called for each."""
         atexit.register(self._at_exit)
-        if hasattr(os, "register_at_fork"):  # not available on Windows, which lacks fork
+        if hasattr(os, "register_at_fork"):  # Windows has no fork, and lacks this function
             os.register_at_fork(after_in_child=self._start_again)
 
     def _start_again(self) -> None:
@@ -323,7 +323,7 @@ async def log_in_thread() -> AsyncGenerator[None]:
         _leave(shares)
         is_read = writer.wait_until_written(0)
         if not is_read:
-            with trio.CancelScope(shield=True):  # shielded, because the wait has its own time limit
+            with trio.CancelScope(shield=True):  # don't let a cancellation skip the wait, which has its own time limit
                 limiter = trio.CapacityLimiter(1)
                 is_read = await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH, limiter=limiter)
             if not is_read and not writer.serving:

@@ -23,7 +23,7 @@ def message_of(record: logging.LogRecord) -> str:
     """Return the formatted message of ``record``, or its format string if formatting fails."""
     try:
         return record.getMessage()
-    except Exception:  # formatting may raise anything, and the logging handlers report it
+    except Exception:  # formatting may raise anything, and the logging handlers will report it
         return str(record.msg)
 
 
@@ -80,7 +80,7 @@ def _renew_lock() -> None:
     _lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):  # not available on Windows, which lacks fork
+if hasattr(os, "register_at_fork"):  # Windows has no fork, and lacks this function
     os.register_at_fork(after_in_child=_renew_lock)
 
 
@@ -177,7 +177,7 @@ class LogShares:
             if len(share.counts) >= _MOST_KINDS:
                 _drop_expired(share, now)
             if len(share.counts) >= _MOST_KINDS:
-                kind = ()  # count all other kinds as one
+                kind = ()  # there are too many kinds, so count all others as one kind
                 count = share.counts.get(kind)
             if count is None:
                 count = share.counts[kind] = _KindCount(kind, _example_of(record), overall=share is self._all)
@@ -207,7 +207,7 @@ class LogShares:
         """Return the reports that are due now: for each kind of log records whose time window is over, the number of
         suppressed ones."""
         told = list[_Report]()
-        if self._holding:  # rarely true, and can be checked without the lock
+        if self._holding:  # checked without the lock, because it is rarely true
             now = self._clock()
             with _lock:
                 while self._holding and self._holding[0][0] <= now:
@@ -233,7 +233,7 @@ class LogShares:
 
     def _report(self, count: _KindCount, now: float, reports: list[_Report]) -> None:
         number, count.held_back = count.held_back, 0
-        if not number:  # already reported when the peer disconnected
+        if not number:  # nothing to report, because the counts were reported when the peer disconnected
             return
         count.until = now
         # Limit the reports too, because peers that connect and disconnect repeatedly must not fill the log with them.

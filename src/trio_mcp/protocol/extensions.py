@@ -23,12 +23,14 @@ from .methods import METHODS, Method, Sender
 from .revisions import CORE, LATEST_MODERN, REVISIONS, Revision, Rows, Vocabulary
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers always have it
+    # Only type checkers import typing_extensions, and they always have it.
+    from typing_extensions import TypeVar as TypeVarWithDefault
 
     S = TypeVarWithDefault("S", default=JSONObject)
     C = TypeVarWithDefault("C", default=JSONObject)
 else:
-    S, C = TypeVar("S"), TypeVar("C")  # TypeVar defaults need Python 3.13, and aren't used at run time
+    # At run time the defaults of the type variables aren't needed; they require Python 3.13.
+    S, C = TypeVar("S"), TypeVar("C")
 
 logger = logging.getLogger("trio_mcp")
 

@@ -130,14 +130,14 @@ class LenientReading:
         replacements = _REPLACEMENTS.get(kind, {})
         essential = required - replacements.keys()
         if type(value) is not dict or (essential and essential.isdisjoint(given)):
-            raise fault  # some servers answer any request with {}
+            raise fault  # fail if no required member is present: some servers reply to any request with {}
         members = given.copy()
         for name, field in fields.items():
             try:
                 if name in given:
                     members[name] = self.repair(given[name], field.type, f"{place}.{name}")
                     if members[name] == [] != given[name] and name not in required:
-                        del members[name]  # the list has no valid items
+                        del members[name]  # omit the member if none of its items is valid
                     continue
                 if name not in required or name not in replacements:
                     continue

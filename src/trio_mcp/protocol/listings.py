@@ -65,4 +65,4 @@ class CachedPage(list[Any]):
         self.texts = texts
 
     def __reduce_ex__(self, _: Any) -> Any:
-        return list, (list(self),)  # the cache isn't used for copied items
+        return list, (list(self),)  # copies and pickles are plain lists without the cache

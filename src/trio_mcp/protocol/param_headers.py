@@ -51,7 +51,8 @@ such as ``default``."""
 _SENTINEL: Final = lazy_pattern(r"=\?base64\?(.*)\?=", re.DOTALL)
 _PLAIN: Final = lazy_pattern(r"[\x20-\x7e]*")
 _SENDABLE: Final = lazy_pattern(r"[\x20-\x7e\t]*")
-_WHOLE: Final = lazy_pattern(r"(-?[0-9]{1,400})(?:\.0+)?")  # Python refuses to convert thousands of digits
+# At most 400 digits, because Python refuses to convert thousands of them.
+_WHOLE: Final = lazy_pattern(r"(-?[0-9]{1,400})(?:\.0+)?")
 _MOST: Final = 2**53 - 1
 """The largest integer that every JSON parser reads exactly."""
 _SHOWN: Final = 100
@@ -144,7 +145,8 @@ class _SchemaPlace:
 
     def __init__(self, schema: dict[str, Any], outer: _SchemaPlace | None, *keys: str) -> None:
         self.schema = schema
-        self._outer = outer  # a tuple of all keys for each subschema would need much more memory than the schema
+        # The keys are computed on demand, because storing them for each subschema would need much memory.
+        self._outer = outer
         self._keys = keys
         self.is_property = outer is not None and (outer._outer is None or outer.is_property) and keys[0] == "properties"
         """True if only properties lead from the root to the subschema."""
@@ -299,4 +301,4 @@ def _plain(value: object) -> Any:
     try:
         return msgspec.to_builtins(value, enc_hook=plain_scalar)
     except (TypeError, ValueError):
-        return None  # the error is raised later, when the body is encoded
+        return None  # encoding the body will raise the error

@@ -74,5 +74,5 @@ def _schema_of(kind: Any) -> JSONObject:
 
     try:
         return schema_of(kind)
-    except TypeError:  # the type has no schema
+    except TypeError:  # a type without a JSON Schema, such as a custom class
         return {}

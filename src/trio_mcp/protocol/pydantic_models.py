@@ -194,7 +194,8 @@ class _Schema(GenerateJsonSchema):
 
     def enum_schema(self, schema: Any) -> JSONObject:
         if self.mode == "serialization" and issubclass(schema["cls"], Flag):
-            return {"type": "integer", "title": schema["cls"].__name__}  # a combination isn't one of the values
+            # A combination of flags isn't a member of the enum, so allow any integer.
+            return {"type": "integer", "title": schema["cls"].__name__}
         return super().enum_schema(schema)
 
 

@@ -184,7 +184,8 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
             return known[tag](members, by_tag[tag])
         if list_kind is not None and type(value) is list:
             return hook_of(list_kind)(cast("Any", value), list_kind)
-        if takes_unknown and type(value) is UnknownContent:  # lenient parsing made it: not a JSON object
+        # A content block that lenient parsing has kept, because it isn't valid.
+        if takes_unknown and type(value) is UnknownContent:
             return value
         raise TypeError("expected an object")
 

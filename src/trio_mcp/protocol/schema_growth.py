@@ -52,7 +52,7 @@ class SchemaGrowth:
     def __init__(self, schema: JSONObject) -> None:
         self._root, parts = _graph_of(schema)
         _calculate(parts)
-        # jsonschema-rs would take as long to compile some of these keywords.
+        # Use the lower limit for keywords that take jsonschema-rs long to compile.
         most = _MOST_COMPILED if any(part.is_dear for part in parts) else _MOST
         if max(part.most for part in parts) > most:
             raise ValueError(
@@ -295,7 +295,7 @@ class _GrowthCalculator:
         part.most = _TOO_MANY
         if self._left < 0:
             return
-        inside: Counter[_Part] = Counter()  # Counter({part: 1}) would take ten times as long
+        inside: Counter[_Part] = Counter()  # filled in the next line: Counter({part: 1}) would take ten times as long
         inside[part] = 1
         for each in part.here:
             self._left -= len(each.inside)
@@ -304,7 +304,7 @@ class _GrowthCalculator:
         part.inside = inside
         below = self._in_one_place(inside, lambda each: 0 if each.is_endless else each.most)
         part.most = min(max(inside.total(), below), _TOO_MANY)
-        if part.is_endless:  # a part that isn't endless doesn't lead to endless parts
+        if part.is_endless:  # only endless parts lead to endless parts
             part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:

@@ -169,7 +169,8 @@ class _SchemaReader:
     def _types_of(self, node: Any) -> frozenset[str]:
         """Return the names of the JSON types that the schema ``node`` allows."""
         if (types := self._types.get(id(node))) is None:
-            self._types[id(node)] = JSON_TYPES  # a default, in case the schema refers to itself
+            # Assume all types while the schema is searched, in case it refers to itself.
+            self._types[id(node)] = JSON_TYPES
             types = frozenset(_listed(node, "type") or JSON_TYPES)
             types |= {"integer"} if "number" in types else types
             if choices := _choices(node):

@@ -310,7 +310,7 @@ def _is_cheap(schema: Any) -> bool:
         for keyword, said in cast("JSONObject", node).items():
             if keyword in _BELOW:
                 pending += _schemas(keyword, said)
-            elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # how many languages write an optional value
+            elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # anyOf with null: an optional value
                 pending += said
             elif keyword not in _CHEAP and not (keyword == "enum" and all(map(_is_looked_up, said))):
                 return False

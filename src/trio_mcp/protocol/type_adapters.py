@@ -60,8 +60,9 @@ class Adapter(metaclass=AnyInstance):
             if not issubclass(kind, Adapter):
                 return hook(kind, value)
             if (found := known.get((id(value), kind))) is None:
-                found = (*kind._read(value, read_once), value)  # keeping the value ensures that its id isn't reused
-                if isinstance(value, dict | list):  # other values are parsed quickly, so no cache is needed
+                found = (*kind._read(value, read_once), value)  # storing the value keeps its id from being reused
+                # Cache only lists and objects, because other values are parsed quickly.
+                if isinstance(value, dict | list):
                     known[id(cast("Any", value)), kind] = found
             if found[1]:
                 raise ValueError(found[1])
@@ -104,10 +105,12 @@ def adapted(hint: Any) -> Any:
     """Return ``hint`` with an adapter in place of each part that msgspec rejects. If there is none, return ``hint``
     itself."""
     try:
-        found = _adapted(hint, repr(hint))  # with repr, because equal unions may have another order
+        # The repr is part of the cache key, because equal unions may list their types in another order.
+        found = _adapted(hint, repr(hint))
     except TypeError:  # the annotation's metadata can't be hashed
         return _adapt(hint, {})
-    return hint if found == hint else found  # callers check for identity, and an equal one may be cached
+    # Callers compare by identity, and the cache may contain an equal annotation.
+    return hint if found == hint else found
 
 
 @lru_cache(maxsize=1024)

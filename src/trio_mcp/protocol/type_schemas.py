@@ -46,7 +46,8 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObje
         defined = {info.cls: info for info in infos if hasattr(info, "cls")}
         options: Any = {"schema_hook": foreign, "ref_template": "#/$defs/{name}"}
         (root, *references), definitions = msgspec.json.schema_components([kind, *defined], **options)
-        if not inner.keys().isdisjoint(definitions):  # a pydantic model and another class have the same name
+        # A pydantic model and another class have the same name: rename the definitions.
+        if not inner.keys().isdisjoint(definitions):
             inner.clear()
             prefix = "models."
             (root, *references), definitions = msgspec.json.schema_components([kind, *defined], **options)
@@ -109,7 +110,7 @@ def _put_in_order(schema: JSONObject, *hints: Any) -> None:
     `Literal`."""
     order: dict[Any, int] = {}
     seen = list(hints)
-    for hint in seen:  # grows in the loop, but doesn't repeat a recursive alias
+    for hint in seen:  # ``seen`` grows in the loop, but each annotation is added only once
         if get_origin(hint) is Literal:
             for value in get_args(hint):
                 order.setdefault((cast("Any", type(value)), value), len(order))
@@ -129,7 +130,7 @@ def types_in(annotation: Any, *, adapted: bool = True) -> list[kinds.Type]:
     ahead = [kinds.type_info(annotation)]
     while ahead:
         kind = ahead.pop()
-        if id(kind) not in found:  # a class may be recursive
+        if id(kind) not in found:  # skip known types, because a class may be recursive
             found[id(kind)] = kind
             ahead += inside(kind) if adapted or not isinstance(kind, kinds.CustomType) else ()
     return list(found.values())

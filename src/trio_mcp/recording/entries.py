@@ -195,7 +195,7 @@ class Recorded:
                     yield _entry(line)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     if not line.endswith(b"\n"):
-                        return  # incomplete, because the process died while writing this line
+                        return  # the line is incomplete, because the process died while writing it
                     raise BadRecording(self.path, number, _error_text(error)) from None
 
 

@@ -90,7 +90,8 @@ def is_count(name: str) -> bool:
 
 def names_secret(name: str) -> bool:
     """Return whether a value with this ``name`` is probably a secret."""
-    return _names_secret(name[-_NAME_END:])  # truncated, because the names are cached, and a peer can send long ones
+    # The name is truncated, because names are cached and a peer can send long ones.
+    return _names_secret(name[-_NAME_END:])
 
 
 @lru_cache(1000)
@@ -335,7 +336,8 @@ class Masking:
     def _member(self, key: str, value: Any) -> Any:
         if key == "properties" and isinstance(value, dict):
             members = cast("dict[str, Any]", value)
-            if all(isinstance(each, dict) for each in members.values()):  # of a JSON Schema: names, with schemas
+            # In a JSON Schema, all properties have schemas as values.
+            if all(isinstance(each, dict) for each in members.values()):
                 return {self._text(name): self._schema(name, each) for name, each in members.items()}
         if not names_secret(key) or (isinstance(value, int | float) and is_count(key)):
             return self.masked(value)
@@ -372,7 +374,7 @@ class Masking:
                 if masked != data:
                     return msgspec.json.encode(masked).decode()
             except (msgspec.MsgspecError, UnicodeError):
-                pass  # it looked like JSON, but isn't
+                pass  # the text looked like JSON, but isn't
             except RecursionError:
                 return self._whole(text)
         return without_secrets(text, self._mask)

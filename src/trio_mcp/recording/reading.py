@@ -117,7 +117,8 @@ class TimedRequest:
         self.cause = self.cause or other.cause
         self.asked = self.asked or other.asked
         self.failed |= other.failed
-        if not self.ticks or (other.ticks and other.received is not None):  # the side that sent them has exact times
+        # Use the other side's times, because it sent these messages and knows the exact times.
+        if not self.ticks or (other.ticks and other.received is not None):
             self.ticks, self.more_ticks = other.ticks, other.more_ticks
 
 

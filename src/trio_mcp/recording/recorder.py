@@ -129,7 +129,7 @@ class Recorder:
                 thread = threading.Thread(target=self._run, name="trio_mcp recording", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # no thread can be started, or the interpreter is shutting down
+                except RuntimeError:  # raised if the thread can't be started, as at shutdown
                     self._jobs.clear()
                     self._waiting, self._is_over = 0, True
                     return False
@@ -173,7 +173,7 @@ class Recorder:
                 self._waiting -= job.size
             try:
                 self._write(job)
-            except Exception as error:  # usually a disk error, which must not end any connection
+            except Exception as error:  # catch everything, usually a disk error, because it must not end any connection
                 self._fail(job, error)
             if job.written is not None:
                 job.written()

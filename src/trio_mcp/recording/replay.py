@@ -285,7 +285,7 @@ class _Player:
         elif message_id is not None:
             met = self._matched.get((entry.post, message_id))
             if met is None or met.id is None:
-                return  # the request for this reply hasn't arrived, which was already reported
+                return  # the request for this reply hasn't arrived, and that was already reported
             self._outbox.put(_reply(met.id, message, self._addressed(message.get("result"), entry.post)) + b"\n")
         with trio.move_on_after(self._patience) as scope:
             await self._outbox.flushed()

@@ -168,7 +168,7 @@ class _Drawing:
         return f"{told} · {apart}"
 
     def _axis(self, top: int, bottom: int) -> Iterator[str]:
-        room = (self._width - self._left - _RIGHT) / 90  # how many numbers fit on the axis
+        room = (self._width - self._left - _RIGHT) / 90  # the number of labels that fit on the axis
         step = 10 ** math.floor(math.log10(self._span / room))
         step *= next(factor for factor in (1, 2, 5, 10) if self._span / (step * factor) <= room)
         for begin, end in self._segments:
@@ -227,7 +227,7 @@ class _Drawing:
         for tick in row.ticks:
             yield _mark(tick, self._x(tick.at), (upper if began is None else lower) + self._bar / 2)
         sent, read = row.cancel_sent or row.left, row.cancel_read
-        if sent is not None and read is not None:  # a line from the call to the handler
+        if sent is not None and read is not None:  # draw a line from the call to the handler
             way = f"V{upper + self._bar}L{self._x(read)} {lower}V{lower + self._bar + 1}"
             yield f'<path class="cancel" d="M{self._x(sent)} {upper - 1}{way}m-3 -4l3 4l3 -4"/>'
         elif sent is not None:

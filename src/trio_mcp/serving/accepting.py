@@ -114,7 +114,7 @@ async def serve_streams(
     check_servable(server)
     recorder = recorder_of(record)
     async with log_in_thread():
-        with infrequent_gc(), ExitStack() as signals:  # handle signals until the lifespan has ended
+        with infrequent_gc(), ExitStack() as signals:  # handle signals until the server's lifespan has ended
             async with running_with(server, shared, limits, stateless=stateless) as running:
                 listeners = await listen()
                 async with trio.open_nursery() as nursery:
@@ -185,7 +185,7 @@ class _StreamServer:
 
     async def _wait_for_requests(self) -> None:
         """Wait at most `_LAST_REQUESTS` seconds until requests in transit have arrived."""
-        for _ in range(_TURNS):  # let tasks run that serve new streams or read received bytes
+        for _ in range(_TURNS):  # let other tasks run, which serve new streams and read received bytes
             await trio.lowlevel.checkpoint()
         # Poll the state of the connections a few times. Reporting each change would slow down all requests.
         for _ in range(_LOOKS):
@@ -215,7 +215,7 @@ class _StreamServer:
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """Serve one accepted stream. An error on this stream doesn't affect other connections."""
         try:
-            if self._is_ending:  # the stream was accepted just before the shutdown
+            if self._is_ending:  # close a stream that was accepted just before the shutdown
                 return
             hop = self._front.callers.hop(stream)
             caller = hop.here

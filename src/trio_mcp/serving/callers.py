@@ -205,7 +205,7 @@ class CallersByAddress:
         try:
             name: object = None if end is None else end.getpeername()
             process, user = (None, None) if end is None or end.family != socket.AF_UNIX else _credentials_of(end)
-        except OSError:  # the client has already disconnected
+        except OSError:  # raised if the client has already disconnected
             name = process = user = None
         address = str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None
         return self.hop_at(address, process, user)
@@ -300,7 +300,8 @@ class InsufficientScope(CodedError):
 
 def insufficient_scope(refusal: Refusal, needed: frozenset[str]) -> CodedError:
     """Return the error for a request whose caller lacks at least one of the ``needed`` scopes."""
-    if refusal.status != HTTPStatus.FORBIDDEN:  # a bug in the author's rule for scopes that include others
+    # This is a bug in the author's rule that says which scopes include others.
+    if refusal.status != HTTPStatus.FORBIDDEN:
         return CodedError(INTERNAL_ERROR, "Internal error")
     return InsufficientScope(refusal, needed)
 

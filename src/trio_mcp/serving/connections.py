@@ -308,7 +308,7 @@ class _LineAcceptor:
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection:
         transport = SocketLineTransport(stream, limits.max_message_bytes, unread)
-        await transport.until_first()  # don't let a client that sends nothing, or half a message, use up a connection
+        await transport.until_first()  # a client that has sent nothing, or half a message, isn't accepted yet
         return AcceptedConnection(transport, UNKNOWN_PEER)
 
     async def reject(self, stream: trio.abc.Stream) -> None:

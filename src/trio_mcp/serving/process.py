@@ -51,7 +51,8 @@ def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Gene
     On exit from the block, the timer is cancelled and an application's SIGALRM handler is restored, unless the server
     ends ``for_good``, together with its process.
     """
-    if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
+    # Only the main thread of a process can handle signals.
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     listener = _Listener(shut_down, trio.lowlevel.current_trio_token())
@@ -80,7 +81,7 @@ class _Listener:
         self._token.run_sync_soon(self._notify, hurry)
 
     def _notify(self, hurry: bool) -> None:
-        if self.pending:  # otherwise the server has already ended
+        if self.pending:  # if nothing is pending, the server has already ended
             self._shut_down(f"the server got {signal.Signals(self.pending.pop(0)).name}", hurry=hurry)
 
 
@@ -106,7 +107,8 @@ class _ExitTimer:
 
 
 def _restorable(handler: Any) -> Any:
-    return signal.SIG_DFL if handler is None else handler  # None means a handler that wasn't installed from Python
+    # None means that the handler wasn't installed from Python and can't be restored.
+    return signal.SIG_DFL if handler is None else handler
 
 
 class _ProcessSignals:
@@ -135,7 +137,7 @@ class _ProcessSignals:
         if self._last_second is not None and not (for_good or self.for_good):
             self._last_second.cancel()
             self._last_second = None
-        for number in untold:  # the server could no longer handle this signal
+        for number in untold:  # pass a signal that came too late for the server on to the previous handler
             signal.raise_signal(number)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
@@ -269,13 +271,14 @@ async def serve_transport(
         async with log_in_thread():
             await _serve(server, served, stateless=stateless, handle_signals=False)
     finally:
-        with trio.CancelScope(shield=True) as by_force:  # a cancelled scope makes aclose() close without waiting
+        # Aclose() doesn't wait in this scope, because the scope is cancelled.
+        with trio.CancelScope(shield=True) as by_force:
             by_force.cancel(reason="the server has ended")
-            await served.aclose()  # has an effect only if the server didn't start
+            await served.aclose()  # needed only if the server failed before it served the transport
 
 
 async def _serve(server: Servable, transport: FramedTransport, *, stateless: bool, handle_signals: bool) -> None:
-    with ExitStack() as signals:  # handle signals until the lifespan has ended
+    with ExitStack() as signals:  # handle signals until the server's lifespan has ended
         async with server._running(stateless=stateless) as running:
             connection = connection_to(running, transport, SOLE_CLIENT)
             connection.connection.is_only = True

@@ -159,6 +159,6 @@ async def _admitted(gate: Gate, request: UpgradeRequest) -> Auth:
     if not isinstance(found, Refusal):
         return found
     headers: dict[str, str] = {}
-    for name, value in found.headers:  # RFC 9110 section 11.6.1: several challenges may be joined in one header
+    for name, value in found.headers:  # RFC 9110 section 11.6.1: a single header may contain several challenges
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     raise Rejection(found.status, found.reason, **headers)

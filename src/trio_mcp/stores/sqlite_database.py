@@ -72,7 +72,7 @@ class Database:
                 else:
                     _call_in_savepoint(call, connection)
                 if call.error is not None and (len(calls) == 1 or not connection.in_transaction):
-                    raise call.error  # after some failures the transaction is over, and nothing is stored
+                    raise call.error  # after some failures the transaction has already ended, so that nothing is stored
         self._log.keep_short(connection)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
@@ -179,15 +179,17 @@ class _Batcher:
         try:
             await self._access.run(partial(self._call_all, self._start_batch))
         except Exception as error:
-            if not self._batch:  # all functions have waited for the same file, which is locked or was removed
+            # Fail all functions, because they have waited for the same file, which is locked or was removed.
+            if not self._batch:
                 self._batch.extend(self._waiting)
                 self._waiting.clear()
             for each in self._batch:
-                if each.error is not error:  # raise a copy for each caller: an exception accumulates its traceback
+                # Raise a separate copy for each caller, because raising adds to the traceback.
+                if each.error is not error:
                     each.error = type(error)(*error.args) if isinstance(error, OSError) else error
                     each.error.__cause__ = error.__cause__
         finally:
-            self._remove(call)  # the waiting task may have been cancelled
+            self._remove(call)  # remove the call, because its task may have been cancelled while it waited
             self._finish_batch()
             for each in self._batch:
                 if each is not call and each.task is not None:
@@ -469,7 +471,8 @@ class Clock:
         self._ahead = self._find(connection, boot) if boot else None
         if boot and self._ahead is None:
             with transaction(connection):
-                self._ahead = self._find(connection, boot)  # another process may have stored the clock first
+                # Check again, because another process may have stored the clock first.
+                self._ahead = self._find(connection, boot)
                 if self._ahead is None:
                     self._ahead = self._set(connection, boot)
 
@@ -511,7 +514,7 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
                 raise Uncertain(errno.EIO, f"the disk failed while a change was written: {error}") from error
             raise
     except BaseException:
-        if connection.in_transaction:  # after some failures the transaction is already over
+        if connection.in_transaction:  # after some failures the transaction has already ended
             connection.execute("ROLLBACK")
         raise
 
@@ -567,5 +570,5 @@ class WriteAheadLog:
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {patience}")
         except (OSError, sqlite3.Error):
-            return  # the change is already stored, and the next write will report the error
+            return  # ignore this: the change is already stored, and the next write will report the error
         self._long = length + _LONG_LOG if is_busy else _LONG_LOG

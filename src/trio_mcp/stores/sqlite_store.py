@@ -239,7 +239,7 @@ class DatabaseTaskStore:
             keys = json.dumps([key for name in names for key in self._codec.name_keys(name)])
             free = connection.execute(
                 _FREE.format(forms=_marks(forms)),
-                (keys, *forms, over_before, max(limit, 0)),  # SQLite takes a limit of -1 as no limit
+                (keys, *forms, over_before, max(limit, 0)),  # SQLite treats a negative limit as no limit
             ).fetchall()
             numbers = [number for (number,) in free]
             if not numbers:
@@ -274,7 +274,8 @@ class DatabaseTaskStore:
         was_set = before is not None and ahead - before > _CLOCK_STEP
         if was_set or steady - asked > lease_ms / 1000 / _LOCKED:
             self._suspend_claims(lease_ms)
-        return 1 if steady < self._claims_suspended_until else now  # the lease of a released task ends at 0
+        # With 1, only released tasks can be claimed: their lease ends at 0.
+        return 1 if steady < self._claims_suspended_until else now
 
     def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
         for row in rows:
@@ -444,7 +445,8 @@ class DatabaseHints(AsyncIterator[Hint]):
                     self._found.extend(await self._database.read(self._poll))
                 except OSError:  # skip this poll: notifications may be lost, and all other methods raise the error
                     self._state = None
-            if (own := self._own.get_nowait()) is not None:  # report own changes even if the interval is very short
+            # Notify of own changes first, even if the interval is very short.
+            if (own := self._own.get_nowait()) is not None:
                 self._found.append(own)
             self._next_poll = trio.current_time() + self._interval
         await trio.lowlevel.checkpoint()

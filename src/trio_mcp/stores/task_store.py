@@ -449,7 +449,7 @@ class LoggedStore:
         """Record that ``method`` has failed with ``error``, and log that if it's new."""
         if not self.failing_methods:
             words = "the task store cannot be %s; waiting calls are retried"
-            if isinstance(error, (StoreDown, Uncertain)):  # an outage that the store has described
+            if isinstance(error, (StoreDown, Uncertain)):  # an outage, which the store has described in the error
                 logger.error(f"{words}: %s", kind, error.strerror or error)
             else:
                 logger.error(words, kind, exc_info=error)

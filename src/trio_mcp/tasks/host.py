@@ -149,7 +149,7 @@ class TaskHost:
     async def _serve(self) -> None:
         is_shared = self.settings.store is not None
         if not is_shared:
-            await self._has_tasks.wait()  # most servers have no background tasks, and need none of this work
+            await self._has_tasks.wait()  # most servers have no background tasks, so wait for the first one
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.message_writer.run)
             nursery.start_soon(self._read_hinted)
@@ -165,7 +165,7 @@ class TaskHost:
                 nursery.start_soon(self.records.watch)
 
     async def _asleep(self) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # runs before trio wakes any task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # this runs before trio wakes any task
             self._cut()
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -241,7 +241,8 @@ class TaskHost:
         except BaseException:
             self._live.pending.pop(task.id, None)
             raise
-        if task.holder is None:  # otherwise storing took longer than the lease, and this process claimed the task first
+        # If it is set, storing took longer than the lease, and this process has already claimed the task.
+        if task.holder is None:
             task.acquire(record, begun + self.settings.lease)
         self.own_tasks.add(task.scope, record.id)
         return record
@@ -252,7 +253,8 @@ class TaskHost:
         except StoreFull:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are stored; try again later") from None
         except Uncertain:
-            self.in_background(self.records.discard, new.id)  # otherwise an unused record may be stored later
+            # The record may be stored later, although the task wasn't created, so delete it.
+            self.in_background(self.records.discard, new.id)
             raise store_unreachable() from None
         except Exception:  # already logged
             raise store_unreachable() from None
@@ -283,7 +285,8 @@ class TaskHost:
         runner.hand_over(scope, self.runner, exchange_for(task, self), created(record))
         if scope.rounds is not None:
             task.collect_questions()
-        scope.request.pack_as(record.params)  # saves memory, because ten thousand tasks may be waiting
+        # Pack the request to save memory, because ten thousand tasks may be waiting.
+        scope.request.pack_as(record.params)
         scope.exchange.peer.pack()
 
     def _run_again(self, record: TaskRecord, until: float) -> None:
@@ -320,7 +323,7 @@ class TaskHost:
 
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
-        with trio.move_on_after(_SHORT_TIME):  # after this time, the outcome is written when the handler has ended
+        with trio.move_on_after(_SHORT_TIME):  # if this takes longer, the outcome is written when the handler has ended
             await self.change(task, lambda record, now: with_outcome(record, now, outcome, EXPIRED))
         task.cancel(CancelCause.DEADLINE, EXPIRED)
 
@@ -380,7 +383,7 @@ class TaskHost:
             while not self._hinted:
                 await self._reader.sleep()
             hinted, self._hinted = self._hinted, {}
-            with suppress(Exception):  # already logged, and the store will be polled again soon
+            with suppress(Exception):  # the error was already logged, and the store will be polled again soon
                 marks = await self.records.store.marks(tuple(hinted))
                 for task_id, is_asked_for in hinted.items():
                     task = self._live.by_id.get(task_id)

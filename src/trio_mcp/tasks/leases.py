@@ -128,7 +128,7 @@ class Leases:
                     lost = await self._renew_held(began + self._lease)
             works = True
             for task_id in lost:
-                self._records.changed(task_id)  # lets the host read the record
+                self._records.changed(task_id)  # lets the host read the record, and cancel the task
         self._began, self._works = began, works
         self._renewed.unpark_all()
 
@@ -182,7 +182,8 @@ class Leases:
                     await self._wait_for_renewal(now)
                 now = trio.current_time()
                 if now > end + margin / 2:
-                    continue  # suspended or late again: the renewal may have succeeded in the meantime
+                    # This process was suspended or late again, and the renewal may have succeeded in the meantime.
+                    continue
                 due = self._due(now + margin)
                 for task in due:
                     task.cancel(CancelCause.LEASE, NOT_RENEWED)
@@ -190,7 +191,7 @@ class Leases:
                     logger.error("%d tasks are cancelled here: %s", len(due), NOT_RENEWED)
             ends = {
                 task.held_until for task in self._live if task.is_at_risk
-            }  # few different times, because leases are renewed together
+            }  # there are only a few different times, because leases are renewed together
             pause = min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)])
             with trio.move_on_after(pause):
                 await self._looker.sleep()
@@ -234,7 +235,7 @@ class Leases:
             # The task still runs, or cleans up, in this process. Its lease had expired, and no other process has
             # claimed it. The lease may have been renewed since.
             ours.acquire(record, max(until, ours.held_until))
-            if record.attempt < ours.attempt:  # released before the claim, and waiting only to be cancelled
+            if record.attempt < ours.attempt:  # the task was released before the claim, and only has to be cancelled
                 await self._release(record)
             return False
         if ours is not None:  # another process has run the task in between, and this run doesn't know what it did
@@ -255,7 +256,8 @@ class Leases:
             await self._release(record)
             return False
         if record.on_restart != "fail":
-            request_of(record, self._records.now)  # raises, so that a record that this version can't decode is kept
+            # This raises if the record can't be decoded, so that the record is kept.
+            request_of(record, self._records.now)
         attempt, most = record.attempt + 1, self._settings.max_attempts
         kept = await change(record.id, holder, lambda kept, now: reclaimed(kept, now, attempt, most))
         if kept is None:
@@ -284,6 +286,6 @@ class Leases:
                 break
             await self._wait_for_renewal(now)
         left = held.held_until - trio.current_time()
-        if left < until_looked:  # otherwise `_guard` may sleep longer than the lease lasts
+        if left < until_looked:  # wake the guard, which may otherwise sleep longer than the lease lasts
             self._looker.wake()
         return left >= 2 * self._margin

@@ -54,7 +54,8 @@ class OutcomeReplies(Replies):
             if meta := {key: each for key, each in meta.items() if key != SERVER_INFO}:
                 data["_meta"] = meta
         request.failed = data.get("isError") is True
-        return encode_readable(data, 1 if revision.tasks == "core" else 2)  # levels around it in the response
+        # The number of JSON levels around the result in a response.
+        return encode_readable(data, 1 if revision.tasks == "core" else 2)
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
         code = request.revision.renamed_errors.get(error.code, error.code)
@@ -107,9 +108,9 @@ class OutcomeWriter:
         """Write the outcomes of ``tasks`` that were interrupted because the server ended."""
         self.limit_time(0.0)
         if self._records.settings.store is None:
-            return  # records in memory end with the server
+            return  # records in memory end with the server, so don't write them
         with trio.CancelScope(deadline=self._last_moment, shield=True):
-            async with trio.open_nursery() as nursery:  # concurrently, because stores batch pending changes
+            async with trio.open_nursery() as nursery:  # write concurrently, because stores batch pending changes
                 for task in tasks:
                     nursery.start_soon(self._write, task, None)
 
@@ -135,7 +136,8 @@ class OutcomeWriter:
             # Don't count runs that a graceful shutdown has ended: otherwise a few deployments would fail every long
             # task. Also don't count runs that ended because the store was unavailable.
             return lambda record, _: released(record, counts=False)
-        if cause is CancelCause.TASK and cancellation is not None:  # the cancelling call couldn't write the record
+        # The call that cancelled the task couldn't write the record, so write it now.
+        if cause is CancelCause.TASK and cancellation is not None:
             return lambda record, now: cancelled(record, now, cancellation.reason)
         words = SERVER_STOPPED if cancellation is None else cancellation.text
         return failure(TASK_LOST, f"the task did not run to its end: {words}")
@@ -170,11 +172,12 @@ class MessageWriter:
         message = task.message
         if message is None:
             return
-        with suppress(Exception):  # already logged, and another message will follow soon
+        with suppress(Exception):  # the error was already logged, and another message will follow soon
             await self._records.change(
                 task.id, task.holder, lambda record, now: _with_own_message(record, now, message)
             )
 
 
 def _with_own_message(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
-    return None if record.is_external else with_message(record, now, message)  # other code sets its messages
+    # The messages of an external task are set by other code.
+    return None if record.is_external else with_message(record, now, message)

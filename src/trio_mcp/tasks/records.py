@@ -209,7 +209,7 @@ class TaskRecords:
                 record = await self.change(task_id, ours, transition)
             except OSError:  # already logged
                 await trio.sleep(_AGAIN)
-            except Exception as error:  # even a bug in the store must not lose results
+            except Exception as error:  # catch everything, because even a bug in the store must not lose results
                 if not has_failed:
                     words = "a change of task %s cannot be stored; trying again every %g s: %r"
                     # Log the traceback of a failing store once, not for each waiting task.
@@ -220,7 +220,7 @@ class TaskRecords:
                 if record is not None:
                     return record
                 if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    return None  # otherwise this process has a newer claim: try again
+                    return None  # otherwise try again, because this process has a newer claim
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
         """Read the stored task record, and pass it to ``reacquire``. Return false if another process has the task, or
@@ -228,7 +228,7 @@ class TaskRecords:
         with suppress(OSError):  # already logged
             kept = await self.store.read(None, task_id)
             return kept is not None and reacquire(kept.record)
-        return True  # the store fails: the next attempt to change the record will show it
+        return True  # if the store fails, the next attempt to change the record will show it
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
         """Store a client's answers to the input requests of a task, and return the task record. Return `None` if

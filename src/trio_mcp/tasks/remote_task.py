@@ -72,7 +72,7 @@ class RemoteTask(ABC):
             try:
                 return await self._poll_until_done(nursery, on_state)
             except BaseException:
-                if cancels:  # cancel now, before the callbacks for input requests clean up
+                if cancels:  # cancel now, before the callbacks that answer input requests clean up
                     self.abandon()
                 raise
 
@@ -94,7 +94,7 @@ class RemoteTask(ABC):
             return structure_result("tasks/get", await self._ask("tasks/get", {"taskId": self.id}), result_type)
         except PeerError as error:
             if error.code == INVALID_PARAMS:
-                self.is_over = True  # the time to live has passed, and the peer has deleted the task
+                self.is_over = True  # the peer has deleted the task, because its time to live has passed
             raise
 
     def _check(self, state: TaskState) -> TaskState:
@@ -181,7 +181,7 @@ class PollSchedule:
 def _is_transient(error: MCPError) -> bool:
     """Return whether a request that failed with ``error`` may succeed later."""
     if isinstance(error, HTTPError):
-        if error.session_lost:  # a task outlives its session, and the next poll uses a new one
+        if error.session_lost:  # try again, because a task outlives its session, and the next poll uses a new session
             return True
         status = error.status
         return status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING

@@ -152,7 +152,7 @@ class RequestTask:
         if self.scope.sends and self.scope.request is request:
             nursery.start_soon(self._start_where_possible)
         else:
-            self.start_later()  # the client is still answering input requests, or has just sent its answers
+            self.start_later()  # start later: the client is answering input requests, or has just sent its answers
 
     async def _start_where_possible(self) -> None:
         try:
@@ -202,7 +202,8 @@ class RequestTask:
                 self.stop_alarm()
                 self.phase = phase_after(self.phase, RunStep.DELEGATE if delegated else RunStep.START)
                 host.adopt(self, record)
-                if self.message != record.message:  # the message was set while the record was being stored
+                # Write the message, because it was set while the record was being stored.
+                if self.message != record.message:
                     host.message_writer.write_soon(self)
                 return
         except CodedError as error:
@@ -210,7 +211,8 @@ class RequestTask:
             raise starting.failure() from None
         finally:
             try:
-                if record is not None and not self.has_started:  # the client won't receive the task's id
+                # Delete the record, because the client won't receive the task's id.
+                if record is not None and not self.has_started:
                     await host.abandon(self, record)
             finally:
                 if self.phase is RunPhase.RECORDING:
@@ -332,7 +334,8 @@ class RequestTask:
         while self._starting is not None:
             await self._starting.over.wait()
         if self.on_restart == "resume" and self.scope.rounds is not None:
-            self.scope.rounds.forget()  # after a restart, the task would resume from this checkpoint
+            # Drop earlier input requests, because a restarted task resumes from this checkpoint.
+            self.scope.rounds.forget()
         if self.has_started:
             await self.change(lambda record, _: checkpointed(record, text, self.awaits))
         else:
@@ -368,7 +371,7 @@ class RequestTask:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
             return False
-        self.acquire(record, self.held_until)  # a renewal will extend the lease
+        self.acquire(record, self.held_until)  # keep the lease, because a renewal will extend it
         return True
 
     def is_of(self, record: TaskRecord) -> bool:
@@ -390,7 +393,7 @@ class RequestTask:
     def close(self) -> None:
         """Close the task, because its handler and all child tasks have ended in this process."""
         self.stop_alarm()
-        was_cut_off = not self.has_ended  # the nursery was cancelled from outside, or there is a bug
+        was_cut_off = not self.has_ended  # true if the nursery was cancelled from outside, or because of a bug
         self.phase = phase_after(self.phase, RunStep.CLOSE)
         self._host.remove(self, was_cut_off=was_cut_off)
 

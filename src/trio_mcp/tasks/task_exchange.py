@@ -89,7 +89,7 @@ class TaskExchange(Exchange):
         """Store the outcome in ``line``, as `OutcomeReplies` has encoded it."""
         assert self.task is not None, "it was told before the handler ran"
         is_error, scope = request.error is not None, self.task.scope
-        if scope.is_overdue:  # the handler may end before the timer has started the task
+        if scope.is_overdue:  # the deadline has passed, but its timer hasn't fired yet
             scope.expire()
             line = None
         outcome = None if line is None else Outcome(line, is_error, request.failed and not is_error)
@@ -140,7 +140,8 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
         id=task.id,
         scope=scope_of(task.scope),
         method=request.method.name,
-        name=sys.intern(str(request.params.get("name", ""))),  # a tool's name, the same in thousands of records
+        # Intern the tool's name, because thousands of records have the same one.
+        name=sys.intern(str(request.params.get("name", ""))),
         params=params,
         revision=request.revision.name,
         capabilities=capabilities,
@@ -188,7 +189,7 @@ def request_of(record: TaskRecord, now: int) -> InboundRequest:
     revision = REVISIONS[record.revision]
     params: dict[str, Any] = decode_value(record.params)
     meta: dict[str, Any] = params.get("_meta") or {}
-    if type(remaining := meta.get(REMAINING_MS)) is int:  # as received with the original request
+    if type(remaining := meta.get(REMAINING_MS)) is int:  # the value that was received with the original request
         meta[REMAINING_MS] = max(0, remaining - (now - record.created_at))
     return InboundRequest(
         id=record.id,

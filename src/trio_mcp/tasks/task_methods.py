@@ -241,7 +241,8 @@ def asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
         return milliseconds(settings.max_ttl)
     if not asked > 0:
         raise CodedError(INVALID_PARAMS, "Invalid params: task.ttl must be greater than 0")
-    return milliseconds(min(asked / _MILLISECONDS, settings.max_ttl))  # 2025-11-25 tasks, TTL 3: MAY be overridden
+    # 2025-11-25 tasks, TTL 3: the receiver MAY override the requested time.
+    return milliseconds(min(asked / _MILLISECONDS, settings.max_ttl))
 
 
 def milliseconds(seconds: float) -> int | None:

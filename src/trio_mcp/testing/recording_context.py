@@ -239,13 +239,13 @@ class RecordingContext(RequestContext):
                     self._nursery.cancel_scope.cancel(reason=self._cancellation.reason)
                 try:
                     yield
-                except Exception as error:  # cancel the tasks of the context, as when a handler fails
+                except Exception as error:  # cancel the context's tasks, as a server does when the handler fails
                     failure = error
                     self._nursery.cancel_scope.cancel(reason="the block failed")
         except BaseExceptionGroup as group:
             if failure is None:
                 raise
-            if failures_in(group):  # the group contains more than a cancellation from outside
+            if failures_in(group):  # the group also contains errors of the context's tasks
                 raise failure from group
         if failure is not None:
             raise failure
@@ -300,7 +300,7 @@ class RecordingContext(RequestContext):
             method, params = method.name, unstructure(params, self.revision)
         if lacks_notification(method, "server", self.revision):
             raise MethodUnavailable(method, self.revision)
-        frame_notification(method, params)  # raises if the message can't be encoded, as a real context does
+        frame_notification(method, params)  # raises for a message that can't be encoded, as a real context does
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.is_cancelled:
             self.notifications.append(SentMessage(method, params))
@@ -310,7 +310,7 @@ class RecordingContext(RequestContext):
         params = {"elicitationId": elicitation_id}
         frame_notification(COMPLETE, params)
         await trio.lowlevel.checkpoint()
-        if told:  # even after a cancellation: the notification doesn't belong to the request
+        if told:  # recorded even after a cancellation, because the notification doesn't belong to the request
             self.notifications.append(SentMessage(COMPLETE, params))
         return told
 
@@ -326,7 +326,8 @@ class RecordingContext(RequestContext):
         encode_value(params)
         await trio.lowlevel.checkpoint_if_cancelled()
         self.questions.append(SentMessage(method, params))
-        return await self._user.answer(method, params, self.revision)  # with a task or without, the answer is the same
+        # Requests to the client get the same answer whether or not the handler runs as a task.
+        return await self._user.answer(method, params, self.revision)
 
 
 class _RecordedLog(RequestLog):

@@ -91,6 +91,6 @@ async def _played_to_client(
                 await use(client)
             await over.wait()
     finally:
-        if failures:  # otherwise the caller would only see that the connection ended
+        if failures:  # the real cause: the client itself would only report that its connection ended
             raise failures[0]
     return differences

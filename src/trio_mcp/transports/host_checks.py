@@ -133,7 +133,8 @@ def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: A
             'allowed_origins=["https://app.example.com"], allowed_hosts=["mcp.example.com"]; '
             'allowed_origins=[] allows no web page, "*" allows any'
         )
-    if allowed_hosts is None:  # an unusual loopback address is allowed, because clients use it in the Host header
+    # An unusual loopback address of the server itself is allowed, because clients send it as Host.
+    if allowed_hosts is None:
         name = (host or "").partition("%")[0]
         allowed_hosts = [*_LOOPBACK_HOSTS, *([f"[{name}]" if ":" in name else name] if name else [])]
     elif len(allowed_hosts) == 0:

@@ -175,7 +175,7 @@ class LineTransport(FramedTransport):
         to be returned may be longer than ``longest``."""
         if self._first or self._head is not None or max(longest, len(lines[-1])) > self._max:
             return False
-        return min(lines) >= b"{" and max(lines) < b"|"  # all lines begin with a brace
+        return min(lines) >= b"{" and max(lines) < b"|"  # true if all lines begin with a brace
 
     async def send(self, messages: bytes | bytearray) -> None:
         """Send the messages as lines: see `Transport.send`."""

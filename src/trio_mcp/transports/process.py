@@ -176,7 +176,8 @@ class ProcessTransport(FramedTransport):
                     await process.wait()
                     await self._group.wait_gone()
             await process.wait()
-            with trio.move_on_after(_OBITUARY_WAIT):  # its last lines are in the pipe, which no process holds open now
+            # All processes have ended, so the rest of standard error can be read from the pipe.
+            with trio.move_on_after(_OBITUARY_WAIT):
                 await self._drained.wait()
                 await self._discarded.wait()
         finally:

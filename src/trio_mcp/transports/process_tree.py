@@ -43,7 +43,8 @@ async def run_process_tree(
     pipes = [name for name in ("stdin", "stdout", "stderr") if options.get(name) is subprocess.PIPE]
     if pipes and task_status is trio.TASK_STATUS_IGNORED:
         raise ValueError(
-            f"{pipes[0]}=PIPE needs `await nursery.start(run_process_tree, ...)`, which returns the process with the pipe"
+            f"{pipes[0]}=PIPE needs `await nursery.start(run_process_tree, ...)`, which returns the process with the "
+            "pipe"
         )
     async with open_service_nursery("the process has ended") as nursery:
         tree = _Tree(task_status, grace, nursery)

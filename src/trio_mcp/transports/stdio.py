@@ -134,7 +134,8 @@ def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
     for name in _names(fd):
         with suppress(OSError):  # there is no /proc, or the file belongs to another user
             return _plain(os.open(name, flags), "tries")
-    return _plain(os.dup(fd), "waits")  # polled before each use, and used in small pieces
+    # The descriptor may block: poll it before each use, and read or write small pieces.
+    return _plain(os.dup(fd), "waits")
 
 
 def _names(fd: int) -> Iterator[str]:
@@ -194,7 +195,7 @@ class DescriptorStream:
                 await trio.lowlevel.wait_readable(reader.fd)
                 waited = True
             except OSError as error:
-                if error.errno == errno.EIO:  # EIO: the other end of the terminal was closed
+                if error.errno == errno.EIO:  # raised when the other end of the terminal was closed
                     return b""
                 raise trio.BrokenResourceError(str(error)) from error
             else:

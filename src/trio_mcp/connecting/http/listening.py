@@ -102,7 +102,8 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
     logger.info("the server opens no stream%s: %s", " now" if again else "", error)
     if again:
         return _Next.AGAIN
-    return _Next.ANEW if cursor else _Next.END  # the server no longer has the events after the cursor
+    # Without the cursor, because the server no longer has the events after it.
+    return _Next.ANEW if cursor else _Next.END
 
 
 async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
@@ -171,7 +172,7 @@ async def receive_all(
                         if isinstance(frame.message, Response | ErrorResponse):
                             replied(frame.message.id)
                         endpoint.inbox.put(frame)
-                    elif not is_open and event.name in ("message", "endpoint"):  # some servers send a ping first
+                    elif not is_open and event.name in ("message", "endpoint"):  # skips an early ping
                         _use_endpoint(endpoint, event)
                         is_open = True
                         task_status.started()

@@ -242,7 +242,8 @@ class OutboundFrame:
     @classmethod
     def of(cls, line: bytes) -> OutboundFrame:
         """Return the message in ``line``, a notification or a reply that this client has encoded."""
-        head = read_head(line) if line.startswith(b"{") else _RequestHead()  # otherwise the line is replies to a batch
+        # A line without these fields contains the replies to a batch.
+        head = read_head(line) if line.startswith(b"{") else _RequestHead()
         return cls(line, head.id, None if head.method is UNSET else head.method)
 
     def in_revision(self, version: str) -> OutboundFrame:
@@ -346,7 +347,8 @@ class ToolHeaders:
         """Return the headers that repeat arguments of the tool call ``call``. An argument that a header can't carry is
         left out, and the server reports the error."""
         table = self.of(call.params.get("name"))
-        arguments = decode_value(call.line)["params"].get("arguments") if table else None  # as the server reads them
+        # Decode the arguments in the same way as the server.
+        arguments = decode_value(call.line)["params"].get("arguments") if table else None
         if not isinstance(arguments, dict):
             return []
         headers: Headers = []
@@ -365,7 +367,7 @@ class ToolHeaders:
         try:
             good = self.learn(result["tools"])
         except (KeyError, TypeError):
-            return reply  # the caller that decodes the reply later reports that it is invalid
+            return reply  # ignore an invalid reply here, because the code that decodes it later reports the error
         return reply if len(good) == len(result["tools"]) else Response(reply.id, {**result, "tools": good})
 
     def learn(self, tools: Iterable[Any]) -> list[Any]:

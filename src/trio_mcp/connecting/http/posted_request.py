@@ -180,7 +180,8 @@ class PostedRequest:
         if self._timeout < math.inf and not self._is_abandoned:
             self._scope.deadline = trio.current_time() + self._timeout if is_seen else math.inf
         if self._is_abandoned and not is_seen:
-            self._scope.cancel(reason="nobody waits for the reply")  # so the user must not be asked for a token
+            # Don't ask the user to sign in for a request that the client has abandoned.
+            self._scope.cancel(reason="nobody waits for the reply")
 
     async def _by_sse(self, reply: Reply, events: EventReader) -> None:
         """Read the response to a POST over HTTP+SSE. The reply should arrive on the server's stream, but some servers

@@ -73,7 +73,8 @@ class HttpTransport(FramedTransport):
         self._send_cancels = send_cancels
         self._requests: dict[RequestId, PostedRequest] = {}
         self._request_places = trio.Semaphore(max_requests)
-        self._one_way = OneWayPosts(endpoint, max_requests)  # as many as requests, because all of them may be cancelled
+        # The limit for requests, because all of them may be cancelled at once.
+        self._one_way = OneWayPosts(endpoint, max_requests)
         self._last_places = trio.Semaphore(_MOST_LAST_WORDS)
         self._cancel_places = trio.Semaphore(max_requests)
         """The limit for requests that ask the server how a cancelled request has ended."""
@@ -253,7 +254,7 @@ class HttpTransport(FramedTransport):
             return
         session = self._endpoint.sessions.current
         if session is not None and session.over.is_set():
-            session = None  # the request arrived while a new session is being opened
+            session = None  # the server's request arrived while a new session was being opened
         await self._one_way.send(session, answer)
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
@@ -350,7 +351,8 @@ class _HttpOutbox(Outbox):
         if self._recorded is not None:
             self._recorded.record(message.line)
         if self.over or not self._transport.start_request(message, request_id):
-            super().put(message.line + b"\n", owner)  # the writing task will notice that the transport is closed
+            # Ignore this, because the writing task will notice that the transport is closed.
+            super().put(message.line + b"\n", owner)
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
         if self._recorded is not None:
@@ -434,7 +436,7 @@ class OneWayPosts:
             for attempt in count(1):
                 if question.is_over:
                     return None
-                if isinstance(failure, AuthorizationError):  # don't repeatedly try to get a token
+                if isinstance(failure, AuthorizationError):  # don't try to get a token repeatedly
                     return failure
                 try:
                     await self.send(question.session, instead)

@@ -193,7 +193,7 @@ def check_url(url: object) -> None:
     backslash, which browsers read as a slash. The user must see the host that is visited.
     """
     try:
-        # `urlsplit` takes quadratic time for a long host name.
+        # Reject a long host name first, for which `urlsplit` takes quadratic time.
         parts = urlsplit(url) if isinstance(url, str) and _BEGINNING.match(url) else None
         good = parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:

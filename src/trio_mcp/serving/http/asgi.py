@@ -186,7 +186,8 @@ class HTTPApp:
         elif kind == "http":
             await self._serve(scope, receive, send)
         elif kind == "websocket":
-            await send({"type": "websocket.close"})  # a WebSocket close before the upgrade becomes status 403
+            # Closing a WebSocket before its upgrade makes the ASGI server respond with 403.
+            await send({"type": "websocket.close"})
         else:
             raise ValueError(f"http_app doesn't support the ASGI scope type {kind!r}")
 
@@ -209,7 +210,7 @@ class HTTPApp:
             await self._beside_loops().serve(scope, receive, send)
         elif self._front is not None:
             await self._front.serve(scope, receive, send)
-        else:  # without a running endpoint, the request can't be served
+        else:  # the endpoint isn't running, so the request can't be served
             logger.error("%s", _NOT_RUNNING)
             words = _NOT_RUNNING.encode()
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(words))]

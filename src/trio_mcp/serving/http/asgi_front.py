@@ -72,7 +72,8 @@ class ASGIFront:
                 body.refuse(head)
             data = await self._read(head, body, decision, response) if isinstance(decision, Admitted) else b""
         except BadRequest as bad:
-            closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2
+            # RFC 9113 section 8.2.2: HTTP/2 has no Connection header.
+            closes = scope.get("http_version", "1.1").startswith("1")
             response.answer(self._endpoint.refusal(bad.status, bad.reason, head), close=closes)
             may_come_again = bad.status is HTTPStatus.SERVICE_UNAVAILABLE
             if head is not None and isinstance(decision, Admitted) and not may_come_again:

@@ -63,7 +63,7 @@ class LoopRuns:
         try:
             front = await run.front()
         except Exception:
-            self._remove(run)  # the next request will try to start the server again
+            self._remove(run)  # remove the failed run, so that the next request tries to start the server again
             raise
         await run.serve(front, scope, receive, send)
 
@@ -99,7 +99,7 @@ class _LoopRun:
         async with self._open_front() as front:
             self._front = front
             yield front
-            if self.loop.is_closed():  # without an event loop, responses can't be sent
+            if self.loop.is_closed():  # without an event loop, the remaining responses can't be sent
                 front.cut()
 
     @asynccontextmanager
@@ -160,7 +160,7 @@ class _Events:
         try:
             if self._receiving is None:
                 self._receiving = LoopTask(self._loop, self._receive, self._context)
-        except RuntimeError:  # the event loop is closed
+        except RuntimeError:  # raised if the event loop is closed
             return {"type": "http.disconnect"}
         await self._receiving.over.wait()
         received, self._receiving = self._receiving, None

@@ -104,7 +104,8 @@ class AsgiBody:
     async def await_admission(self, ask: DeferredDecision, head: RequestHead) -> Answer | Admitted:
         """Wait for ``ask``, which decides whether to admit the request, and return the decision. If the client
         disconnects in the meantime, cancel ``ask`` and raise `ClientDisconnected`."""
-        if "expect" in head.headers:  # ASGI servers send 100 when the body is received: RFC 9110 section 10.1.1
+        # The ASGI server sends status 100 when the application receives the body (RFC 9110 section 10.1.1).
+        if "expect" in head.headers:
             return await ask()
         with trio.CancelScope() as scope:
             async with open_service_nursery("the request is decided on") as services:
@@ -251,7 +252,7 @@ class AsgiResponse(ResponseHandle):
                 await self._decided.wait()
                 await self._write(body)
                 self.is_gone = True
-            except (OSError, ClientDisconnected):  # since ASGI 2.4, `send` raises OSError after a disconnect
+            except (OSError, ClientDisconnected):  # raised by `send` after a disconnect, since ASGI 2.4
                 pass
         await self.abort()
 

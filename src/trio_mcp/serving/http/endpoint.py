@@ -170,7 +170,7 @@ class RequestAdmission:
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason, extra + b"Accept-Encoding: identity\r\n")
         only_stream = method == "GET" or headers.get("mcp-method") in _STREAMING
         wanted = frozenset((STREAM,)) if only_stream else JSON_AND_STREAM
-        accepted = accepted_types(accept or "*/*")  # an empty header accepts anything
+        accepted = accepted_types(accept or "*/*")  # an empty Accept header accepts any type
         if method != "DELETE" and wanted.isdisjoint(accepted):
             reason = f"the Accept header must allow {' or '.join(sorted(wanted))}"
             return invalid(HTTPStatus.NOT_ACCEPTABLE, reason, extra)
@@ -287,7 +287,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             return
         body = body.removeprefix(_BOM)
         origin = head.headers.get("origin")
-        extra = b"" if origin is None else self._cors.headers(origin)  # fast path: most clients aren't web pages
+        # A fast path, because most clients aren't web pages.
+        extra = b"" if origin is None else self._cors.headers(origin)
         principal = check = None
         if caller is not None and self._gate is not None:
             principal, check = caller.principal.id, scope_check(self._gate, caller)
@@ -329,9 +330,11 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         decoding the body just to refuse it would take that memory."""
         body, load = request.body, self._running.host.load
         leaves = partial(leaves_memory, self._limits, load, request.caller)
-        if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):  # estimating the size takes as long as decoding
+        # Estimate the size only now, because that takes as long as decoding.
+        if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):
             return False
-        if load.parked and b'"requestState"' in body:  # the request replaces the one that it continues
+        # Admit it, because the request replaces the waiting request that it continues.
+        if load.parked and b'"requestState"' in body:
             return False
         unread = skipped(body[:_LOOKED_AT], body[-_LOOKED_AT:], _TOO_HEAVY)
         if unread.is_answer and "mcp-session-id" in request.head.headers:  # admission counts only requests
@@ -389,7 +392,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         self._in_session(request, partial(self._get_in_session, request))
 
     def _get_in_session(self, request: HttpRequest, session: ClientSession) -> None:
-        if self._is_ending and self._shared is not None:  # the client can continue its streams on another replica
+        # Refuse, so that the client continues its streams on another replica.
+        if self._is_ending and self._shared is not None:
             request.response.answer(unavailable("the server is shutting down", request.extra), close=True)
         elif not (request.response.client.is_proxy and self._lacks_connection(request)):
             session.get(request)

@@ -69,7 +69,7 @@ def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, poste
     needed = frozenset[str]()
     if isinstance(message, Request | Notification):
         needed = scopes_of(running, message.method, message.params, posted.auth)
-    elif isinstance(message, Batch):  # check all scopes at once, so that the client asks its user once
+    elif isinstance(message, Batch):  # check all scopes at once, so that the client prompts its user only once
         requests = [member for member in message.members if isinstance(member, Request | Notification)]
         needed = needed.union(*(scopes_of(running, each.method, each.params, posted.auth) for each in requests))
     if not needed or posted.auth is None or (refusal := gate.missing(posted.auth, needed)) is None:

@@ -269,7 +269,8 @@ class RecordedEndpoint(HttpEndpoint):
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
         """Serve one HTTP request and record its messages: see `HttpEndpoint.serve`."""
-        if not (caller is None or isinstance(caller, Auth)):  # a request to a route, which has no MCP messages
+        # A request to one of the user's routes, which contains no MCP messages.
+        if not (caller is None or isinstance(caller, Auth)):
             super().serve(head, body, response, caller)
             return
         recordings, session_id = self._recordings, head.headers.get("mcp-session-id")

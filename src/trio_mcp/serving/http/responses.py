@@ -173,14 +173,15 @@ _REFUSED: Final = lazy_pattern(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
 def accepted_types(accept: str) -> frozenset[str]:
     """Return which of the types JSON and event stream an Accept header allows (RFC 9110 section 12.5.1)."""
     admitted: dict[str, tuple[int, bool]] = {}
-    if accept.count(",") >= _MAX_RANGES:  # parse only the first ranges, because the search starts again at each comma
+    # Parse only the first media ranges, because the search starts again at each comma.
+    if accept.count(",") >= _MAX_RANGES:
         accept = ",".join(accept.split(",", _MAX_RANGES)[:_MAX_RANGES])
     for found in _RANGE.finditer(accept.lower()):
         kind, parameters = found.groups()
         good = not _REFUSED.search(parameters, 0, _LONGEST_PARAMETERS)
         for ours in JSON_AND_STREAM:
             rank = {ours: 3, f"{ours.partition('/')[0]}/*": 2, "*/*": 1}.get(kind, 0)
-            if rank > admitted.get(ours, (0, False))[0]:  # the most specific range has priority
+            if rank > admitted.get(ours, (0, False))[0]:  # the most specific media range has priority
                 admitted[ours] = rank, good
     return frozenset(ours for ours, (_, good) in admitted.items() if good)
 

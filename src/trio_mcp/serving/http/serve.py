@@ -269,7 +269,8 @@ class HttpFront:
         """Serve one HTTP connection: see `Front.serve`."""
         connection = self._connection_to(stream, hop)
         received: bytes | None = None
-        with peer_log_share(hop.here), trio.CancelScope(shield=True) as scope:  # gets a deadline when the server ends
+        # The scope gets a deadline when the server ends.
+        with peer_log_share(hop.here), trio.CancelScope(shield=True) as scope:
             self._connections[connection] = scope
             if self._is_ending:
                 scope.cancel(reason="the server ends")

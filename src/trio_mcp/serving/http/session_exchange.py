@@ -315,7 +315,7 @@ class SessionExchange(PostExchange):
     def close_stream(self, retry: float) -> bool:
         if self.request is None or not self.request.revision.polling:
             return False
-        self.commit()  # does nothing if the response must be JSON
+        self.commit()  # this has no effect if the response must be JSON
         return self._stream is not None and self._stream.close_response(retry)
 
 

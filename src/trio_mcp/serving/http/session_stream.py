@@ -152,11 +152,11 @@ class SessionStream:
         if lines:
             text = self._append_to_log(lines)
             cursor = self._log.cursor(self.name)
-            self._finish_if_empty()  # call this first: the log may have no memory left for the stream
+            self._finish_if_empty()  # finish first, because the log may have no memory left for the stream
             if not source.is_over:
                 self._sent = cursor
                 return text
-            if self._response is not None:  # another response has replaced this one, and gets the lines
+            if self._response is not None:  # another response has replaced this one, so it gets the lines
                 self._sent = cursor
                 self._response.add(text)
                 self.outbox.nudge()

@@ -92,7 +92,7 @@ class StatelessExchange(PostExchange):
         self._requests = (*self._requests, request)
         if request.method.streams:
             self._until = token_expiry(self.peer.auth)
-        if self.response.is_gone:  # the client had already disconnected
+        if self.response.is_gone:  # the client disconnected before the request was admitted, so cancel the request
             held.abort(CancelCause.DISCONNECT, _GONE)
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:

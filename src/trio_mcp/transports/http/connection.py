@@ -114,7 +114,7 @@ class HttpConnection(ResponseWriter):
 
     async def _aclose(self, *, clean: bool) -> None:
         if type(self._stream) is trio.SocketStream:
-            # First run the handlers that were cancelled because the connection ended.
+            # Let the handlers run first that were cancelled because the connection ended.
             await trio.lowlevel.cancel_shielded_checkpoint()
             self._stream.socket.close()
         elif not clean:  # cancelled, so close without waiting
@@ -155,7 +155,7 @@ class HttpConnection(ResponseWriter):
                 return bounds.body_timeout
             case ConnectionPhase.LINGERING | ConnectionPhase.CLOSING:
                 return bounds.linger_timeout
-            case _:  # the application is responsible for the time limit
+            case _:  # no limit: the application limits the time of its requests itself
                 return math.inf
 
     def shut_down(self, *, now: bool = False) -> None:

@@ -94,7 +94,7 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
     try:
         httptools.HttpRequestParser(fields).feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # llhttp raises after a head that asks for an upgrade; a server may ignore the upgrade
+        pass  # llhttp raises this after a head that requests an upgrade, which a server may ignore
     except httptools.HttpParserError as error:
         raise BadRequest(HTTPStatus.BAD_REQUEST, f"malformed HTTP request: {error}") from None
     if not fields.complete:

@@ -110,7 +110,7 @@ class OutgoingBytes:
         if len(data) <= _WRITE:
             await self._send(chunk(data))
             return
-        await self._send(b"%x\r\n" % len(data))  # three writes avoid a copy
+        await self._send(b"%x\r\n" % len(data))  # three writes, to avoid copying a long chunk
         await self._send(data)
         await self._send(b"\r\n")
 

@@ -289,7 +289,7 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
         size = len(base64.b64decode(headers.get("sec-websocket-key", ""), validate=True))
     except ValueError:
         size = 0
-    if size != _KEY_BYTES:  # RFC 6455 section 4.2.1: the size of the key
+    if size != _KEY_BYTES:  # RFC 6455 section 4.2.1 requires a key of 16 bytes
         raise Rejection(HTTPStatus.BAD_REQUEST, "the Sec-WebSocket-Key must be 16 bytes in base64")
     if SUBPROTOCOL not in request.tokens("sec-websocket-protocol"):
         raise Rejection(
