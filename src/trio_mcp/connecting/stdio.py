@@ -146,9 +146,9 @@ class Command:
     stderr: TextSink | None = attrs.field(default=None, kw_only=True)
     """The file or other text sink that gets a copy of the child's standard error."""
     close_grace: float = attrs.field(default=2.0, kw_only=True)
-    """Seconds that the child process has to exit on its own, and again after SIGTERM."""
+    """Seconds to wait until the child process exits by itself, and again after SIGTERM."""
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
-    """The revision to speak, whatever the options of `open` are; `None` for any revision."""
+    """The protocol revision to use, whatever the options of `open` are; `None` for any revision."""
     prior: JSONObject | None = attrs.field(default=None, validator=check_prior, kw_only=True, repr=False)
     """A saved `Client.discovery` of this server: see `ClientSettings.prior`."""
 

@@ -78,7 +78,7 @@ class Address:
     `trio_mcp.aio`."""
 
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
-    """The revision to speak, whatever the options of `open` are; `None` for any revision."""
+    """The protocol revision to use, whatever the options of `open` are; `None` for any revision."""
     prior: JSONObject | None = attrs.field(default=None, validator=check_prior, kw_only=True, repr=False)
     """A saved `Client.discovery` of this server: see `ClientSettings.prior`."""
 

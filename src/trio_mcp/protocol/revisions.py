@@ -53,7 +53,7 @@ class Revision:
     progress_message: bool
     """True if progress notifications may contain a ``message``."""
     polling: bool
-    """True if a server may end an HTTP response early, and the client reconnects for the rest."""
+    """True if a server may end an HTTP response early, so that the client must reconnect for the rest."""
     tasks: Literal["none", "core", "extension"]
     """The form of background tasks: requested by the caller, or chosen by the server as in the extension."""
     sub_capabilities: bool

@@ -73,7 +73,8 @@ class TimedRequest:
     ticks: list[Tick] = attrs.field(factory=list[Tick])
     more_ticks: int = 0
     parent: TimedRequest | None = None
-    """The request whose handler made this one, or the previous round of the same call."""
+    """The request whose handler made this one, or the previous attempt of the same call, which returned input
+    requests."""
     depth: int = 0
     asked: Reference | None = None
     """The reference to the parent, as recorded."""

@@ -1,7 +1,7 @@
 """Replay: plays one side of a recording against a live server or client, and reports the differences.
 
 Messages are sent in their recorded order. Before each message, the replay waits for the messages of the other side that
-preceded it in the recording. A cancel is sent after the same delay as in the recording. Answers, questions and
+preceded it in the recording. A cancel is sent after the same delay as in the recording. Replies, requests and
 notifications are compared, see `Comparison`. Progress may arrive in fewer or more steps, which depends on timing; only
 the last step before an answer is compared.
 """

@@ -14,8 +14,8 @@ of three ways:
 `StoreFull` and `ValueError` mean that nothing has changed. If a call is cancelled before it is sent, nothing happens. A
 call that was sent is completed first, within the storage's time limit.
 
-Change notifications (hints) say "look again". They may arrive late, twice or not at all, so nothing may depend on them.
-`HINTS_LOST` says that notifications may have been lost.
+Change notifications (hints) are best-effort: they may arrive late, twice or not at all, so readers must also poll.
+`HINTS_LOST` means that notifications may have been lost.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class SessionDirectory(Protocol):
         """Store a new session of ``caller``, which may be any bytes. The session expires if it is neither read nor
         changed for ``idle_ms``. Raises `ValueError` if the session id exists, even if the directory is full.
 
-        All callers together have at most ``limit`` sessions, and one caller gets at most as many as it leaves free for
-        others. Beyond that, another session is evicted for the new one, and its id is returned. A session that was
-        never read or changed is evicted first, then the session with the least time left. The candidates are:
+        All callers together have at most ``limit`` sessions. One caller gets at most half of the sessions that other
+        callers leave free. Beyond that, another session is evicted for the new one, and its id is returned. A session
+        that was never read or changed is evicted first, then the session with the least time left. The candidates are:
 
         - the caller's own sessions that were never read or changed, if the caller has any session;
         - otherwise the sessions of the caller that has the most, if it has two or more;
@@ -118,7 +118,8 @@ class StoredStream:
     """The only holder that may append events. `EventLog.take_over` sets another holder. Empty after
     `EventLog.finish_dead`, when no holder may append."""
     request_id: bytes
-    """JSON text of the id of the request that the stream answers. Empty for the session's own stream."""
+    """JSON text of the id of the request whose response is this stream. Empty for the session's stream outside of
+    requests."""
     last: int
     """Number of the last event. 0 if the stream has no event yet."""
     dropped: int
@@ -239,7 +240,7 @@ class ChangesSince:
     changed: Collection[str]
     """The things that have changed, each listed once. Empty if ``everything`` may have changed."""
     everything: bool = False
-    """True if the log doesn't contain what changed, so that everything may have changed."""
+    """True if the log no longer contains these changes, so that everything may have changed."""
 
 
 @frozen
@@ -255,8 +256,8 @@ class ChangeHint:
 class ChangeLog(Protocol):
     """A log of changes to a server's lists of tools, resources and prompts, and to its resources, made on any replica.
 
-    Things have names such as ``tools`` or ``resource:<uri>``. Beyond 10,000 things, those that changed longest ago are
-    dropped. Readers that have not read these changes yet are told that everything may have changed.
+    The names of changed things are, for example, ``tools`` or ``resource:<uri>``. Beyond 10,000 names, those that
+    changed longest ago are dropped. Readers that haven't read these changes yet learn that everything may have changed.
     """
 
     async def record(self, changed: Collection[str]) -> None:
@@ -367,7 +368,7 @@ class Replica:
     id: str
     """The id of the process, which is new at each start. Clients may see it."""
     secret: bytes = attrs.field(repr=False)
-    """A secret of 32 bytes that all replicas share, for encrypting what clients carry from one replica to another.
+    """A secret of 32 bytes that all replicas share, for encrypting the state that clients send back to any replica.
     Anyone who can read the storage can read this secret. Task records are encrypted only with the author's own
     secrets."""
     tasks: TaskStore
@@ -379,7 +380,7 @@ class Replica:
     changes: ChangeLog
     """The log of changes to the server's tools, resources and prompts."""
     courier: Courier
-    """Carries messages to other replicas, and from them."""
+    """Sends messages to other replicas, and receives their messages."""
     replay_guard: ReplayGuard
     """The values that were already used, and may not be used again."""
     rate_limits: RateLimits

@@ -1,7 +1,7 @@
 """`TaskStore`: the interface of a task store. `TaskRecord`: everything that a store knows about a task.
 
 With the record, another process can report the end of the task, or run it again. `HintQueues` notify readers in this
-process of changed tasks, as far as there is room.
+process of changed tasks, within a limit.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 OnRestart: TypeAlias = Literal["fail", "again", "resume"]
-"""What happens to a task after the death of its process: it fails, runs again from the top, or runs again and gets its
-last checkpoint."""
+"""What happens to a task after its process has died: it fails, it runs again from the beginning, or it runs again and
+gets its last checkpoint."""
 
 _NOTHING: Final[Mapping[str, bytes]] = MappingProxyType({})
 _NO_QUESTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
@@ -43,7 +43,7 @@ class TaskPhase(StrEnum):
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
-    """The task has an unanswered question. Its handler may continue working meanwhile."""
+    """The task has an unanswered input request. Its handler may continue working in the meantime."""
     ENDED = "ended"
     """The task has an outcome: a result, with or without `isError`, or an error."""
     CANCELLED = "cancelled"
@@ -92,10 +92,10 @@ class TaskRecord:
     capabilities: bytes
     """Capabilities that the client declared for the request."""
     on_restart: OnRestart = "fail"
-    """What happens to the task after the death of its process."""
+    """What happens to the task after its process has died."""
     is_external: bool = False
-    """True if the task's handler doesn't do the work, and other code stores its outcome. No process runs or claims such
-    a task."""
+    """True if other code than the task's handler does the work and stores the outcome. No process runs or claims such a
+    task."""
     created_at: int = 0
     """Time of creation. The store sets this time and the times that follow."""
     position: int = 0
@@ -111,11 +111,11 @@ class TaskRecord:
     phase: TaskPhase = TaskPhase.WORKING
     """Phase of the task."""
     message: str | None = None
-    """Text for people that describes the current phase."""
+    """Text for users that describes the current phase."""
     questions: Mapping[str, bytes] = _NOTHING
-    """Unanswered questions by key, in the order in which they were asked."""
+    """The unanswered input requests, by key, in the order in which the handler made them."""
     answers: Mapping[str, bytes] = _NOTHING
-    """The client's answers so far, by the keys of their questions. Keys are never reused."""
+    """The client's answers so far, by the keys of the input requests. Keys are never reused."""
     outcome: Outcome | None = None
     """The outcome of the task. `None` except in the phase `TaskPhase.ENDED`."""
     checkpoint: bytes | None = None
@@ -137,12 +137,12 @@ class TaskRecord:
     mark: bytes = b""
     """Random bytes that each write sets. Records with equal marks are equal."""
     asked: Mapping[str, Sequence[str]] = _NO_QUESTIONS
-    """The questions that another run may ask again, in order: all questions since the start or, for a task that
-    resumes, since the checkpoint. Maps the key of each question to the keys of earlier questions that were open at the
-    same time. A question that is in neither ``questions`` nor ``answers`` was withdrawn."""
+    """The input requests that another run may make again, in order: all since the start or, for a task that resumes,
+    since the checkpoint. Maps the key of each input request to the keys of earlier ones that were open at the same
+    time. An input request that is in neither ``questions`` nor ``answers`` was cancelled."""
     continuation: bytes | None = None
-    """For a handler that returns its questions: an array of the answers and the state that the client sent before the
-    task began."""
+    """For a handler that returns its input requests: an array of the answers and the state that the client sent before
+    the task began."""
 
     @property
     def size(self) -> int:
@@ -209,7 +209,7 @@ class HintsLost:
 
 
 HINTS_LOST: Final = HintsLost()
-"""Appears in a stream of change notifications if some may have been lost."""
+"""In a stream of change notifications: some notifications may have been lost."""
 
 Hint: TypeAlias = "str | HintsLost"
 """The id of a task that may have changed, or `HINTS_LOST`."""

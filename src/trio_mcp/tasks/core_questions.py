@@ -93,8 +93,8 @@ class CoreQuestions:
     """Sends the elicitation and sampling requests that are stored in task ``records`` to the clients of the tasks.
     ``start`` runs a function in the background.
 
-    A question is sent on one channel. If that channel closes, the question is sent on another one. Both may then bring
-    an answer, and the first counts. Answers are stored in the record, so a question is never lost, and has one answer.
+    Each request is sent on one channel. If that channel closes, the request is sent on another one. If answers arrive
+    on both channels, the first one is used. Answers are stored in the record, so that no request is lost.
     """
 
     def __init__(self, records: TaskRecords, start: Callable[..., None]) -> None:

@@ -171,10 +171,10 @@ class RequestTask:
         """Store the task, and send the response with the task. Does nothing if that was already done. With
         ``delegated``, other code than the handler does the work.
 
-        While the client is answering questions sent in the response, this waits until the client returns. Raises
-        `CodedError` (-31000), with nothing started, if there are too many tasks or the store fails. All callers that
-        wait for the same attempt get the error. Under cancellation, either the request was answered with a stored task,
-        or there is no task.
+        While the client is answering input requests from the response, this waits until the client repeats the request.
+        Raises `CodedError` (-31000), with nothing started, if there are too many tasks or the store fails. All callers
+        that wait for the same attempt get the error. Under cancellation, either the request was answered with a stored
+        task, or there is no task.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         while (starting := self._starting) is not None:

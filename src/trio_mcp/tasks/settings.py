@@ -20,13 +20,13 @@ class TaskSettings:
     """The store for task records. With `None`, a `MemoryTaskStore` is used, which is lost when the server ends."""
     grace: float = attrs.field(default=1.0, validator=not_negative)
     """Time after which a call becomes a task, if the server decides that. A call that ends earlier gets an ordinary
-    response. If the handler asks the client a question earlier, the question belongs to the call, not the task.
-    `RequestContext.task` can start the task sooner."""
+    response. If the handler sends a request to the client earlier, that request belongs to the call and not to the
+    task. `RequestContext.task` can start the task sooner."""
     ttl: float = attrs.field(default=3600.0, validator=positive)
-    """Time to live of a task from its creation, unless its requestor requests another time. A task that hasn't ended by
+    """Time to live of a task from its creation, unless the client requests another time. A task that hasn't ended by
     then is cancelled and fails. ``math.inf`` means no limit."""
     max_ttl: float = attrs.field(default=86_400.0, validator=positive)
-    """Maximum time to live that the requestor of a task can request. Longer times are reduced to the maximum."""
+    """Maximum time to live that a client can request for a task. Longer times are reduced to the maximum."""
     retention: float = attrs.field(default=60.0, validator=not_negative)
     """Time after ``ttl`` for which the task record can still be read."""
     poll_interval: float = attrs.field(default=1.0, validator=positive)
@@ -36,8 +36,8 @@ class TaskSettings:
     error -31000, and any other call gets an ordinary response."""
     max_running_of_caller: int = attrs.field(default=1000, validator=positive)
     """Maximum number of tasks that run concurrently for one caller: a principal, or without a principal an address (see
-    `Limits`). One connection or session of a caller gets no more of them than it leaves free for the others. The only
-    client of a server on stdio may use all of ``max_running``."""
+    `Limits`). One connection or session of the caller can use at most as many as it leaves free for the caller's other
+    connections. The only client of a server on stdio may use all of ``max_running``."""
     max_kept: int = attrs.field(default=100_000, validator=positive)
     """Maximum number of task records in the store, including ended tasks. If it is reached, calls are answered as for
     ``max_running``."""

@@ -22,7 +22,7 @@ class TaskState:
     status: TaskStatus
     """The status of the task."""
     message: str | None
-    """Text for people that describes the current status."""
+    """Text for users that describes the current status."""
     created_at: str
     """Time at which the task was created, in ISO 8601, as received."""
     updated_at: str
@@ -46,7 +46,7 @@ class TaskCancelled(MCPError):
         self.task_id = task_id
         """The id of the task."""
         self.message = message
-        """The last status message of the task, for people."""
+        """The last status message of the task, a text for users."""
 
     def __str__(self) -> str:
         return f"the task was cancelled: {clean(self.message)}" if self.message else "the task was cancelled"

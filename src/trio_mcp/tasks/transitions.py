@@ -249,7 +249,7 @@ class RunPhase(IntEnum):
     RECORDING = 1
     """The task's record is being stored."""
     DECLINED = 2
-    """The request will not become a task, because the response contains its handler's questions."""
+    """The request won't become a task, because its response contains input requests of the handler."""
     RUNNING = 3
     """The request was answered with the task, and its handler runs in this process under a lease."""
     DELEGATED = 4
@@ -278,7 +278,7 @@ class RunStep(IntEnum):
     FAIL = 3
     """The task could not start, but may start later."""
     DECLINE = 4
-    """The handler has returned questions to the client."""
+    """The handler has returned input requests for the client."""
     DETACH = 5
     """The handler has handed the task over to other code."""
     LOSE = 6

@@ -188,7 +188,7 @@ class MessageInTransit:
     """A message that passes through a `FaultyChannel`: the argument of a `FaultPlan`."""
 
     direction: Literal["sent", "received"]
-    """The direction, as seen by the side that holds the channel."""
+    """The direction, as seen by the side that uses the `FaultyChannel`."""
     number: int
     """How many messages came before this one in its direction."""
     message: bytes
@@ -229,7 +229,8 @@ class RandomFaults:
     max_delay: float = attrs.field(default=1.0, kw_only=True, validator=attrs.validators.ge(0))
     """The longest delay, in seconds. Delays are drawn evenly from 0 to this value."""
     after: int = attrs.field(default=0, kw_only=True)
-    """How many messages pass without faults at first in each direction, for example those of the handshake."""
+    """Number of messages at the beginning of each direction that get no faults, such as the messages of the
+    handshake."""
 
     def __attrs_post_init__(self) -> None:
         total = self.delay + self.drop + self.duplicate + self.garble + self.cut + self.disconnect

@@ -93,7 +93,7 @@ def _in_this_task(handler: Callable[..., Any]) -> Callable[..., Any]:
 def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
     """Return a client callback that returns ``answers`` one after another, whatever the request.
 
-    An answer that is an exception is raised. A question after the last answer raises `AssertionError`. Use it for the
+    An answer that is an exception is raised. A request after the last answer raises `AssertionError`. Use it for the
     callbacks of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) or of a `RecordingContext`.
     """
     left = list(answers)
@@ -201,7 +201,7 @@ class RecordingContext(RequestContext):
         self._scope_alone = trio.CancelScope()
         self._running: AbstractAsyncContextManager[None] | None = None
         self.progress_reports: list[Progress] = []
-        """The reports of `progress` that would be sent.
+        """The progress reports that a server would have sent.
 
         A report isn't recorded if it doesn't exceed the previous one or can't be sent. In revisions without progress
         messages, its message is left out.

@@ -43,7 +43,7 @@ class LineTransport(FramedTransport):
 
     A line of more than ``max_message_bytes`` is dropped while it arrives, and reported once: a JSON object at the end
     of the line, where its id may be, and any other line at once. A server counts the bytes of an incomplete line in
-    ``unread``, and ends the connection if they exceed the caller's share.
+    ``unread``, and ends the connection if they exceed the caller's limit.
     """
 
     def __init__(self, stream: ByteStream, max_message_bytes: int, unread: HeldBytes | None = None) -> None:

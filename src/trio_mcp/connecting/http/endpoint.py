@@ -160,9 +160,9 @@ async def authorized(
 ) -> AsyncGenerator[Reply]:
     """Send a request with ``credentials``, and return the response when its head has arrived.
 
-    While the server refuses the request by its status, and the credentials that it demands can be had, the same request
-    is sent again; a refused request wasn't carried out. Raises the errors of `HttpClient.request`, and
-    `AuthorizationError`. ``seen``: see `Endpoint.post`; ``sign_in`` says whether the user may be asked to sign in.
+    If the server refuses the request because of its credentials, and better ones are available, the same request is
+    sent again. A refused request wasn't executed. Raises the errors of `HttpClient.request`, and `AuthorizationError`.
+    ``seen``: see `Endpoint.post`; ``sign_in`` says whether the user may be asked to sign in.
     """
     begun = trio.current_time()
     for attempt in count(1):

@@ -1,9 +1,9 @@
 """The event streams on which a legacy server sends messages that don't belong to a request of the client.
 
 `listen` reads the stream of Streamable HTTP (2025-11-25 transports, Listening for Messages from the Server). In
-HTTP+SSE, the transport of 2024-11-05, one stream brings all messages of the server, and the client posts its own to the
-URL in the first event. `may_use_http_and_sse` says whether to try that after a server has refused a POST of
-``initialize``; `receive_all` reads the stream.
+HTTP+SSE, the transport of 2024-11-05, one stream contains all messages of the server, and the client posts its own
+messages to the URL in the first event. `may_use_http_and_sse` decides whether to try HTTP+SSE after a server has
+refused ``initialize``. `receive_all` reads the stream.
 """
 
 from __future__ import annotations

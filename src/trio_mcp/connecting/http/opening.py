@@ -109,31 +109,32 @@ async def open_http(
         ProtocolViolation: Client and server have no revision in common.
 
     Authorization. A token, from ``auth`` or in the header ``Authorization``, is only sent over ``https``, or to this
-    machine. No token is requested before the server demands one. If the server refuses a request because of a missing
-    token (401) or scope (403), it hasn't carried it out, and the client sends it again with the new token. While the
-    user is asked, all timeouts of this client are paused, including ``connect_timeout``; when no call waits any longer,
-    the user is no longer asked. If no token can be had, the call raises `AuthorizationError`.
+    machine. The client requests a token only when the server requires one. If the server refuses a request because of a
+    missing token (401) or scope (403), it hasn't executed the request. The client then gets a new token, and repeats
+    the request. While the user signs in, all timeouts of this client are paused, including ``connect_timeout``. The
+    sign-in is cancelled if no call waits for it any longer. If the client can't get a token, the call raises
+    `AuthorizationError`.
 
-    Cancellation. Each call is an HTTP request of its own, on a connection of its own while it is in flight; idle
+    Cancellation. Each call is a separate HTTP request, and uses a connection alone until its response is complete. Idle
     connections are reused. To cancel a call, the client closes the response of a modern server at once, even with
-    ``send_cancels=False``; a legacy server gets a cancel notification. Between two rounds of a modern call there is no
-    response to close: if the handler waits for its client then, it waits until its server's own timeout.
+    ``send_cancels=False``. A legacy server gets a cancel notification. While the client answers the input requests of a
+    modern call, there is no response to close, so a waiting handler continues until the server's own timeout.
 
-    Failures. If the exchange of a call brings no reply, the call raises `HTTPError`, with the HTTP status and the text
-    of the response. Other calls continue, and `Client.lost` stays `None`. A call that may have run is never repeated
-    automatically. If a modern server refuses a call because of its headers, the client lists the tools again, and sends
-    the call once more.
+    Failures. If the HTTP response to a call contains no reply, the call raises `HTTPError`, with the HTTP status and
+    the text of the response. Other calls continue, and `Client.lost` stays `None`. A call that may have run is never
+    repeated automatically. If a modern server refuses a call because of its headers, the client lists the tools again,
+    and sends the call once more.
 
-    Legacy servers. With ``era="auto"``, a modern request detects the era of the server, and the result is remembered
-    for the URL in this process. Status 401, 403, 408, 429 and 5xx, network errors and silence say nothing about the
-    era. If the server refuses ``initialize`` with status 400, 404 or 405, the client tries HTTP+SSE, the transport of
-    2024-11-05: a GET opens the stream of all messages from the server, and messages to the server go to the URL of the
-    same origin that the stream names. When that stream ends, the connection is lost.
+    Legacy servers. With ``era="auto"``, a modern request detects whether the server is modern or legacy. The result is
+    cached for the URL in this process. Status 401, 403, 408, 429 and 5xx, network errors and timeouts don't decide
+    this. If the server refuses ``initialize`` with status 400, 404 or 405, the client tries HTTP+SSE, the transport of
+    2024-11-05: a GET opens the stream for all messages from the server. The stream's first event contains the URL, of
+    the same origin, for messages to the server. When the stream ends, the connection is lost.
 
-    A legacy server may send messages outside of calls on a stream of its own. If that stream breaks, the client reopens
-    it after growing delays; a server without such a stream is fine. If a response breaks and the server has sent event
-    ids, the client requests the rest, after the delay that the server demands, at least a tenth of a second. A server
-    whose streams bring no message is asked less and less often.
+    A legacy server may send messages outside of calls on a separate stream, which is optional. If the stream breaks,
+    the client reopens it after growing delays. If a response breaks and the server has sent event ids, the client
+    requests the rest, after the delay that the server requests, but at least a tenth of a second. If reopened streams
+    contain no messages, the delays grow.
 
     Lost sessions. A server loses a session when it answers with 404, or with 400 or 410 about the session. The calls in
     flight in the session fail (`HTTPError.session_lost`), and the client opens one new session. It restores the log

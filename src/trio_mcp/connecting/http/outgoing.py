@@ -1,10 +1,9 @@
 """The messages that a client sends over HTTP: their headers, and the sessions to which they belong.
 
-OutboundFrame is a message of ours, as far as HTTP needs to know it. RequestHeaders writes the headers of each request,
-including those that the user has passed. ToolHeaders knows the arguments of tools that headers mirror, as far as the
-tools were listed. Sessions are the legacy session of a client, and the one that follows if the server loses it
-(2025-11-25 transports, Session Management). SessionQuestions are the server's requests in a session that wait for an
-answer of ours.
+`OutboundFrame` is a message that the client sends. `RequestHeaders` writes the headers of each request, including those
+that the user has passed. `ToolHeaders` stores which arguments of listed tools are repeated in headers. `Sessions` holds
+the legacy session of a client, and opens a new one if the server loses it (2025-11-25 transports, Session Management).
+`SessionQuestions` are the pending requests of the server in a session.
 """
 
 from __future__ import annotations

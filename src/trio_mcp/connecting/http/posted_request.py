@@ -59,7 +59,7 @@ _MOST_WORDS: Final = 16 * 1024
 class PostedRequest:
     """The request ``message`` of the client to the server of ``endpoint``, and its response.
 
-    `run` puts the reply or its loss into the inbox, exactly one of the two, unless `close` is called before. The reply
+    `run` puts either the reply or the report of its loss into the inbox, unless `close` is called before. The reply
     counts as lost if none arrives within ``timeout`` seconds after the server may have seen the request.
     """
 

@@ -2,7 +2,7 @@
 request.
 
 A request is a `PostedRequest` in a task of its own. OneWayPosts send the messages that expect no reply: notifications,
-cancels, and answers to questions of the server.
+cancels, and answers to requests of the server.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class ServerCapabilities:
 
 
 CacheScope: TypeAlias = Literal["public", "private"]
-"""Who may see a cached result: anyone, or only the user who requested it."""
+"""Who may see a cached result: everyone, or only the user who requested it."""
 
 
 @value

@@ -114,9 +114,9 @@ async def serve_http(
       allowed_hosts: host names under which the server is reached: see `serve_websocket`.
       trusted_proxies: reverse proxies that are trusted to report the address of a client. Without this, all clients
           behind a proxy count as one caller.
-      stateless: true keeps no sessions. Any process can serve any request, but handlers can't ask legacy clients
-          anything.
-      retry_interval: seconds after which clients of revision 2025-11-25 reconnect when a resumable stream breaks.
+      stateless: true keeps no sessions. Any process can serve any request, but handlers can't send requests to legacy
+          clients. retry_interval: seconds after which clients of revision 2025-11-25 reconnect when a resumable stream
+          breaks.
           `RequestContext.close_stream` can set another time for one stream.
       websocket: true also accepts WebSocket connections at the same URL.
       access_log: true logs each response at level info to the logger ``trio_mcp.access``: address, principal, method,

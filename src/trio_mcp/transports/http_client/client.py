@@ -140,7 +140,7 @@ class HttpClient:
         """Send a request, and wait for the head of the response. Read the response body inside the block.
 
         If the block is left before the whole response has arrived, the connection of this exchange is closed at once,
-        without waiting. Other exchanges aren't affected. This tells the server that the response isn't needed any more.
+        without waiting. Other exchanges aren't affected. The server can detect that the response isn't needed any more.
         Redirects within the origin are followed if the request stays the same. Other redirects are returned as the
         response.
 
