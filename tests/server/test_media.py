@@ -166,6 +166,7 @@ async def test_media_file_is_read_in_a_cancellable_thread(folder: Path, monkeypa
 async def test_tool_timeout_applies_to_reading_a_returned_media_file(tmp_path: Path) -> None:
     server = Server("s", limits=Limits(cleanup_grace=0.05))
     os.mkfifo(silent := tmp_path / "silent.png")
+    writer = os.open(silent, os.O_RDWR)  # until it's closed, the thread can open the file, and waits for bytes
 
     @server.tool(timeout=0.05)
     async def picture() -> Image:
@@ -174,7 +175,7 @@ async def test_tool_timeout_applies_to_reading_a_returned_media_file(tmp_path: P
     async with open_memory(server) as client:
         result = await client.call_tool("picture")
         assert (result.is_error, result.text) == (True, "picture took longer than its limit of 0.05 seconds")
-        os.close(os.open(silent, os.O_WRONLY))  # lets the thread go
+    os.close(writer)  # lets the thread go
 
 
 async def test_pillow_image_result_becomes_an_image_block() -> None:
