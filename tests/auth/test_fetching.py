@@ -208,7 +208,7 @@ async def test_slowly_trickling_response_does_not_extend_the_fetcher_deadline(au
 async def test_fetcher_refuses_a_compressed_response(encoding: str) -> None:
     answer = f"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Encoding: {encoding}\r\n\r\n{{}}"
     async with scripted(answering(answer.encode())) as server:
-        assert "although none was requested" in await failure(get(server.url), HttpFetcher(HERE))
+        assert "although no encoding was requested" in await failure(get(server.url), HttpFetcher(HERE))
 
 
 @pytest.mark.parametrize(

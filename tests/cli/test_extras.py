@@ -36,7 +36,7 @@ def test_header_option_applies_to_urls_and_env_option_to_commands() -> None:
     [
         (Command(["a"]), ["A: 1"], [], "--header needs a URL"),
         (Address("https://a/mcp"), [], ["A=1"], "--env needs a command"),
-        (Address("tcp://a:1"), ["A: 1"], [], "need HTTP or WebSocket"),
+        (Address("tcp://a:1"), ["A: 1"], [], "need an HTTP or WebSocket URL"),
         (Address("https://a/mcp"), ["secret"], [], "--header must be like 'Name: value'"),
         (Command(["a"]), [], ["secret"], "--env must be like NAME=value"),
         (Address("http://far.example/mcp"), ["Authorization: Bearer x"], [], "https"),

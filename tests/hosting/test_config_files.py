@@ -111,7 +111,7 @@ def test_restart_policy_and_options_apply_to_all_entries(tmp_path: Path) -> None
         ({"url": "https://b", "transport": "FTP"}, "transport: must be one of "),
         ({"httpUrl": 1}, "httpUrl: must be a string"),
         ({"url": "https:///mcp"}, "the URL of an HTTP server must be like"),
-        ({"url": "tcp://b:1", "headers": {"a": "b"}}, "need HTTP or WebSocket"),
+        ({"url": "tcp://b:1", "headers": {"a": "b"}}, "need an HTTP or WebSocket URL"),
         ({"url": 1}, "url: must be a string"),
         ({"url": "ws://b", "type": 1}, "type: must be a string"),
     ],

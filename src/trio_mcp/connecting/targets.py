@@ -86,12 +86,12 @@ class Address:
         parts = urlsplit(self.url)
         only_there = bool(self.headers) or self.ssl_context is not None or self.auth is not None
         if parts.scheme in ("tcp", "unix") and only_there:
-            raise BadTarget(f"headers, TLS and auth= need HTTP or WebSocket, not {self.url!r}")
+            raise BadTarget(f"headers=, ssl_context= and auth= need an HTTP or WebSocket URL, not {self.url!r}")
         is_hooked = self.on_request is not None or self.on_response is not None
         if is_hooked and parts.scheme not in ("http", "https", "http+unix"):
-            raise BadTarget(f"on_request= and on_response= need HTTP, not {self.url!r}")
+            raise BadTarget(f"on_request= and on_response= need an HTTP URL, not {self.url!r}")
         if self.dial is not None and parts.scheme not in ("http", "https", "ws", "wss"):
-            raise BadTarget(f"dial= needs HTTP or WebSocket, not {self.url!r}")
+            raise BadTarget(f"dial= needs an HTTP or WebSocket URL, not {self.url!r}")
         if parts.scheme in ("http", "https") and not parts.hostname:
             raise BadTarget(f"the URL of an HTTP server must be like https://example.com/mcp, not {self.url!r}")
         if parts.scheme in ("ws", "wss") and not parts.hostname:

@@ -181,7 +181,7 @@ def _elicit_form(make: Make, params: ElicitFormParams, revision: Revision) -> di
     try:
         form = first_form(params.requested_schema)
     except ValueError as error:
-        raise NotExpressible(f"{error}; this is revision {revision}") from None
+        raise NotExpressible(f"{error}; this request uses revision {revision}") from None
     return make(attrs.evolve(params, requested_schema=form))
 
 

@@ -407,7 +407,7 @@ class Location:
                     raise
                 time.sleep(0.01)
         if mode != "wal":
-            raise OSError(errno.ENOTSUP, f"{self.path} cannot have a write-ahead log: is it on a local disk?")
+            raise OSError(errno.ENOTSUP, f"{self.path} cannot have a write-ahead log: the file must be on a local disk")
 
 
 def _statements(script: str) -> list[str]:

@@ -175,8 +175,8 @@ class Leases:
             now = trio.current_time()
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
-                # If this time has already passed, because this process was suspended or late, waiting for a renewal
-                # does no further harm.
+                # If this time has already passed, this process was suspended or late. Wait for a renewal anyway,
+                # because the lease may still be valid.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
                     await self._wait_for_renewal(now)

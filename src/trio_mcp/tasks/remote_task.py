@@ -100,7 +100,7 @@ class RemoteTask(ABC):
     def _check(self, state: TaskState) -> TaskState:
         """Return ``state``. Raises `ProtocolViolation` if it is the state of another task."""
         if state.id != self.id:
-            raise ProtocolViolation(f"tasks/get: the answer is about another task: {state.id[:100]!r}")
+            raise ProtocolViolation(f"tasks/get: the peer returned the state of another task: {state.id[:100]!r}")
         self.is_over = self.is_over or state.is_final
         return state
 

@@ -299,7 +299,7 @@ class RequestTask:
         """Send a request of the handler to the client that can't be stored in the task record. See
         `RequestScope.ask`."""
         if self.client is None:
-            raise NoBackChannel("the client of this task is unknown")
+            raise NoBackChannel("the client that requested this task is unknown")
         return self.client.ask(method, params, on_progress)
 
     # Telling

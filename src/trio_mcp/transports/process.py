@@ -139,7 +139,8 @@ class ProcessTransport(FramedTransport):
         """Read the child's standard error until it ends, so that the child doesn't block, and keep the last lines."""
         stream = self._process.stderr
         assert stream is not None
-        text = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end inside a character
+        # Decode incrementally, because a read may end inside a character.
+        text = codecs.getincrementaldecoder("utf-8")("replace")
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             async for chunk in stream:
                 self._record_stderr(text.decode(chunk))

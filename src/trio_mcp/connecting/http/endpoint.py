@@ -227,11 +227,11 @@ class Inbox:
             await self._producers.park()
 
     def add_owed(self) -> None:
-        """Count one more answer of the client that is being sent to the server."""
+        """Increase the number of the client's answers that are being sent to the server."""
         self._owed += 1
 
     def remove_owed(self) -> None:
-        """Count one answer less, because it was delivered, or won't be delivered any more."""
+        """Decrease the number of answers that are being sent, because one was delivered, or can't be delivered."""
         self._owed -= 1
         self._make_room()
 

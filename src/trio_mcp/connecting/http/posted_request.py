@@ -294,7 +294,7 @@ class PostedRequest:
                 broken = error.reason
                 unanswered += 1
             backoff.record_end(began, has_brought=self._received_count > brought)
-        raise HTTPError(self._status, f"the server did not send the rest of its broken response: {broken}")
+        raise HTTPError(self._status, f"the response broke, and the server did not send the rest: {broken}")
 
 
 def _not_a_reply(status: int, kind: str, body: bytes) -> str:

@@ -238,7 +238,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         self._sessions.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each stream that was silent since the last call. Call this twice per
+        """Send a keep-alive comment on each stream that was silent since the last call. Call this twice per
         `Limits.stream_interval`."""
         self._modern.send_keep_alive()
         self._sessions.send_keep_alive()

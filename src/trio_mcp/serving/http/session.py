@@ -100,7 +100,7 @@ class HttpSession(ClientSession):
         return any(stream.is_open for stream in self._streams.values()) or any(post.is_open for post in self.posts)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each stream of the session that was silent since the last call. See
+        """Send a keep-alive comment on each stream of the session that was silent since the last call. See
         `PostExchange.send_keep_alive`."""
         super().send_keep_alive()
         if self._standalone_stream is not None:
@@ -231,7 +231,7 @@ class LocalSessions(Generic[S]):
             session.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each stream of all sessions that was silent since the last call."""
+        """Send a keep-alive comment on each stream of all sessions that was silent since the last call."""
         for session in tuple(self._sessions.values()):
             session.send_keep_alive()
 

@@ -57,7 +57,7 @@ class ResumableStream(Protocol):
         ...
 
     def send_keep_alive(self) -> None:
-        """Send a comment on the stream, if nothing was sent since the last call."""
+        """Send a keep-alive comment on the stream, if nothing was sent since the last call."""
         ...
 
 
@@ -142,7 +142,7 @@ class ClientSession(ABC):
         """End the streams and the session if they have been idle for too long. Call this about once a second."""
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each response of the session that was silent since the last call."""
+        """Send a keep-alive comment on each response of the session that was silent since the last call."""
         for post in tuple(self.posts):
             post.send_keep_alive()
 

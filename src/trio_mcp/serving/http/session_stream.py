@@ -169,7 +169,7 @@ class SessionStream:
         return self._is_finished and not self.outbox.size
 
     def send_keep_alive(self) -> None:
-        """Send a comment on the stream, if nothing was sent since the last call."""
+        """Send a keep-alive comment on the stream, if nothing was sent since the last call."""
         if self._response is not None and self._response.was_silent():
             self.outbox.nudge()
 

@@ -141,7 +141,7 @@ class StatelessExchange(PostExchange):
         self.outbox.nudge()
 
     async def next_chunk(self) -> bytes:
-        """Wait for the next events, or for a comment to keep the stream alive, and return them. See
+        """Wait for the next events, or until a keep-alive comment is due, and return them. See
         `ResponseBody.next_chunk`."""
         if self.is_over and not self.outbox.size:
             return b""
@@ -308,7 +308,8 @@ class StatelessEndpoint:
             exchange.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each stream that was silent since the last call. See `PostExchange.send_keep_alive`."""
+        """Send a keep-alive comment on each stream that was silent since the last call. See
+        `PostExchange.send_keep_alive`."""
         for exchange in tuple(self._open_streams):
             exchange.send_keep_alive()
 

@@ -211,7 +211,7 @@ class _ChangeReader:
         self._known = set[str]()
 
     async def read(self, hints: AsyncIterator[ChangeHint | HintsLost], things: Collection[str]) -> None:
-        """Follow the notifications until exactly ``things`` are known to have changed."""
+        """Read change notifications until exactly the names in ``things`` have been reported."""
         with trio.fail_after(PATIENCE):
             while self._known != set(things):
                 hint = await anext(hints)

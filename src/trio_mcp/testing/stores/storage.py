@@ -60,7 +60,7 @@ class ReplayGuardSuite(TestedStorage):
                     assert await wait_until(partial(use, two, digest(f"{ttl}"))) - begun > 0.9 * ttl / 1000
                     assert await use(one, digest(f"{ttl}")) is False
                     return
-        raise AssertionError("each value was forgotten before it could be used again; the storage is too slow")
+        raise AssertionError("each value expired before it could be used again; the storage is too slow")
 
     async def test_cancelled_use_of_a_value_is_whole_or_nothing(self) -> None:
         """If `add` is cancelled, the value isn't stored."""

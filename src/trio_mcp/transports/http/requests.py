@@ -203,7 +203,7 @@ class _EndOfBody:
         self._skip = max(0, at - len(window))
         self._line = window[at:]
         if len(self._line) > _LONGEST_SIZE:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed chunk: its first line is too long")
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed chunk: its size line is too long")
         return None
 
 

@@ -229,7 +229,7 @@ class HttpClient:
             self._cookies.store(target, lines.split("\n"))
         encoding = reply.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
-            raise BadResponse(f"the response has the encoding {encoding[:100]!r}, although none was requested")
+            raise BadResponse(f"the response is encoded as {encoding[:100]!r}, although no encoding was requested")
         return reply
 
     def _release(self, connection: HttpClientConnection, reply: Reply) -> None:

@@ -282,7 +282,7 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
         raise Rejection(HTTPStatus.NOT_FOUND, "no endpoint at this path")
     upgrades = [token.lower() for token in request.tokens("upgrade")]
     if "websocket" not in upgrades or "upgrade" not in [token.lower() for token in request.tokens("connection")]:
-        raise _no_websocket("this is a WebSocket endpoint")
+        raise _no_websocket("this is a WebSocket endpoint: request an upgrade")
     if headers.get("sec-websocket-version") != "13":
         raise Rejection(HTTPStatus.UPGRADE_REQUIRED, "the WebSocket version must be 13", Sec_WebSocket_Version="13")
     try:
