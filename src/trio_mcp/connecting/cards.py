@@ -58,12 +58,12 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
     """Fetch the server card at a URL, such as ``https://example.com/mcp/server-card``, or the card of a server that
     `discover` has returned.
 
-    A card is unverified. Compare it with `Client.server_info` once connected, and base no decision on it.
+    A card is unverified, so don't base decisions on it. When you are connected, compare it with `Client.server_info`.
 
-    Only ``https`` is allowed, or ``http`` if the URL, or the catalogue that names it, is on this machine. Up to three
-    redirects are followed, by the same rule. Each response may take 30 seconds and have 64 KiB. With
-    ``public_addresses_only``, meant for programs on servers, only addresses on the public internet are contacted, and
-    never this machine. Raises `DiscoveryFailed`.
+    The URL must use ``https``. ``http`` is allowed if the URL, or the catalogue that contains it, is on this machine.
+    Up to three redirects are followed, by the same rule. Each response may take up to 30 seconds and have up to 64 KiB.
+    With ``public_addresses_only``, which is meant for programs on servers, only addresses on the public internet are
+    contacted. Raises `DiscoveryFailed`.
     """
     if isinstance(where, FoundServer):
         if where.card is not None:
@@ -85,7 +85,7 @@ async def discover(domain: str, *, public_addresses_only: bool = False) -> list[
     """Fetch the catalogue of ``domain``, such as ``example.com`` or ``https://example.com``, and return up to a
     thousand servers in it. Invalid entries, and entries of other kinds, are left out.
 
-    The catalogue is fetched by the rules of `read_card`, including ``public_addresses_only``, and may have 1 MiB.
+    The catalogue is fetched by the rules of `read_card`, including ``public_addresses_only``, and may have up to 1 MiB.
     Raises `DiscoveryFailed`, also if the domain has no catalogue.
     """
     check_url(domain, "example.com")

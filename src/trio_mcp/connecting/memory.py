@@ -26,8 +26,8 @@ async def open_memory(
 ) -> AsyncGenerator[Client]:
     """Run ``server`` in this process, and connect a client to it, for tests and embedding. Yields the `Client`.
 
-    Everything works as over a network, including the encoding of messages. ``stateless``: see `ServingOptions`.
-    ``options``: see `ClientSettings`.
+    Everything works in the same way as over a network, including the encoding of messages. ``stateless``: see
+    `ServingOptions`. ``options``: see `ClientSettings`.
     """
     check_opened_under_trio("open_memory")
     ours, theirs = memory_transports()
@@ -41,7 +41,7 @@ async def open_server(server: Servable, channel: Transport, *, stateless: bool =
     """Run ``server`` inside the block. Its only client is at the other end of ``channel``.
 
     The end of the block cancels the client's remaining requests, waits for their cleanup, closes the channel and exits
-    the server's lifespan. A lost connection raises nothing here. ``stateless``: see `ServingOptions`.
+    the server's lifespan. The loss of the connection isn't raised here. ``stateless``: see `ServingOptions`.
     """
     check_servable(server)
     served = False

@@ -47,13 +47,13 @@ def open_stdio(
     """Start a server as a child process, and connect to it over stdio. Yields a `Client`, which is closed at the end of
     the block.
 
-    The end of the block ends the child, however the block is left. It closes the child's input and waits up to
-    ``close_grace`` seconds for the child to exit; then it sends SIGTERM to the child's whole process group and waits
-    again, then SIGKILL. The child is reaped, and no process of its group is left. An interrupt (Ctrl-C) during the wait
-    sends SIGKILL at once. Exceptions of the body propagate unchanged, never as a group.
+    At the end of the block, the child is ended, however the block is left. The client closes the child's input, and
+    waits up to ``close_grace`` seconds for the child to exit. Then it sends SIGTERM to the child's whole process group
+    and waits again, then SIGKILL. After that, no process of the group is left. Ctrl-C during the wait sends SIGKILL at
+    once. Exceptions of the block propagate unchanged, and not as a group.
 
-    The child's standard error is always read; its last lines are part of `ConnectionLost`. If the connection can't be
-    opened, the error also has the command and the last lines of the child's output that aren't messages.
+    The child's standard error is always read, and its last lines are included in `ConnectionLost`. If the connection
+    can't be opened, the error also contains the command, and the last lines of the child's output that aren't messages.
 
     If the child has exited, but a process that it started keeps its output open, the client sends a ping after 5 s of
     silence. After 5 s more without any message, the connection is lost. A server that has become a daemon and still

@@ -59,7 +59,8 @@ class Address:
     ``unix:///path``, or ``http+unix://…`` for HTTP over a Unix socket (see `open_http`).
 
     ``headers``, ``ssl_context`` and ``auth`` are for HTTP and WebSockets, see `open_http` and `open_websocket`. Raises
-    `BadTarget` for any other URL, for two authorizations at once, and for a token that others could read on the way.
+    `BadTarget` if they are passed with another kind of URL, if both ``auth`` and an Authorization header are passed, or
+    if others could read a token on its way to the server.
     """
 
     url: str = attrs.field(validator=_is_spoken)

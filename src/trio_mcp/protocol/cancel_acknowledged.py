@@ -82,8 +82,8 @@ class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
                 with trio.move_on_after(2):
                     await client.call_tool("pay", {"amount": 5})
 
-    Both sides must declare the extension. A server waits for the end of a call for at most ``max_wait`` seconds. Raises
-    `ValueError` if this isn't positive, or is longer than a day.
+    Both sides must declare the extension. The server waits at most ``max_wait`` seconds until a cancelled call has
+    stopped. Raises `ValueError` unless ``max_wait`` is positive and at most a day.
     """
 
     max_wait: float = 30.0

@@ -84,8 +84,8 @@ class MethodUnavailable(CodedError):
     """Raised if the connection's protocol revision doesn't have the method, or the peer hasn't declared its extension.
     Nothing was sent.
 
-    If a handler doesn't catch this error, its own request is answered with -32603, because that request's method
-    exists.
+    If a handler doesn't catch this error, the client gets error -32603, because the method that the client called does
+    exist.
     """
 
     def __init__(self, method: str, revision: Revision, extension: str | None = None) -> None:

@@ -73,10 +73,10 @@ class Extension(Generic[S, C]):
         search = Extension("com.example/search", server=SearchSettings(max_hits=100))
         query = search.method("com.example/search/query", Query, Hits)
 
-    ``name`` is a prefix, preferably the reversed domain of its author, a slash and a name. ``server`` and ``client``
-    are the settings that each side declares: an instance of an attrs class, or a dict. The settings of the other side
-    are read as an instance of the same class. ``since`` is the first revision in which the extension is declared. JSON
-    members are written in camelCase: ``max_hits`` becomes ``maxHits``.
+    ``name`` consists of a prefix (preferably the author's reversed domain), a slash and a name. ``server`` and
+    ``client`` are the settings that each side declares: an instance of an attrs class, or a dict. The settings of the
+    other side are read as an instance of the same class. ``since`` is the first revision in which the extension is
+    declared. JSON members are written in camelCase: ``max_hits`` becomes ``maxHits``.
 
     A breaking change needs a new name (SEP-2133). Raises `ValueError` if the name is malformed, or reserved for the
     authors of the specification.

@@ -70,7 +70,7 @@ class Recorder:
 
     Values whose key names a secret (``password``, ``token``, ``api_key``, ``requestState``, ...) and credentials are
     masked. All other arguments and results are recorded. If writing fails later, for example because the disk is full,
-    the recordings end with a line in the log, and the connections continue.
+    an error is logged, all recordings end, and the connections continue.
 
     Args:
         path: The file of the first connection.

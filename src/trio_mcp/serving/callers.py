@@ -71,8 +71,9 @@ def _network(text: str) -> _Network:
 class TrustedProxies:
     """The reverse proxies that a server trusts to report the address of a client.
 
-    The header is read from the right: the client is the last address that isn't a trusted proxy's. So it doesn't matter
-    what a client has written further left. The header is ignored if any other peer sends it.
+    The header is read from the right: the client has the last address that isn't the address of a trusted proxy. So a
+    client can't forge its address by sending the header itself. If the peer isn't a trusted proxy, the header is
+    ignored.
 
     Args:
       networks: addresses (``"127.0.0.1"``) and networks (``"10.0.0.0/8"``) of the proxies, or ``"unix"`` for proxies

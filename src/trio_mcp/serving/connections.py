@@ -284,9 +284,9 @@ async def serve_unix(
     """Serve ``server`` on the Unix socket ``path``, with one message per line as over stdio, until cancelled or shut
     down.
 
-    Only the current user may connect (mode 0600). The socket is removed at the end. The socket of a dead server is
-    replaced. While it checks for one, the function holds a lock on the file ``path`` + ``.lock``, and then removes that
-    file. `serve_websocket` describes how listeners are reported, and what happens on shutdown and cancellation.
+    Only the current user may connect (mode 0600). The socket is removed at the end. If the socket file of a dead server
+    exists, it is replaced. During this check, the function locks the file ``path`` + ``.lock``, which it then removes.
+    `serve_websocket` describes how listeners are reported, and what happens on shutdown and cancellation.
     `ServingOptions` documents ``options``.
 
     Raises:

@@ -219,7 +219,7 @@ async def serve_stdio(
     2. Threads that still run are abandoned `Limits.shutdown_grace` seconds later.
     3. The lifespan exits, and the function returns.
 
-    A second signal skips the waiting: the process ends within a second, by SIGALRM if necessary.
+    After a second signal, the process ends within a second, by SIGALRM if necessary.
 
     During the call no other code of this process can use the real standard streams: ``print`` writes to standard error,
     and standard input is empty. If standard error has no reader when the function returns, later output is dropped, so

@@ -52,10 +52,10 @@ async def serve_websocket(
 
     Shutdown: on SIGTERM or SIGINT, the server accepts no further connections or requests. Accepted requests get up to
     `Limits.drain_timeout` seconds. Each connection is closed (code 1001) when its own requests are done, and then the
-    function returns. A second signal skips the waiting: if the function hasn't returned within a second, SIGALRM ends
-    the process. Signals are handled in the main thread only, and not with ``handle_signals=False``.
+    function returns. After a second signal, SIGALRM ends the process if the function hasn't returned within a second.
+    Signals are handled in the main thread only, and not with ``handle_signals=False``.
 
-    Cancellation: all requests are cancelled at once, and connections are closed in the same way.
+    Cancellation: all requests are cancelled at once, and then the connections are closed (code 1001).
 
     While the function runs, Python's garbage collector runs less often, unless the application has set its own
     threshold.

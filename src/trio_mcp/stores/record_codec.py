@@ -145,8 +145,8 @@ class RecordCodec:
     The id, the times, the holder and the numbers stay readable. The first secret encrypts, and all secrets decrypt. To
     rotate, put a new secret first.
 
-    With secrets, an unencrypted row is rejected like a modified one. Someone who can write to the storage but has no
-    secret can delete records and change their holders, but cannot create a record or replace one by another.
+    With secrets, an unencrypted row is rejected like a modified one. An attacker who can write to the storage, but has
+    no secret, can delete records and change their holders, but can't create records or exchange them.
 
     Raises `ValueError` for a secret of less than 32 bytes, and `TypeError` for `str`.
     """

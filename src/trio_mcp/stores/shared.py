@@ -148,10 +148,10 @@ class EventLog(Protocol):
 
     At most ``limit`` bytes of events are kept for a session. Beyond that, its oldest events are dropped, whatever their
     stream; the newest event of each stream is dropped last. A finished stream is deleted ``retention_ms`` after its
-    end, or when 1,000 others have finished since.
+    end, or when 1,000 other streams have finished after it.
 
     A session's streams are deleted ``retention_ms`` after its last use: an `open`, `take_over`, `append`, `finish_dead`
-    or `read_after` that returned something other than false or `None`. Numbers start from the beginning then.
+    or `read_after` that returned something other than false or `None`. After that, event numbers start again at 1.
     """
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
@@ -181,7 +181,7 @@ class EventLog(Protocol):
         is `None`. With ``finish``, no more events can follow. Without lines, ``first`` is the number of the next event.
 
         Returns false, with nothing changed, if the stream has another holder, is finished or doesn't exist. Otherwise
-        raises `ValueError` if the number is too high, so that events would be missing.
+        raises `ValueError` if ``first`` is too high, so that events would be missing.
 
         A call that ended with `Uncertain` can be repeated:
 

@@ -338,9 +338,9 @@ class SQLiteTaskStore(DatabaseTaskStore):
     The file is opened when first used and need not be closed; `aclose`, or the end of ``async with``, closes it. Each
     method runs in one of two threads.
 
-    The clock starts with the machine's clock at the first use after a boot, and then runs steadily. If you set the
-    machine's clock, nothing changes until the next boot. On systems without a boot id (all except Linux), the store
-    uses the machine's clock; after a step forward, no task is taken over for the length of one lease.
+    After each boot, the store's clock starts with the machine's time at the first use, and then doesn't follow changes
+    of the machine's clock until the next boot. On systems without a boot id (all except Linux), the store uses the
+    machine's clock. If that clock is set forward, no task is taken over for the length of one lease.
 
     If the file is deleted or replaced while in use, the next call raises `StoreDown`, and then the new file is used. A
     record that can't be read raises `UnreadableRecord`, an `OSError`. `claim` skips records with other secrets or

@@ -279,8 +279,8 @@ class TaskStore(Protocol):
         ``expected_mark``.
 
         Return false, with nothing changed, if the stored record has another mark or is gone. If a ``holder`` is given,
-        also return false if the task has another holder or none. `None` is for writes that don't come from the holder:
-        an answer, a cancel, an outcome from outside.
+        also return false if the task has another holder or none. Pass `None` for changes that don't come from the
+        holder: a client's answer, a cancellation, or an outcome from other code.
 
         The stored holder, epoch and lease stay, whatever ``record`` contains. There are two exceptions: with
         ``give_up``, the lease is released; and a task that ends or becomes external has no holder.
@@ -300,8 +300,8 @@ class TaskStore(Protocol):
         `TaskRecord.name` in ``names``. External tasks have no holder, but cannot be claimed.
 
         Return the records as stored now: with the holder, the lease, the next epoch and version, and the bytes of the
-        holder as the mark. A task is never given to two holders. After `Uncertain`, the tasks are left alone for
-        ``lease_ms``.
+        holder as the mark. A task is never given to two holders. If the call ends with `Uncertain`, the tasks may stay
+        claimed for ``lease_ms``.
         """
         ...
 
@@ -309,8 +309,9 @@ class TaskStore(Protocol):
         """Renew the leases of tasks to ``lease_ms`` from now. ``held`` maps task ids to holders.
 
         Only tasks that still have this holder are renewed. Return the ids of all others: they were claimed by another
-        process, released, ended or deleted. Marks and versions don't change. A lease that has expired, but was not
-        claimed, is renewed too. One step for all tasks, with a cost that doesn't depend on the size of the records.
+        process, released, ended or deleted. Marks and versions don't change. If a lease has expired, but the task was
+        not claimed, the lease is renewed too. All tasks are renewed in one request, whose cost doesn't depend on the
+        size of the records.
         """
         ...
 

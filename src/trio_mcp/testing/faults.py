@@ -25,8 +25,8 @@ class FaultyChannel(Transport):
 
     The channel keeps the contract of `Transport`: a cancelled `receive` loses no message that the plan lets through.
     After a `Cut` or a `Disconnect`, both directions raise `ConnectionLost`, also in tasks that are already waiting. The
-    other end receives all earlier messages, and then sees the connection end, as in a real loss. It reads a cut message
-    with a newline at its end, because that is how the last line of a broken stream is read.
+    other end receives all earlier messages, and then sees the connection end, as in a real loss. A cut message arrives
+    as a complete line, like the last line of any broken stream.
     """
 
     def __init__(self, channel: Transport, plan: FaultPlan) -> None:

@@ -149,11 +149,11 @@ class RecordingContext(RequestContext):
 
     The client callbacks (``**user``) answer the handler's requests, in the task of the handler. They also determine
     which capabilities the client declares. Use `in_turn` for a callback with prepared answers. Requests are validated
-    as in a real context, but no rate limit applies. `state` keeps its values as long as the context exists. For plain
-    ``def`` handlers, put the context into a `WorkerContext`, in a thread.
+    as in a real context, but no rate limit applies. `state` keeps its values as long as the context exists. To test a
+    plain ``def`` handler, wrap the context in a `WorkerContext`, and call the handler in a thread.
 
-    With ``async with`` the context has the request's nursery: at its end, the block waits for the tasks in the nursery,
-    and `cancel` stops everything that runs inside the block. Exceptions of the block are raised unchanged.
+    With ``async with`` the context has a `nursery`. The end of the block waits for the tasks in the nursery, and
+    `cancel` cancels everything inside the block. Exceptions of the block are raised unchanged.
 
     Args:
         task: The task of the request, a `RecordedTask`.

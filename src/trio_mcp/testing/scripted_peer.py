@@ -57,9 +57,9 @@ class ScriptedPeer:
     """One end of a connection, controlled by a test: it sends exactly the messages of the test, and checks the messages
     it receives.
 
-    `ScriptedClient` and `ScriptedServer` add methods for one side each.
+    `ScriptedClient` and `ScriptedServer` are subclasses with more methods.
 
-    A dict gets the member ``"jsonrpc": "2.0"`` if it has none, as a message and as a pattern. Bytes and strings are
+    The member ``"jsonrpc": "2.0"`` is added to messages and patterns that are dicts without it. Bytes and strings are
     sent unchanged, as one line.
 
     Args:

@@ -229,7 +229,7 @@ async def open_scripted_client(
 ) -> AsyncGenerator[ScriptedClient]:
     """Run ``server`` in this process, and control its client message by message.
 
-    The end of the block closes the connection, and cancels the requests that still run.
+    At the end of the block, the connection is closed, and requests that still run are cancelled.
 
     Args:
         revision: The protocol revision to open with, see `ScriptedClient.open`. With `None`, the script opens it.
@@ -262,8 +262,8 @@ async def open_scripted_process(
 ) -> AsyncGenerator[ScriptedClient]:
     """Start any server with ``command``, and control its client over stdio. See `open_scripted_client`.
 
-    The process is started and stopped as by `trio_mcp.open_stdio`. Don't use a virtual clock: it would not wait for
-    another process.
+    The process is started and stopped in the same way as by `trio_mcp.open_stdio`. Don't use a virtual clock, which
+    wouldn't wait for another process.
     """
     child = Command(command, env=env or {}, inherit_env=inherit_env, cwd=cwd, stderr=stderr, close_grace=close_grace)
     async with open_process(child) as channel:
@@ -282,8 +282,8 @@ async def open_scripted_server(
     runs.
 
     If the script fails, the block is cancelled, and raises the exception of the script unchanged. At the end of the
-    block the client is closed, and the connection of the script ends. A script that still runs then has ``patience``
-    seconds to return. Messages after the end of the script are read, but not answered.
+    block the client is closed, and the connection of the script ends. If the script is still running then, it has
+    ``patience`` seconds to return. Messages that arrive after the script has returned are read, but not answered.
 
     ``options`` are the client options of `trio_mcp.open_stdio`.
     """

@@ -29,10 +29,10 @@ async def run_process_tree(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run ``command`` like `trio.run_process`, with the same ``options``, and end all its processes before returning.
 
-    The process gets its own session, and so a process group that includes its descendants. If this function is
+    The process is started in a new session, so that its process group includes its descendants. If this function is
     cancelled, for example because the request has ended, the group gets SIGTERM, and SIGKILL ``grace`` seconds later.
     If the process ends on its own, its descendants get the same signals, and this function returns after they have
-    ended, which takes up to twice ``grace`` seconds. A descendant in another session (a daemon) isn't found.
+    ended, which takes up to twice ``grace`` seconds. A descendant that starts a new session (a daemon) isn't ended.
 
     With ``process = await ctx.nursery.start(run_process_tree, command)``, you get the `trio.Process`. Raises the errors
     of `trio.run_process`, and `ValueError` unless ``grace`` is a positive number of seconds.

@@ -136,12 +136,12 @@ async def open_http(
     requests the rest, after the delay that the server requests, but at least a tenth of a second. If reopened streams
     contain no messages, the delays grow.
 
-    Lost sessions. A server loses a session when it answers with 404, or with 400 or 410 about the session. The calls in
-    flight in the session fail (`HTTPError.session_lost`), and the client opens one new session. It restores the log
-    level and the subscriptions, and calls the callbacks, since everything may have changed. Waiting for a task
-    continues in the new session. After three lost sessions without an answer, waiting calls raise the last refusal, and
-    each later call tries once more. At the end of the block the client ends the session, for which the server has half
-    a second.
+    Lost sessions. A session is lost if the server responds with 404, or with 400 or 410 and a reason about the session.
+    The calls in flight in the session fail (`HTTPError.session_lost`), and the client opens one new session. The client
+    restores the log level and the subscriptions in the new session, and calls the callbacks, because everything may
+    have changed. Waiting for a task continues in the new session. After three lost sessions without a reply, waiting
+    calls raise the last error, and each later call tries once more. At the end of the block the client ends the
+    session, and waits for the server up to half a second.
 
     Tool headers. Tools with invalid ``x-mcp-header`` annotations can't be called over HTTP, so they are left out of a
     modern server's lists, and logged.

@@ -70,7 +70,8 @@ class ClientCapabilities:
         """Return true if the client declared the capability ``path``, such as ``"sampling"``, ``"sampling.tools"`` or
         ``"elicitation.url"``.
 
-        Use wire names or attribute names. An empty ``elicitation`` object supports only ``elicitation.form``.
+        ``path`` may contain JSON names or attribute names. An empty ``elicitation`` object declares only
+        ``elicitation.form``.
         """
         return _declares(self, path)
 

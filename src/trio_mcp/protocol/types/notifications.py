@@ -42,8 +42,8 @@ def log_level_rank(level: str) -> int:
 def should_log(level: str, minimum: str) -> bool:
     """Return true if a log message of ``level`` should be sent to a client that requested the ``minimum`` level.
 
-    Fails open: an unknown level always passes, and an unknown minimum lets everything pass, so that messages with
-    custom levels aren't lost. Levels from the wire are checked strictly, elsewhere.
+    Messages with an unknown level are always sent, and if the minimum is unknown, all messages are sent, so that no
+    messages with custom levels are lost. Levels in received messages are checked elsewhere.
     """
     rank = log_level_rank(level)
     return rank < 0 or rank >= log_level_rank(minimum)

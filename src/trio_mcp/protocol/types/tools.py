@@ -137,8 +137,8 @@ class ToolAnnotations:
     """A server's hints about a tool, such as ``read_only_hint``. If you don't trust the server, don't base decisions on
     them.
 
-    Absent hints mean: not read-only, destructive, not idempotent, open world (`resolved`). ``destructive_hint`` and
-    ``idempotent_hint`` have a meaning only if the tool isn't read-only.
+    A tool without hints counts as not read-only, destructive, not idempotent, and open world: see `resolved`.
+    ``destructive_hint`` and ``idempotent_hint`` apply only to tools that aren't read-only.
     """
 
     title: str | None = None
@@ -219,8 +219,8 @@ class CallToolResult:
     """Result of ``tools/call``. If ``is_error`` is true, the tool failed, and ``content`` explains the failure to the
     model.
 
-    ``structured_content`` is omitted if it is `None`. Legacy revisions can carry only objects there; for other values
-    they have only ``content``.
+    ``structured_content`` is omitted if it is `None`. In legacy revisions it must be an object. Other values are sent
+    only as ``content``.
     """
 
     content: list[ContentBlock] = attrs.field(factory=list[ContentBlock])
@@ -246,8 +246,8 @@ class CallToolResult:
         """Parse the data of the result as a value of the type ``kind``.
 
         The data is the structured content or, if there is none, the text, which is parsed as JSON unless ``kind`` is
-        `str`. A server wraps a value that isn't an object as ``{"result": …}``. It is unwrapped if the whole isn't a
-        valid ``kind``.
+        `str`. Servers wrap a value that isn't an object as ``{"result": …}``. If the wrapped data isn't a valid
+        ``kind``, it is unwrapped.
 
         Raises:
           ToolError: the tool failed. The message is its text.

@@ -62,10 +62,11 @@ def http_app(server: Servable, **options: Unpack[HTTPAppOptions]) -> HTTPApp:
         documents = [Route(path, app) for app in (mcp.metadata, mcp.catalog) for path in app.paths]
         app = Starlette(routes=[*documents, Mount("/api", mcp)], lifespan=mcp.lifespan)
 
-    On asyncio, an application whose lifespan isn't run starts with its first request, and ends with the event loop.
+    On asyncio, if the lifespan of the application isn't run, the server starts with the first request, and ends with
+    the event loop.
 
     `HTTPAppOptions` documents ``options``, which work as in `serve_http`. The address of a client is the one that the
-    ASGI server reports. Addresses, certificates, connections and signals are up to the ASGI server.
+    ASGI server reports. The ASGI server is responsible for addresses, certificates, connections and signals.
 
     Raises:
       ValueError: ``allowed_origins`` or ``allowed_hosts`` is missing. An application can't find out who can reach its

@@ -88,8 +88,8 @@ class Card:
 
         await serve_http(server, card=Card("com.example/weather", url="https://example.com/mcp"), catalog=True)
 
-    By default, version, title, description, website and icons are those of the `Server`. The revisions are those that
-    are served. The card doesn't mention tools or capabilities.
+    By default, the card has the version, title, description, website and icons of the `Server`. It lists the protocol
+    revisions that the server supports, but no tools or capabilities.
 
     Raises `ValueError` for an invalid name, text or version, and for a URL with a private address, because the card is
     public. Serving checks the values of the server in the same way when it starts.

@@ -92,7 +92,7 @@ async def serve_http(
     connection breaks, and are cancelled by a notification.
 
     `serve_websocket` describes how listeners are reported, and what happens on shutdown and cancellation. Streams don't
-    delay the shutdown; each gets a proper end.
+    delay the shutdown: they are ended properly.
 
     Server-wide limits are shared fairly among callers: see `Limits`. A caller is a principal or, without
     authentication, an IP address.

@@ -264,9 +264,9 @@ class SharedStorageSuite(
             def open_replica(self, name="tested"):
                 return MyStorage(self.path).join(name)
 
-    A test opens several replicas at the same time, as if in several processes. If you implement only one part of the
-    storage, inherit the suite of that part: `SessionDirectorySuite`, `EventLogSuite`, `ChangeLogSuite`, `CourierSuite`,
-    `ReplayGuardSuite` or `RateLimitsSuite`. Each of these uses no other part of a replica.
+    Each test opens several replicas concurrently, as if they were several processes. If you implement only one part of
+    the storage, inherit the suite of that part: `SessionDirectorySuite`, `EventLogSuite`, `ChangeLogSuite`,
+    `CourierSuite`, `ReplayGuardSuite` or `RateLimitsSuite`. Each of these uses no other part of a replica.
 
     Some tests wait in real time, so don't use a virtual clock.
     """
