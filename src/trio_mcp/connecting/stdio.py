@@ -62,15 +62,15 @@ def open_stdio(
     Args:
         command: The program and its arguments, as a list.
         env: Environment variables for the child, in addition to a short list of harmless ones (PATH, HOME, LANG, …).
-        inherit_env: True passes all our environment variables to the child.
+        inherit_env: Whether the child gets all environment variables of this process.
         cwd: The working directory of the child.
         stderr: Gets a copy of the child's standard error.
-        close_grace: Seconds that the child has to exit.
+        close_grace: Seconds to wait until the child exits, see above.
         options: See `ClientSettings`.
 
     Raises:
         ConnectionLost: The command can't be started, or the server exits.
-        BadTarget: No system could start the command, for example because it is empty or contains a NUL.
+        BadTarget: The command is invalid on any system, for example because it is empty or contains a NUL.
         trio.TooSlowError: Connecting takes longer than ``connect_timeout``.
         PeerError: The server refuses the connection with an error.
         ProtocolViolation: Client and server have no revision in common.

@@ -53,7 +53,7 @@ async def open_websocket(
 
     Raises:
         ConnectionLost: No server is listening, or the server refuses; with the HTTP status and the explanation.
-        AuthorizationError: No token can be had.
+        AuthorizationError: The client can't get a token.
         ProtocolViolation: The server doesn't speak MCP: it didn't select the subprotocol ``mcp``.
         BadTarget: The URL is invalid.
         trio.TooSlowError: Connecting takes longer than ``connect_timeout``.

@@ -122,9 +122,9 @@ class Extension(Generic[S, C]):
           since: the first revision that has the method.
           until: the last revision that has the method.
           may_ask: whether the handler may return `InputRequired`.
-          cacheable: whether clients may cache results, as `Server.cache` says.
+          cacheable: whether clients may cache results, see `Server.cache`.
           requires_client: refuse clients that haven't declared the extension (-32021; -32600 in legacy revisions).
-          scopes: the scopes that a request needs, if callers are authorized.
+          scopes: the scopes that a caller needs, if the server requires tokens.
 
         Raises:
           ValueError: the specification or this extension already has the method.

@@ -99,8 +99,8 @@ async def open_http(
 
     Raises:
         ConnectionLost: No server is listening.
-        HTTPError: The server refuses by its HTTP status.
-        AuthorizationError: No token can be had.
+        HTTPError: The server refuses with an HTTP status.
+        AuthorizationError: The client can't get a token.
         BadTarget: The URL is invalid.
         ValueError: A header is invalid; a token would be sent to another machine in plain text; or ``auth`` would use
             OAuth for a server on a Unix socket, which has no URL that an authorization server could name.
