@@ -109,7 +109,7 @@ def test_recorded_line_heavy_in_memory_is_read_without_its_contents(
 
 
 @pytest.mark.parametrize("message", ["[1,", '["a",', "[[],"])
-def test_heavy_recorded_line_without_a_method_is_skipped(
+def test_heavy_recorded_line_that_is_not_a_message_is_skipped(
     message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.recording.entries._HEAVIEST", 10_000)
