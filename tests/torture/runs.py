@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.torture.scenarios import ERAS, Era, Scenario, ScenarioOutcome, run_scenarios
+from trio_mcp.torture.scenarios import ERAS, Scenario, ScenarioOutcome, UnderTest, run_scenarios
 from trio_mcp.torture.server_under_test import TOOLS
 
 HERE = Path(__file__).parent
@@ -20,10 +20,10 @@ PATIENCE = 8.0
 """For busy machines."""
 
 
-async def outcome_of(scenario: Scenario[Any], era: Era, under_test: Any) -> ScenarioOutcome:
-    (outcome,) = [each async for each in run_scenarios([scenario], era, under_test, PATIENCE)]
+async def outcome_of(scenario: Scenario, under_test: UnderTest) -> ScenarioOutcome:
+    (outcome,) = [each async for each in run_scenarios([scenario], under_test)]
     return outcome
 
 
-def runs(scenarios: list[Scenario[Any]]) -> list[Any]:
+def runs(scenarios: list[Scenario]) -> list[Any]:
     return [pytest.param(each, era, id=f"{each.id}-{era}") for each in scenarios for era in ERAS if era in each.eras]

@@ -11,8 +11,8 @@ from tests.ports import free_port
 from tests.torture.runs import NAMES, PATIENCE, SERVER, outcome_of, runs
 
 from trio_mcp.connecting.targets import Address
-from trio_mcp.torture.departures import SERVER_SCENARIOS
 from trio_mcp.torture.scenarios import Era, Scenario
+from trio_mcp.torture.server_scenarios import SERVER_SCENARIOS
 from trio_mcp.torture.server_under_test import ServerUnderTest
 
 
@@ -37,6 +37,6 @@ OVER_HTTP = [each for each in SERVER_SCENARIOS if not each.id.startswith(("line-
 
 
 @pytest.mark.parametrize(("scenario", "era"), runs(OVER_HTTP))
-async def test_our_server_passes_over_http(scenario: Scenario[ServerUnderTest], era: Era, url: str) -> None:
-    outcome = await outcome_of(scenario, era, ServerUnderTest(Address(url), era, NAMES, PATIENCE))
+async def test_our_server_passes_over_http(scenario: Scenario, era: Era, url: str) -> None:
+    outcome = await outcome_of(scenario, ServerUnderTest(era, Address(url), NAMES, patience=PATIENCE))
     assert outcome.status == ("skipped" if scenario.id == "cancel-process-tree" else "passed"), outcome.reason

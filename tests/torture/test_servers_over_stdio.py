@@ -6,14 +6,12 @@ import pytest
 from tests.torture.runs import NAMES, PATIENCE, SERVER, outcome_of, runs
 
 from trio_mcp.connecting.stdio import Command
-from trio_mcp.torture.departures import SERVER_SCENARIOS
 from trio_mcp.torture.scenarios import Era, Scenario
+from trio_mcp.torture.server_scenarios import SERVER_SCENARIOS
 from trio_mcp.torture.server_under_test import ServerUnderTest
 
 
 @pytest.mark.parametrize(("scenario", "era"), runs(SERVER_SCENARIOS))
-async def test_our_server_passes_the_torture_scenarios_over_stdio(
-    scenario: Scenario[ServerUnderTest], era: Era
-) -> None:
+async def test_our_server_passes_over_stdio(scenario: Scenario, era: Era) -> None:
     outcome = await outcome_of(scenario, era, ServerUnderTest(Command(SERVER), era, NAMES, PATIENCE))
     assert outcome.status == ("skipped" if scenario.id.startswith("http-") else "passed"), outcome.reason

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import trio
@@ -14,14 +16,16 @@ from tests.pages import Page
 from tests.torture.runs import CLIENT, HERE, LIMIT, NAMES, PATIENCE, SERVER, outcome_of, runs
 
 from trio_mcp.connecting.stdio import Command
-from trio_mcp.torture.client_scenarios import CLIENT_SCENARIOS, ClientUnderTest
-from trio_mcp.torture.departures import SERVER_SCENARIOS
-from trio_mcp.torture.scenarios import Era, Scenario
+from trio_mcp.torture import client_scenarios, server_scenarios
+from trio_mcp.torture.client_scenarios import CLIENT_SCENARIOS
+from trio_mcp.torture.client_under_test import ClientUnderTest
+from trio_mcp.torture.scenarios import ERAS, Era, Scenario
+from trio_mcp.torture.server_scenarios import SERVER_SCENARIOS
 from trio_mcp.torture.server_under_test import TOOLS, ServerUnderTest, find_tools
 
 
 @pytest.mark.parametrize(("scenario", "era"), runs(CLIENT_SCENARIOS))
-async def test_our_client_passes_the_torture_scenarios(scenario: Scenario[ClientUnderTest], era: Era) -> None:
+async def test_our_client_passes(scenario: Scenario, era: Era) -> None:
     outcome = await outcome_of(scenario, era, ClientUnderTest(CLIENT, era, PATIENCE))
     assert outcome.status == "passed", outcome.reason
 
@@ -53,7 +57,7 @@ FAULTS = {
 async def test_torture_scenario_detects_its_planted_defect(fault: str, found_by: str) -> None:
     command = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), fault])
     (scenario,) = [each for each in SERVER_SCENARIOS if each.id == found_by]
-    outcome = await outcome_of(scenario, "legacy", ServerUnderTest(command, "legacy", NAMES))
+    outcome = await outcome_of(scenario, ServerUnderTest("legacy", command, NAMES))
     assert outcome.status == "failed", outcome.reason
 
 
@@ -61,14 +65,31 @@ async def test_torture_scenario_detects_its_planted_defect(fault: str, found_by:
 async def test_torture_scenario_passes_for_a_server_without_the_defect(found_by: str) -> None:
     command = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), "none"])
     (scenario,) = [each for each in SERVER_SCENARIOS if each.id == found_by]
-    outcome = await outcome_of(scenario, "legacy", ServerUnderTest(command, "legacy", NAMES, PATIENCE))
+    outcome = await outcome_of(scenario, ServerUnderTest("legacy", command, NAMES, patience=PATIENCE))
     assert outcome.status == "passed", outcome.reason
 
 
 def test_torture_scenario_ids_are_unique_and_at_least_forty() -> None:
     ids = [each.id for each in (*SERVER_SCENARIOS, *CLIENT_SCENARIOS)]
     assert len(ids) == len(set(ids)) >= 40
-    assert all(each.title.endswith(".") and each.meaning and each.clause for each in SERVER_SCENARIOS)
+    for each in (*SERVER_SCENARIOS, *CLIENT_SCENARIOS):
+        assert each.level in ("MUST", "SHOULD", "better")
+        assert each.title.endswith(".")
+        assert each.meaning.endswith(".")
+        assert each.clause
+        assert set(each.eras) <= set(ERAS)
+
+
+@pytest.mark.parametrize(
+    ("module", "scenarios"), [(server_scenarios, SERVER_SCENARIOS), (client_scenarios, CLIENT_SCENARIOS)]
+)
+def test_each_public_function_of_a_module_plays_a_scenario(module: ModuleType, scenarios: list[Scenario]) -> None:
+    defined = {
+        name
+        for name, value in vars(module).items()
+        if inspect.iscoroutinefunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    }
+    assert defined == {each.id.replace("-", "_") for each in scenarios}
 
 
 async def test_find_tools_returns_the_tools_or_none_for_an_unsupported_revision() -> None:
@@ -114,6 +135,8 @@ def test_documentation_page_lists_the_tools_of_the_torture_scenarios() -> None:
 async def test_documented_torture_client_passes(tmp_path: Path) -> None:
     (tmp_path / "tortured.py").write_text(PAGE.blocks["tortured"])
     (scenario,) = [each for each in CLIENT_SCENARIOS if each.id == "client-cancels"]
-    under_test = ClientUnderTest([sys.executable, str(tmp_path / "tortured.py"), "{server}"], "modern", PATIENCE)
-    outcome = await outcome_of(scenario, "modern", under_test)
+    under_test = ClientUnderTest(
+        "modern", [sys.executable, str(tmp_path / "tortured.py"), "{server}"], patience=PATIENCE
+    )
+    outcome = await outcome_of(scenario, under_test)
     assert outcome.status == "passed", outcome.reason

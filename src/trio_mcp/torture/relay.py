@@ -1,5 +1,5 @@
 """Relay standard input and output to the Unix socket of a scenario. A client under test starts this program as its
-server: ``python -m trio_mcp.torture.relay PATH``."""
+server: ``relay.py PATH``."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ import sys
 import threading
 
 
-def main(path: str) -> None:
-    """Relay bytes in both directions until both sides have ended."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.connect(path)
-
-        def forward() -> None:
-            while data := os.read(0, 65536):
-                peer.sendall(data)
-            peer.shutdown(socket.SHUT_WR)
-
-        threading.Thread(target=forward, daemon=True).start()
-        while data := peer.recv(65536):
-            os.write(1, data)
+def forward_input(peer: socket.socket) -> None:
+    """Send standard input to ``peer``."""
+    while data := os.read(0, 65536):
+        peer.sendall(data)
+    peer.shutdown(socket.SHUT_WR)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.connect(sys.argv[1])
+        threading.Thread(target=forward_input, args=(peer,), daemon=True).start()
+        while data := peer.recv(65536):
+            os.write(1, data)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import trio
 
 from ..classes import frozen
+from ..concurrency.nurseries import sole_exception
 from ..jsonrpc.errors import MCPError
 from ..protocol.fields import JSONObject
+from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN
 
 Level: TypeAlias = Literal["MUST", "SHOULD", "better"]
 """How strictly a scenario's behavior is required. MUST and SHOULD are the specification's words. ``better`` isn't
 required by any clause, but users notice if it's missing."""
 Era: TypeAlias = Literal["legacy", "modern"]
 ERAS: Final[Sequence[Era]] = ("legacy", "modern")
+Need: TypeAlias = Literal["lines", "process", "http"]
+"""What a scenario needs of the server under test: a transport of lines, a server that is started over stdio, or a
+server over HTTP."""
 Status: TypeAlias = Literal["passed", "failed", "skipped"]
-
-T = TypeVar("T")
 
 _TIME_LIMIT: Final = 90.0
 """Seconds after which a scenario fails, with a patience of 1. Each scenario has shorter limits of its own."""
@@ -35,10 +41,13 @@ class Skipped(Exception):
 
 
 @frozen
-class Scenario(Generic[T]):
-    """One scenario. ``play`` takes the server or client under test, and raises `Failed` or `Skipped`."""
+class Scenario:
+    """One scenario."""
 
     id: str
+    play: Callable[[Any], Awaitable[None]] = attrs.field(repr=False)
+    """The function that plays the scenario. It takes a scripted peer that is connected to the server or client under
+    test, and raises `Failed` or `Skipped`."""
     title: str
     """The behavior that the scenario requires, as one sentence."""
     level: Level
@@ -46,67 +55,80 @@ class Scenario(Generic[T]):
     """The clause of the specification, or the other reason for the requirement."""
     meaning: str
     """The consequence that a user notices if the scenario fails."""
-    play: Callable[[T], Awaitable[None]] = attrs.field(repr=False)
-    eras: Sequence[Era] = ("legacy", "modern")
+    eras: Sequence[Era] = ERAS
+    capabilities: JSONObject = attrs.field(factory=dict[str, Any])
+    """The capabilities that a scripted client declares."""
+    needs: Need | None = None
 
 
-def scenario_of(play: Callable[[T], Awaitable[None]], level: Level, clause: str, eras: Sequence[Era]) -> Scenario[T]:
-    """Return the scenario for the function ``play``. The function's name is the id. The first paragraph of its
-    docstring is the title, and the second one is the meaning."""
-    title, _, meaning = inspect.cleandoc(play.__doc__ or "").partition("\n\n")
-    id = play.__name__.replace("_", "-")
-    return Scenario(id, " ".join(title.split()), level, clause, " ".join(meaning.split()), play, eras)
+def read_texts() -> dict[str, Any]:
+    """Return the content of ``scenarios.toml``: the texts of the scenarios for servers and clients, and of the tools
+    that servers need."""
+    return tomllib.loads(Path(__file__).with_name("scenarios.toml").read_text("utf-8"))
+
+
+def load_scenarios(side: Literal["server", "client"], plays: Mapping[str, Any]) -> list[Scenario]:
+    """Return the scenarios for servers or clients. The function with the name of a scenario plays it."""
+    return [Scenario(id, plays[id.replace("-", "_")], **texts) for id, texts in read_texts()[side].items()]
+
+
+@frozen
+class UnderTest(ABC):
+    """The server or client under test, which speaks a legacy or modern revision."""
+
+    era: Era
+    patience: float = attrs.field(default=1.0, kw_only=True)
+    """Factor for the time limits within which the server or client must react."""
+
+    @property
+    def revision(self) -> str:
+        """The protocol revision that is spoken with the server or client."""
+        return (LATEST_LEGACY if self.era == "legacy" else LATEST_MODERN).name
+
+    def missing(self, need: Need) -> str | None:
+        """Return the reason why a scenario with this need can't be played. Return `None` if it can."""
+        return None
+
+    @abstractmethod
+    def opened(self, capabilities: JSONObject | None = None) -> AbstractAsyncContextManager[Any]:
+        """Open a new connection with a handshake, and yield the scripted peer that is connected."""
 
 
 @frozen
 class ScenarioOutcome:
     """The outcome of one scenario."""
 
-    scenario: Scenario[Any]
+    scenario: Scenario
     era: Era
     status: Status
     reason: str = ""
 
     def as_json(self) -> JSONObject:
         """Return the outcome as a JSON object, for programs."""
-        scenario = self.scenario
-        return {
-            "id": scenario.id,
-            "era": self.era,
-            "status": self.status,
-            "level": scenario.level,
-            "title": scenario.title,
-            "clause": scenario.clause,
-            "meaning": scenario.meaning,
-            "reason": self.reason,
-        }
+        texts = {name: getattr(self.scenario, name) for name in ("id", "level", "title", "clause", "meaning")}
+        return {**texts, "era": self.era, "status": self.status, "reason": self.reason}
 
 
-async def run_scenarios(
-    scenarios: Iterable[Scenario[T]], era: Era, under_test: T, patience: float = 1.0
-) -> AsyncGenerator[ScenarioOutcome]:
-    """Play the ``scenarios`` of ``era`` one after another, and yield the outcome of each."""
+async def run_scenarios(scenarios: list[Scenario], under_test: UnderTest) -> AsyncGenerator[ScenarioOutcome]:
+    """Play the scenarios of the revision that ``under_test`` speaks, one after another. Yield the outcome of each."""
     for scenario in scenarios:
-        if era in scenario.eras:
-            status, reason = await _played(scenario, under_test, _TIME_LIMIT * patience)
-            yield ScenarioOutcome(scenario, era, status, reason)
+        if under_test.era in scenario.eras:
+            status, reason = await _played(scenario, under_test)
+            yield ScenarioOutcome(scenario, under_test.era, status, reason)
 
 
-async def _played(scenario: Scenario[T], under_test: T, time_limit: float) -> tuple[Status, str]:
+async def _played(scenario: Scenario, under_test: UnderTest) -> tuple[Status, str]:
+    if scenario.needs is not None and (missing := under_test.missing(scenario.needs)):
+        return "skipped", missing
+    time_limit = _TIME_LIMIT * under_test.patience
     try:
         with trio.fail_after(time_limit):
-            await scenario.play(under_test)
+            async with under_test.opened(scenario.capabilities) as peer:
+                await scenario.play(peer)
     except trio.TooSlowError:
         return "failed", f"no end within {time_limit:g} seconds"
     except (AssertionError, Skipped, MCPError, OSError, EOFError, ValueError, ExceptionGroup) as error:
-        leaf = _leaf(error)
-        lines = [line.strip() for line in str(leaf).splitlines() if line.strip()]
-        reason = ", ".join(lines[:3])[:300] or type(leaf).__name__
-        return "skipped" if isinstance(leaf, Skipped) else "failed", reason
+        cause = sole_exception(error)
+        reason = " ".join(str(cause).split())[:300] or type(cause).__name__
+        return "skipped" if isinstance(cause, Skipped) else "failed", reason
     return "passed", ""
-
-
-def _leaf(error: Any) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("Any", error).exceptions[0]
-    return error

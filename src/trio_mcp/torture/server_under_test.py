@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+import math
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -14,34 +15,22 @@ from ..connecting.targets import Target, open_messages
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import MCPError, PeerError
 from ..jsonrpc.messages import RequestId
-from ..protocol.fields import JSONObject, as_object
-from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN
+from ..protocol.fields import JSONObject
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.outbox import Outbox
 from ..runtime.transport import Frame, FramedTransport, ReplyLost, Transport
-from ..testing.scripted_peer import MissingMessage, Pattern
 from ..testing.scripted_sides import ScriptedClient
-from .scenarios import Era, Failed, Skipped
+from ..transports.process import ProcessTransport
+from .peers import PROMPTLY, TorturePeer
+from .scenarios import Era, Failed, Need, Skipped, UnderTest, read_texts
 
-PROMPTLY: Final = 2.0
-"""Seconds within which a server must react, with a patience of 1."""
-QUIET: Final = 1.0
-"""Seconds for which a client listens for messages that the server must not send."""
 _POLL: Final = 0.02
 _LONGEST: Final = 45.0
 """Seconds after which each handler has ended."""
 _STARTS: Final = 30.0
 """Seconds within which a server must start."""
 
-TOOLS: Final = {
-    "fast": "returns at once",
-    "slow": "runs for 30 seconds or more, reports progress about every 50 ms, and stops when it is cancelled",
-    "running": "returns the number of `slow` and `ask` handlers that run now, as text",
-    "ask": "asks the user for a string `value` by elicitation, and returns the string",
-    "flood": "sends 10,000 progress notifications as fast as it can, and returns",
-    "logs": "logs one message at each level, from debug to emergency, and returns",
-    "spawn": "starts a child process that would run for a minute, and runs as long",
-}
+TOOLS: Final[dict[str, str]] = read_texts()["tools"]
 """The tools that scenarios call, each with a description of its behavior. A scenario whose tool is missing is
 skipped."""
 
@@ -72,13 +61,9 @@ class _Lines(Transport):
         await self._transport.aclose()
 
 
-class TortureClient(ScriptedClient):
-    """A scripted client, with methods for the checks that scenarios make."""
+class TortureClient(TorturePeer["ServerUnderTest"], ScriptedClient):
+    """A scripted client that is connected to the server under test."""
 
-    tools: Mapping[str, str]
-    """The server's own name of each tool in `TOOLS` that it has."""
-    promptly = PROMPTLY
-    """Seconds within which the server must react."""
     outbox: Outbox | None = None
     """Object that sends requests and cancellations over HTTP, where each request has its own exchange. `None` for other
     transports."""
@@ -86,170 +71,119 @@ class TortureClient(ScriptedClient):
     async def send(self, message: JSONObject | list[Any] | str | bytes) -> None:
         """Send a message to the server: see `ScriptedPeer.send`."""
         match message:
-            case {"method": str(method), "id": int() | str() as request_id} if self.outbox is not None:
-                self.outbox.put_request(request_id, method, message.get("params"), None)
-            case {"method": "notifications/cancelled", "params": {"requestId": int() | str() as request_id}} if (
-                self.outbox is not None
-            ):
-                self.outbox.put_cancel(request_id, as_object(message["params"]).get("reason"))
+            case {"method": str(method), "id": int() | str() as id} if self.outbox is not None:
+                self.outbox.put_request(id, method, message.get("params"), None)
+            case {"params": {"requestId": int() | str() as id, **more}} if self.outbox is not None:  # a cancellation
+                self.outbox.put_cancel(id, more.get("reason"))
             case _:
                 await super().send(message)
                 return
         self.transcript.append(("sent", message))
 
-    def tool(self, kind: str) -> str:
-        """Return the server's own name of a tool. Raises `Skipped` if the server doesn't have the tool."""
-        if kind not in self.tools:
+    async def call(
+        self, kind: str, *, id: RequestId | None = None, meta: JSONObject | None = None, **params: Any
+    ) -> RequestId:
+        """Call one of `TOOLS`, and return the request id. Raises `Skipped` if the server doesn't have the tool."""
+        if kind not in self.under_test.tools:
             raise Skipped(f"the server has no tool {kind!r}: it {TOOLS[kind]}")
-        return self.tools[kind]
+        params = {"name": self.under_test.tools[kind], "arguments": {}, **params}
+        return await self.request("tools/call", params, id=id, meta=meta)
 
-    async def start(self, kind: str, *, id: RequestId | None = None, meta: JSONObject | None = None) -> RequestId:
-        """Call a tool, wait until its handler runs, and return the request id."""
+    async def start_slow(self, **options: Any) -> RequestId:
+        """Call the tool `slow`, wait until its handler runs, and return the request id. ``options`` are those of
+        `call`."""
         already = await self.running()
-        found = await self.call_tool(self.tool(kind), id=id, meta=meta)
+        found = await self.call("slow", **options)
         await self.until_running(already + 1)
         return found
 
-    async def text(self, kind: str, arguments: JSONObject | None = None, *, within: float | None = None) -> str:
-        """Call a tool and return the text of its result. Raises `Failed` if the call takes longer than ``within``
-        seconds."""
-        sent = await self.call_tool(self.tool(kind), arguments)
-        return text_of(await self.response(sent, within=within))
-
-    async def response(self, request_id: RequestId, *, within: float | None = None) -> JSONObject:
-        """Return the response to a request. Raises `Failed` if it doesn't arrive within ``within`` seconds."""
-        for message in self.received(id=request_id):
-            if "method" not in message:
-                return message
-        return await self.seen({"id": request_id, ...: ...}, f"no response to request {request_id!r}", within)
-
-    async def seen(self, pattern: Pattern, otherwise: str, within: float | None = None) -> JSONObject:
-        """Return the next message that matches. Raises `Failed` with the message ``otherwise`` if none arrives in
-        time."""
-        within = 3 * self.promptly if within is None else within
-        with trio.move_on_after(within):
-            while True:
-                try:
-                    return await self.until({"jsonrpc": "2.0", **pattern})
-                except MissingMessage as missing:
-                    if missing.ended:
-                        raise Failed(f"{otherwise}: the server ended the connection") from None
-        raise Failed(f"{otherwise} within {within:g} s")
-
     async def running(self) -> int:
         """Return the number of handlers that are running on the server."""
-        return int(await self.text("running"))
+        return int(text_of(await self.response(await self.call("running"))))
 
-    async def until_running(self, number: int, within: float | None = None) -> None:
+    async def until_running(self, number: int, within: float = 3 * PROMPTLY) -> None:
         """Wait until exactly ``number`` handlers are running on the server. Raises `Failed` if that takes too long."""
-        within = 3 * self.promptly if within is None else within
-        now = -1
-        with trio.move_on_after(within):
+        now, seconds = -1, within * self.under_test.patience
+        with trio.move_on_after(seconds):
             while (now := await self.running()) != number:  # noqa: ASYNC110, the other side has no event
                 await trio.sleep(_POLL)
         if now != number:
-            raise Failed(f"{now} handlers run {within:g} s later; {number} must")
+            raise Failed(f"{now} handlers run {seconds:g} s later, and not {number}")
 
-    async def drain(self, seconds: float) -> None:
-        """Read messages for a time, and add them to `transcript`. Raises `Failed` if the connection ends."""
-        with trio.move_on_after(seconds):
-            while True:
-                try:
-                    await self.receive()
-                except MissingMessage as missing:
-                    if missing.ended:
-                        raise Failed("the server ended the connection") from None
+    async def stop(self, ids: Sequence[RequestId]) -> None:
+        """Cancel requests, and wait until no handler is running on the server."""
+        for each in ids:
+            await self.cancel(each)
+        await self.until_running(0, PROMPTLY + len(ids) / 100)
 
-    def received(self, **members: Any) -> list[JSONObject]:
-        """Return the messages received so far that have these members."""
-        found = [as_object(message) for way, message in self.transcript if way == "received"]
-        return [message for message in found if members.items() <= message.items()]
-
-    def progress_of(self, token: RequestId) -> list[JSONObject]:
-        """Return the params of all received progress notifications whose token is ``token``, with the same JSON
+    def progress_of(self, token: RequestId) -> list[float]:
+        """Return the values of all received progress notifications whose token is ``token``, with the same JSON
         type."""
         params = [message["params"] for message in self.received(method="notifications/progress")]
-        return [
-            each for each in params if each["progressToken"] == token and type(each["progressToken"]) is type(token)
-        ]
+        return [each["progress"] for each in params if repr(each["progressToken"]) == repr(token)]
 
-    async def check_alive(self) -> None:
+    async def check_alive(self, within: float = 3 * PROMPTLY) -> None:
         """Check that the server still answers requests. Raises `Failed` if it doesn't."""
-        await self.text("fast")
+        text_of(await self.response(await self.call("fast"), within))
 
 
 def text_of(response: JSONObject) -> str:
     """Return the text in the result of a tool call. Raises `Failed` if the call returned an error."""
     match response:
-        case {"result": {"content": [{"type": "text", "text": str(text)}, *_]}} if not response["result"].get(
-            "isError"
-        ):
+        case {"result": {"content": [{"text": str(text)}, *_], **more}} if not more.get("isError"):
             return text
-        case {"result": {"content": []}}:
-            return ""
         case _:
             raise Failed(f"the tool failed: {str(response)[:200]}")
 
 
 @frozen
-class ServerUnderTest:
-    """The server under test, which speaks a legacy or modern revision."""
+class ServerUnderTest(UnderTest):
+    """The server under test."""
 
     target: Target
-    era: Era
     tools: Mapping[str, str]
-    patience: float = 1.0
-    """Factor for the time limits within which the server must react."""
-
-    @property
-    def revision(self) -> str:
-        """The protocol revision that is spoken with the server."""
-        return (LATEST_LEGACY if self.era == "legacy" else LATEST_MODERN).name
+    """The server's own name of each tool in `TOOLS` that it has."""
 
     @property
     def is_http(self) -> bool:
         """Whether the server is served over HTTP."""
         return not isinstance(self.target, Command) and getattr(self.target, "url", "").startswith("http")
 
+    def missing(self, need: Need) -> str | None:
+        """Return the reason why a scenario with this need can't be played. Return `None` if it can."""
+        if need == "http":
+            return None if self.is_http else "only for servers over HTTP"
+        if need == "process":
+            return None if isinstance(self.target, Command) else "only for servers over stdio"
+        return "not for servers over HTTP" if self.is_http else None
+
     @asynccontextmanager
     async def opened(self, capabilities: JSONObject | None = None) -> AsyncGenerator[TortureClient]:
-        """Open a new connection with a handshake, and yield the client."""
-        async with self.unopened() as client:
-            client.patience = _STARTS
-            await client.open(self.revision, capabilities)
-            if self.era == "modern":  # `open` has sent nothing, and the server may still be starting
-                answer = await client.response(await client.request("server/discover"), within=_STARTS)
-                if "result" not in answer:
-                    raise Failed(f"the server doesn't speak {self.revision}: {str(answer)[:150]}")
-            client.patience = 0.5
-            if self.is_http and "running" in self.tools:  # handlers that an earlier scenario has left behind
-                await client.until_running(0, within=_LONGEST)
-            yield client
-
-    @asynccontextmanager
-    async def unopened(self) -> AsyncGenerator[TortureClient]:
-        """Open a new connection without a handshake, and yield the client."""
+        """Open a new connection with a handshake, and yield the scripted client."""
         async with open_messages(self.target, None if self.era == "legacy" else self.revision) as transport:
-            client = TortureClient(_Lines(transport), patience=0.5)
-            client.tools, client.promptly = self.tools, PROMPTLY * self.patience
+            client = TortureClient(_Lines(transport), patience=_STARTS * self.patience)
+            client.under_test = self
+            if isinstance(transport, ProcessTransport):
+                client.process = transport
             if self.is_http:
                 client.outbox = transport.make_outbox(DEFAULT_LIMITS.high_water)
+            await client.open(self.revision, capabilities)
+            client.patience = math.inf
+            if self.era == "modern":  # `open` has sent nothing, and the server may still be starting
+                answer = await client.response(await client.request("server/discover"), _STARTS)
+                if "result" not in answer:
+                    raise Failed(f"the server doesn't speak {self.revision}: {str(answer)[:150]}")
+            if self.is_http and "running" in self.tools:  # handlers that an earlier scenario has left behind
+                await client.until_running(0, _LONGEST)
             yield client
-
-    def command(self) -> Command:
-        """Return the command that starts the server. Raises `Skipped` if the server is not started by this program."""
-        if not isinstance(self.target, Command):
-            raise Skipped("the server isn't started over stdio")
-        return self.target
 
 
 async def find_tools(target: Target, era: Era) -> dict[str, str] | None:
     """Return the tools of `TOOLS` that the server has, keyed by name. Return `None` if the server doesn't speak the
     revision."""
     try:
-        async with ServerUnderTest(target, era, {}).opened() as client:
-            answer = await client.response(await client.request("tools/list"), within=30.0)
-    except (AssertionError, ExceptionGroup, MCPError):
+        async with ServerUnderTest(era, target, {}).opened() as client:
+            answer = await client.response(await client.request("tools/list"), _STARTS)
+            return {each["name"]: each["name"] for each in answer["result"]["tools"] if each["name"] in TOOLS}
+    except (AssertionError, ExceptionGroup, KeyError, MCPError):
         return None
-    tools = answer.get("result", {}).get("tools")
-    return None if tools is None else {each["name"]: each["name"] for each in tools if each["name"] in TOOLS}

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
 
-from ...torture.client_scenarios import CLIENT_SCENARIOS, ClientUnderTest
-from ...torture.departures import SERVER_SCENARIOS
-from ...torture.report import details, line, summary
-from ...torture.scenarios import ERAS, Scenario, ScenarioOutcome, run_scenarios
+from ...torture.client_scenarios import CLIENT_SCENARIOS
+from ...torture.client_under_test import ClientUnderTest
+from ...torture.scenarios import ERAS, Era, ScenarioOutcome, UnderTest, run_scenarios
+from ...torture.server_scenarios import SERVER_SCENARIOS
 from ...torture.server_under_test import TOOLS, ServerUnderTest, find_tools
 from .. import ENDED_WELL, NO_CONNECTION, TOOL_FAILED
 from ..printable import printable, say
 from ..signals import run_until_interrupted
 from .options import TARGET, ConnectionOptions, TargetCommand, connection_options, words_after_dashes
 
+_MARKS = {"passed": "ok", "failed": "FAIL", "skipped": "skip"}
+_LEVELS = ("MUST", "SHOULD", "better")
+
 
 def _tool_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for kind, does in reversed(TOOLS.items()):
-        command = click.option(f"--{kind}", metavar="TOOL", help=f"The tool that {does}; `{kind}` by default.")(command)
+        text = f"The tool that {does}; `{kind}` by default."
+        command = click.option(f"--{kind}", metavar="TOOL", help=text)(command)
     return command
 
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET, required=False)
 @click.option("--client", metavar="COMMAND", help="Test this client, which connects to the server {server}.")
-@click.option("--only", metavar="TEXT", help="Play only the scenarios whose id contains this text.")
-@click.option("--patience", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Multiply all time limits.")
+@click.option("--only", metavar="TEXT", default="", help="Play only scenarios whose id contains this text.")
+@click.option("--patience", type=click.FloatRange(0, min_open=True), default=1.0, help="Scale time limits.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
 @click.option("--list", "lists", is_flag=True, help="List the scenarios and play none.")
 @_tool_options
@@ -38,7 +43,7 @@ def _tool_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def torture(
     target: str | None,
     client: str | None,
-    only: str | None,
+    only: str,
     patience: float,
     as_json: bool,
     lists: bool,
@@ -63,39 +68,52 @@ def torture(
     """
     if (target is None) == (client is None) and not lists:
         raise click.UsageError("TARGET or --client is required, and not both")
-    eras: Sequence[Any] = ERAS if connection.era == "auto" else (connection.era,)
-    scenarios: Sequence[Scenario[Any]] = SERVER_SCENARIOS if client is None else CLIENT_SCENARIOS
-    scenarios = [each for each in scenarios if only is None or only in each.id]
+    scenarios = SERVER_SCENARIOS if client is None else CLIENT_SCENARIOS
+    scenarios = [each for each in scenarios if only in each.id]
     if lists:
         print("\n".join(f"{each.level:6}  {each.id}: {each.title}" for each in scenarios))
         return ENDED_WELL
 
-    outcomes = list[ScenarioOutcome]()
+    async def under_test(era: Era) -> UnderTest | None:
+        if client is not None:
+            return ClientUnderTest(era, shlex.split(client), patience=patience)
+        server = connection.target(words_after_dashes(target or ""), None)
+        found = await find_tools(server, era)
+        named = {kind: name for kind, name in tools.items() if name is not None}
+        return None if found is None else ServerUnderTest(era, server, {**found, **named}, patience=patience)
 
     async def play() -> bool:
-        was_found = client is not None
-        for era in eras:
-            under_test: Any = ClientUnderTest(shlex.split(client or ""), era, patience)
-            if client is None:
-                where = connection.target(words_after_dashes(target or ""), None)
-                found = await find_tools(where, era)
-                if found is None:
-                    continue
-                was_found = True
-                named = {kind: name for kind, name in tools.items() if name is not None}
-                under_test = ServerUnderTest(where, era, {**found, **named}, patience)
-            chosen: Any = scenarios
-            async for outcome in run_scenarios(chosen, era, under_test, patience):
+        spoken = [each for era in eras if (each := await under_test(era)) is not None]
+        for each in spoken:
+            async for outcome in run_scenarios(scenarios, each):
                 outcomes.append(outcome)
                 if not as_json:
-                    print("\n".join(printable(text) for text in (line(outcome), *details(outcome))), flush=True)
-        return was_found
+                    print("\n".join(map(printable, _report(outcome))), flush=True)
+        return bool(spoken)
 
+    outcomes = list[ScenarioOutcome]()
+    eras: Sequence[Any] = ERAS if connection.era == "auto" else (connection.era,)
     if not run_until_interrupted(play, connection.timeout):
         say("the server answers in neither era")
         return NO_CONNECTION
-    if as_json:
-        print(json.dumps([each.as_json() for each in outcomes], indent=1))
-    else:
-        print(summary(outcomes))
+    print(json.dumps([each.as_json() for each in outcomes], indent=1) if as_json else _summary(outcomes))
     return TOOL_FAILED if any(each.status == "failed" for each in outcomes) else ENDED_WELL
+
+
+def _report(outcome: ScenarioOutcome) -> Iterator[str]:
+    scenario = outcome.scenario
+    yield f"{_MARKS[outcome.status]:4}  {scenario.level:6}  {outcome.era}  {scenario.id}: {scenario.title}"
+    if outcome.status == "skipped":
+        yield f"      {outcome.reason}"
+    if outcome.status == "failed":
+        yield f"      seen:    {outcome.reason}"
+        yield f"      clause:  {scenario.clause}"
+        yield f"      users:   {scenario.meaning}"
+
+
+def _summary(outcomes: Sequence[ScenarioOutcome]) -> str:
+    """Return the number of outcomes of each status, by level (MUST, SHOULD, better)."""
+    counts = Counter((each.scenario.level, each.status) for each in outcomes)
+    return "\n".join(
+        f"{level}: {', '.join(f'{counts[level, status]} {status}' for status in _MARKS)}" for level in _LEVELS
+    )
