@@ -28,7 +28,7 @@ async def client_no_stray_cancel(server: TortureServer) -> None:
     await server.answer_text(await server.order("fast"), "fine")
     await server.check_alive()
     if server.received(method="notifications/cancelled"):
-        raise Failed("a cancel came")
+        raise Failed("the client cancelled a call that was answered")
 
 
 async def client_late_result(server: TortureServer) -> None:
@@ -53,7 +53,7 @@ def _request_during_a_call(method: str, error_code: int | None) -> Callable[[Tor
         await server.request("torture", method)
         answer = await server.response("torture", PROMPTLY)
         if answer.get("error", {}).get("code") != error_code:
-            raise Failed(f"the answer was {str(answer)[:200]}")
+            raise Failed(f"the response was {str(answer)[:200]}")
         await server.answer_text(call, "done")
         await server.check_alive()
 
@@ -72,7 +72,7 @@ async def client_flood(server: TortureServer) -> None:
         await server.answer_text(call, "done")
         await server.check_alive()
     if scope.cancelled_caught:
-        raise Failed(f"the next call didn't come within {_FLOOD:g} s")
+        raise Failed(f"the client didn't make the next call within {_FLOOD:g} s")
 
 
 async def client_large_result(server: TortureServer) -> None:
@@ -86,7 +86,7 @@ async def client_ids(server: TortureServer) -> None:
     await server.check_alive()
     ids = [repr(message["id"]) for message in server.received() if {"id", "method"} <= message.keys()]
     if len(ids) != len(set(ids)):
-        raise Failed("an id was used twice")
+        raise Failed("the client used an id twice")
 
 
 async def client_exit(server: TortureServer) -> None:

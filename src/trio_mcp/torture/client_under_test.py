@@ -63,7 +63,7 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
     async def _call_of(self, tool: str) -> JSONObject:
         call = await self.seen({"method": "tools/call"}, "no call of a tool", _CALL)
         if call["params"]["name"] != tool:
-            raise Failed(f"the client called {call['params']['name']!r} and not {tool!r}")
+            raise Failed(f"the client called {call['params']['name']!r} instead of {tool!r}")
         return call
 
     async def order(self, tool: str, seconds: float = 60.0) -> JSONObject:
@@ -74,9 +74,9 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
     async def cancelled_call(self) -> JSONObject:
         """Make the client time out on a tool call, wait for its cancellation, and return the call."""
         call = await self.order("slow", 0.3)
-        cancel = await self.seen({"method": "notifications/cancelled"}, "no cancel of a call that timed out")
-        if cancel["params"].get("requestId") != call["id"]:
-            raise Failed(f"the cancel names {cancel['params'].get('requestId')!r}, not {call['id']!r}")
+        cancel = await self.seen({"method": "notifications/cancelled"}, "no cancellation of a call that timed out")
+        if (cancelled := cancel["params"].get("requestId")) != call["id"]:
+            raise Failed(f"the client cancelled request {cancelled!r} instead of {call['id']!r}")
         return call
 
     async def end(self) -> None:

@@ -37,7 +37,10 @@ async def cancel_no_response(client: TortureClient) -> None:
     await client.cancel(call)
     await client.drain(QUIET)
     if late := [message for message in client.received(id=call) if "method" not in message]:
-        raise Failed(f"{len(late)} responses came after the cancel, the first: {str(late[0])[:150]}")
+        raise Failed(f"the server sent {len(late)} responses after the cancellation, first {str(late[0])[:150]}")
+
+
+cancel_no_response_legacy = cancel_no_response
 
 
 async def cancel_no_progress(client: TortureClient) -> None:
@@ -46,14 +49,14 @@ async def cancel_no_progress(client: TortureClient) -> None:
     if not client.progress_of("torture"):
         raise Skipped("`slow` reports no progress")
     await client.stop([call])
-    await _check_no_more_progress(client, QUIET, "the handler had ended")
+    await _check_no_more_progress(client, QUIET, "the end of the handler")
 
 
 async def _check_no_more_progress(client: TortureClient, seconds: float, after: str) -> None:
     before = len(client.progress_of("torture"))
     await client.drain(seconds)
     if late := len(client.progress_of("torture")) - before:
-        raise Failed(f"{late} progress notifications came after {after}")
+        raise Failed(f"the server sent {late} progress notifications after {after}")
 
 
 async def cancel_at_once(client: TortureClient) -> None:
@@ -67,7 +70,7 @@ async def cancel_after_response(client: TortureClient) -> None:
     await client.cancel(call)
     await client.check_alive()
     if len(client.received(id=call)) != 1:
-        raise Failed("the request was answered twice")
+        raise Failed("the server answered the request twice")
 
 
 async def cancel_malformed(client: TortureClient) -> None:
@@ -81,11 +84,11 @@ async def cancel_malformed(client: TortureClient) -> None:
 
 def _check_no_error(client: TortureClient) -> None:
     if answered := client.received(id=None):
-        raise Failed(f"a message that isn't a request was answered: {str(answered[0])[:150]}")
+        raise Failed(f"the server answered a message that isn't a request: {str(answered[0])[:150]}")
 
 
 async def cancel_reason(client: TortureClient) -> None:
-    for reason in ("x" * 10_000, "\u202e\x00", 7):
+    for reason in ("x" * 10_000, "\u202e\x00", ""):
         call = await client.start_slow()
         await client.notify("notifications/cancelled", {"requestId": call, "reason": reason})
         await client.until_running(0, PROMPTLY)
@@ -99,7 +102,7 @@ async def cancel_500(client: TortureClient) -> None:
     running = await client.running()
     refused = [message for call in calls for message in client.received(id=call)]
     if len(refused) + running < many:
-        raise Failed(f"{running} of {many} calls run, and {len(refused)} were refused; the others do neither")
+        raise Failed(f"of {many} calls, {running} run, and {len(refused)} got a response; the others are lost")
     await client.stop(calls)
 
 
@@ -107,7 +110,7 @@ async def cancel_one_of_many(client: TortureClient) -> None:
     calls = [await client.start_slow() for _ in range(5)]
     await client.cancel(calls[2])
     await client.until_running(4, PROMPTLY)
-    await _check_still_running(client, 4, "other handlers ended as well")
+    await _check_still_running(client, 4, "other handlers stopped, too")
     await client.stop(calls)
 
 
@@ -120,7 +123,7 @@ async def _check_still_running(client: TortureClient, number: int, otherwise: st
 async def cancel_id_type(client: TortureClient) -> None:
     call = await client.start_slow(id=70_007)
     await client.cancel("70007")
-    await _check_still_running(client, 1, "the request with the number was stopped")
+    await _check_still_running(client, 1, "the server stopped request 70007")
     await client.stop([call])
 
 
@@ -146,39 +149,40 @@ async def cancel_during_flood(client: TortureClient) -> None:
     await client.until_running(0, 3 * PROMPTLY)
 
 
-async def cancel_own_question(client: TortureClient) -> None:
+async def cancel_withdraws_elicitation(client: TortureClient) -> None:
     call = await client.call("ask")
-    question = await client.seen(_ELICITATION, "no question")
+    elicitation = await client.seen(_ELICITATION, "no elicitation request")
     await client.cancel(call)
-    cancel = {"method": "notifications/cancelled", "params": {"requestId": question["id"], ...: ...}}
-    await client.seen(cancel, "the question wasn't withdrawn", 2 * PROMPTLY)
+    cancel = {"method": "notifications/cancelled", "params": {"requestId": elicitation["id"], ...: ...}}
+    await client.seen(cancel, "no cancellation of the elicitation request", 2 * PROMPTLY)
 
 
-# Questions
+# Requests to the client
 
 
-async def answers_reach_their_calls(client: TortureClient) -> None:
+async def elicitation_answers(client: TortureClient) -> None:
     calls = [await client.call("ask") for _ in range(10)]
-    questions = [await client.seen(_ELICITATION, "fewer than ten questions") for _ in calls]
-    for number, question in enumerate(reversed(questions)):
-        await client.answer(question, {"action": "accept", "content": {"value": f"v{number}"}})
+    requests = [await client.seen(_ELICITATION, "fewer than ten elicitation requests") for _ in calls]
+    for number, request in enumerate(reversed(requests)):
+        await client.answer(request, {"action": "accept", "content": {"value": f"v{number}"}})
     texts = sorted([text_of(await client.response(call)) for call in calls])
     if texts != sorted(f"v{number}" for number in range(10)):
         raise Failed(f"the calls returned {texts}")
 
 
-async def no_capability_no_question(client: TortureClient) -> None:
-    answer = await client.response(await client.call("ask"))
-    if client.received(**_ELICITATION) or answer.get("result", {}).get("inputRequests"):
-        raise Failed("the server asked a client without the capability")
+async def elicitation_needs_capability(client: TortureClient) -> None:
+    await client.call("ask")
+    answer = await client.seen({"id": ...}, "neither a response nor an elicitation request")
+    if answer.get("method") == "elicitation/create" or answer.get("result", {}).get("inputRequests"):
+        raise Failed("the server sent an elicitation request to a client without the capability")
 
 
-async def question_in_rounds(client: TortureClient) -> None:
-    asked = await client.response(await client.call("ask"))
-    result = as_object(asked.get("result"))
+async def elicitation_in_result(client: TortureClient) -> None:
+    first = await client.response(await client.call("ask"))
+    result = as_object(first.get("result"))
     requests = as_object(result.get("inputRequests"))
     if result.get("resultType") != "input_required" or len(requests) != 1:
-        raise Failed(f"no question: {str(asked)[:200]}")
+        raise Failed(f"no elicitation request: {str(first)[:200]}")
     answers = {key: {"action": "accept", "content": {"value": "blue"}} for key in requests}
     state = {name: result[name] for name in ("requestState",) if name in result}
     text = text_of(await client.response(await client.call("ask", inputResponses=answers, **state)))
@@ -197,18 +201,18 @@ async def _progress_of_slow(client: TortureClient, seconds: float, meta: JSONObj
 
 
 async def progress_token_type(client: TortureClient) -> None:
-    for token in (0, -1, "", "0", 9_007_199_254_740_993):
+    for token in (0, -1, "", "0", 2**53 - 1):
         async with client.under_test.opened() as other:
             await _progress_of_slow(other, 0.4, {"progressToken": token})
             if not other.progress_of(token):
                 seen = other.received(method="notifications/progress")
-                raise Failed(f"no progress with the token {token!r}, but {seen[:2]}")
+                raise Failed(f"no progress notification with the token {token!r}, but {seen[:2]}")
 
 
 async def progress_only_with_token(client: TortureClient) -> None:
     await _progress_of_slow(client, 0.4, None)
     if client.received(method="notifications/progress"):
-        raise Failed("progress came without a token")
+        raise Failed("the server sent progress for a request without a token")
 
 
 async def progress_increases(client: TortureClient) -> None:
@@ -217,14 +221,14 @@ async def progress_increases(client: TortureClient) -> None:
     if len(values) < 2:
         raise Skipped("`slow` reports less than two values")
     if any(late <= early for early, late in pairwise(values)):
-        raise Failed(f"the values were {values[:10]}")
+        raise Failed(f"the progress values were {values[:10]}")
 
 
 async def progress_rate(client: TortureClient) -> None:
     await client.response(await client.call("flood", meta=_PROGRESS), 20 * PROMPTLY)
     values = client.progress_of("torture")
     if len(values) > 200:
-        raise Failed(f"{len(values)} notifications came")
+        raise Failed(f"the server sent {len(values)} notifications")
     if not values or values[-1] < 10_000:
         raise Failed(f"the last value was {values[-1] if values else None}, not 10000")
 
@@ -238,7 +242,7 @@ def _check_levels(client: TortureClient) -> None:
     """Check that the server has sent messages of the level error and above, and none below."""
     levels = {message["params"]["level"] for message in client.received(method="notifications/message")}
     if levels & {"debug", "info", "notice", "warning"} or not levels >= {"error", "critical"}:
-        raise Failed(f"messages of the levels {sorted(levels)} came")
+        raise Failed(f"the server sent messages of the levels {sorted(levels)}")
 
 
 async def log_level(client: TortureClient) -> None:
@@ -252,7 +256,7 @@ async def log_level(client: TortureClient) -> None:
 async def log_on_request(client: TortureClient) -> None:
     await client.response(await client.call("logs"))
     if client.received(method="notifications/message"):
-        raise Failed("log messages came that weren't requested")
+        raise Failed("the server sent log messages for a request without `logLevel`")
 
 
 async def log_level_of_request(client: TortureClient) -> None:
@@ -279,7 +283,7 @@ async def slow_reader(client: TortureClient) -> None:
 
 
 async def ids_of_all_kinds(client: TortureClient) -> None:
-    ids: Sequence[RequestId] = ("a", "", "7", 2**53, -3, 0)
+    ids: Sequence[RequestId] = ("a", "", "7", 2**53 - 1, -3, 0)
     for each in ids:
         answer = await client.response(await client.call("fast", id=each))
         if type(answer["id"]) is not type(each):
@@ -316,7 +320,7 @@ request_invalid = _sends(b'{"jsonrpc": "2.0", "id": 7070, "method": 7}', -32600)
 async def method_unknown(client: TortureClient) -> None:
     answer = await client.response(await client.request("torture/unknown"))
     if answer.get("error", {}).get("code") != -32601:
-        raise Failed(f"the answer was {str(answer)[:200]}")
+        raise Failed(f"the response was {str(answer)[:200]}")
 
 
 async def odd_messages(client: TortureClient) -> None:
@@ -370,14 +374,14 @@ async def exit_process_tree(client: TortureClient) -> None:
     await _check_exit_at_end_of_input(client)
 
 
-async def http_departure(watching: TortureClient) -> None:
+async def http_disconnect_modern(watching: TortureClient) -> None:
     async with watching.under_test.opened() as leaving:
         await leaving.call("slow")
         await watching.until_running(1)
     await watching.until_running(0, PROMPTLY)
 
 
-async def http_no_departure(watching: TortureClient) -> None:
+async def http_disconnect_legacy(watching: TortureClient) -> None:
     streams: list[trio.SocketStream] = []
 
     async def dial(host: str, port: int) -> trio.SocketStream:
@@ -390,7 +394,7 @@ async def http_no_departure(watching: TortureClient) -> None:
         await watching.until_running(1)
         for stream in streams:
             stream.socket.shutdown(trio.socket.SHUT_RDWR)
-        await _check_still_running(watching, 1, "the handler was stopped")
+        await _check_still_running(watching, 1, "the server stopped the handler")
         await leaving.cancel(call)
         await watching.until_running(0)
 
@@ -399,7 +403,7 @@ async def http_sessions_apart(one: TortureClient) -> None:
     async with one.under_test.opened() as other:
         call = await one.start_slow(id=7171)
         await other.cancel(7171)
-        await _check_still_running(one, 1, "the request of the other client was stopped")
+        await _check_still_running(one, 1, "the server stopped the request of the other client")
         await one.cancel(call)
 
 

@@ -42,14 +42,18 @@ function build() {
       return say('done');
     }),
   );
-  tool('ask', async (request, { mcpReq }) => {
+  tool('ask', async (request, { mcpReq, requestId }) => {
     if (mcpReq?.inputResponses) return say(mcpReq.inputResponses.which.content.value);
-    if (mcpReq?._meta?.['io.modelcontextprotocol/protocolVersion']) {
+    if (mcpReq?.envelope) {
       const which = asks.inputRequired.elicit({ message: 'Which value?', requestedSchema: FORM });
       return asks.inputRequired({ inputRequests: { which } });
     }
+    const form = { message: 'Which value?', requestedSchema: FORM };
+    const { signal } = request;
     const answer = await counted(() =>
-      request.elicit({ message: 'Which value?', requestedSchema: FORM }, { signal: request.signal }),
+      asks === null
+        ? server.server.elicitInput(form, { signal, relatedRequestId: requestId })
+        : request.elicit(form, { signal }),
     );
     return say(answer.content?.value ?? answer.action);
   });

@@ -50,7 +50,7 @@ def torture(
     connection: ConnectionOptions,
     **tools: str | None,
 ) -> int:
-    """Test how a server or client cancels and survives.
+    """Test cancellation and robustness of a server or client.
 
     TARGET is as for `trio-mcp inspect`. Each scenario starts the server again, or opens a new
     connection.
@@ -60,16 +60,15 @@ def torture(
         trio-mcp torture http://127.0.0.1:8000/mcp --only cancel
         trio-mcp torture --client "python client.py {server}"
 
-    A server needs tools by which its handlers can be seen from outside: see the options. The documentation has such a
-    server for three SDKs, and the fifteen lines that a client needs.
+    A server needs the tools that the options describe. The documentation has such a server for several SDKs, and the
+    program that a client needs.
 
-    MUST and SHOULD are the specification's; "better" is what users notice. Exit status: 0 if no scenario failed; 1 if
-    one failed; 2 for wrong usage; 3 when there is no connection.
+    MUST and SHOULD are the specification's words. "better" means that no clause requires the behavior, but users notice
+    its absence. Exit status: 0 if no scenario failed; 1 if one failed; 2 for wrong usage; 3 without a connection.
     """
     if (target is None) == (client is None) and not lists:
         raise click.UsageError("TARGET or --client is required, and not both")
-    scenarios = SERVER_SCENARIOS if client is None else CLIENT_SCENARIOS
-    scenarios = [each for each in scenarios if only in each.id]
+    scenarios = [each for each in (CLIENT_SCENARIOS if client else SERVER_SCENARIOS) if only in each.id]
     if lists:
         print("\n".join(f"{each.level:6}  {each.id}: {each.title}" for each in scenarios))
         return ENDED_WELL
@@ -94,7 +93,7 @@ def torture(
     outcomes = list[ScenarioOutcome]()
     eras: Sequence[Any] = ERAS if connection.era == "auto" else (connection.era,)
     if not run_until_interrupted(play, connection.timeout):
-        say("the server answers in neither era")
+        say("the server speaks neither a legacy nor the modern revision")
         return NO_CONNECTION
     print(json.dumps([each.as_json() for each in outcomes], indent=1) if as_json else _summary(outcomes))
     return TOOL_FAILED if any(each.status == "failed" for each in outcomes) else ENDED_WELL
