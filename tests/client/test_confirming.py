@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
-from trio_mcp import CancelAcknowledged, RequestContext, Server, confirm_cancels, open_memory
+from trio_mcp import (
+    CancelAcknowledged,
+    ConnectionLost,
+    HTTPError,
+    MCPError,
+    ProtocolViolation,
+    RequestContext,
+    Server,
+    confirm_cancels,
+    open_memory,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,3 +41,34 @@ async def test_confirm_cancels_waits_for_the_acknowledgement_within_its_timeout(
             await client.call_tool("slow")
     [ending] = endings
     assert (ending.state, ending.seconds) == (state, pytest.approx(seconds, abs=0.1))
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (ConnectionLost("gone"), "lost"),
+        (HTTPError(503, "busy"), "lost"),
+        (HTTPError(404, "unknown"), "unknown"),
+        (ProtocolViolation("unreadable"), "unknown"),
+    ],
+)
+async def test_cancelled_call_that_failed_without_a_reply_has_not_finished(error: MCPError, state: str) -> None:
+    server = Server("slow", extensions=[CancelAcknowledged()])
+
+    @server.tool
+    async def slow() -> None:
+        await trio.sleep_forever()
+
+    async with open_memory(server, extensions=[CancelAcknowledged()]) as client:
+        with confirm_cancels() as endings:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "slow")
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
+                # The request fails before the task of the call notices its cancellation.
+                outbound = client._connection.outbound
+                (request,) = outbound._state.outbound
+                outbound._state.abandon(request)
+                outbound.settle(request, None, error)
+    [ending] = endings
+    assert (ending.state, ending.outcome) == (state, None)

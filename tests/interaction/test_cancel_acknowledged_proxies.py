@@ -8,11 +8,25 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from tests.interaction import cancel_server
 from tests.interaction.test_cancel_acknowledged_wires import Era, left, options, server_that_says
 
-from trio_mcp import CancelAcknowledged, Limits, PeerError, Server, gateway, open_memory, proxy
+from trio_mcp import (
+    CancelAcknowledged,
+    ConnectionLost,
+    Limits,
+    PeerError,
+    Server,
+    confirm_cancels,
+    gateway,
+    open_memory,
+    proxy,
+)
 from trio_mcp.hosting import MemberDescription, open_group
+from trio_mcp.proxying import forwarding
+from trio_mcp.runtime.cancellation import CancelCause
+from trio_mcp.runtime.requests.scope import current_request
 from trio_mcp.types import Extension
 
 
@@ -74,6 +88,36 @@ async def test_proxy_reports_relayed_if_backend_does_not_answer(era: Era, autoju
     served = proxy(partial(open_memory, server_that_says(None)), limits=Limits(cleanup_grace=2))
     async with open_memory(served, **options(era)) as client:
         assert (await left(client, {}, within=20)).state == "relayed"
+
+
+async def test_proxy_reports_relayed_if_it_lost_its_server_before_the_cancel(
+    era: Era, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert = forwarding.upstream_error
+
+    def convert_after_cancel(error: Any) -> Any:
+        # The client's cancel arrives when the forwarded call has failed, and before the proxy has replied.
+        current_request.get().abort(CancelCause.PEER, "enough")
+        return convert(error)
+
+    monkeypatch.setattr(forwarding, "upstream_error", convert_after_cancel)
+    async with (
+        open_memory(cancel_server.server, **options(era)) as behind,
+        open_memory(proxy(behind), **options(era)) as client,
+    ):
+        with confirm_cancels(within=20) as endings:
+            async with trio.open_nursery() as nursery:
+                begun = trio.Event()
+                nursery.start_soon(partial(client.call_tool, "slow", on_progress=lambda _: begun.set()))  # pyright: ignore[reportUnknownLambdaType]
+                await begun.wait()
+                outbound = behind._connection.outbound
+                (request,) = outbound._state.outbound
+                outbound._state.abandon(request)
+                outbound.settle(request, None, ConnectionLost("gone"))
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
+    [ending] = endings
+    assert (ending.state, ending.behind) == ("relayed", None)
 
 
 async def test_proxy_reports_finished_if_backend_had_already_answered(era: Era) -> None:

@@ -17,7 +17,7 @@ import trio
 
 from ..classes import frozen
 from ..concurrency.contexts import contextmanager
-from ..jsonrpc.errors import MCPError
+from ..jsonrpc.errors import MCPError, PeerError
 from ..protocol.cancel_acknowledged import CANCEL, CANCEL_STATES, NAME, CancelParams, CancelResult
 from ..protocol.converters import structure, unstructure
 from ..protocol.fields import JSONObject
@@ -148,9 +148,10 @@ class Confirmation:
         self._sent = math.inf
         """The time at which the call was sent, on trio's clock."""
         self._server_notified = False
-        """True if the server has received the call and its cancellation."""
-        self._outcome: Literal["result", "error"] | None = None
-        """The kind of reply that arrived although the call had been cancelled, if any."""
+        """True once the server has received the call and its cancellation."""
+        self._end: CallOutcome | None = None
+        """The outcome of the request, if it arrived after the call was cancelled, and before the cancellation was
+        sent."""
 
     def meta(self, given: JSONObject | None) -> JSONObject | None:
         """Return the ``_meta`` of the call, with the token that identifies the call."""
@@ -175,15 +176,13 @@ class Confirmation:
     def _on_left(self, outbound: Outbound, end: CallOutcome | None) -> None:
         if outbound is self._requests._outbound:
             self._server_notified = self._server_notified or end is None
-            if end is not None:
-                self._outcome = "result" if end.error is None else "error"
+            self._end = end or self._end
 
     async def _confirm(self, error: BaseException) -> None:
         """Record how a call ended that was cancelled by raising ``error`` in the client."""
         began = trio.current_time()
         if not self._server_notified:
-            state = "unsent" if self._outcome is None else "finished"
-            self._record(CancelResult(state, outcome=self._outcome), 0.0)
+            self._record(_reported_by(self._end), 0.0)
         elif self._token is None:
             self._record(CancelResult("undeclared"), 0.0)
         else:
@@ -218,14 +217,31 @@ class Confirmation:
         with trio.CancelScope(shield=True, deadline=began + within):
             try:
                 found = structure(await requests._outbound.request_ahead(CANCEL, data, requests.revision), CancelResult)
-            except HTTPError as lost:
-                return CancelResult("unknown" if lost.session_lost or lost.status == HTTPStatus.NOT_FOUND else "lost")
-            except ConnectionLost:
-                return CancelResult("lost")
-            except (MCPError, ValueError):
+            except MCPError as failed:
+                return _after_failure(failed)
+            except ValueError:
                 return CancelResult("unknown")
             return found if found.state in CANCEL_STATES else CancelResult("unknown")
         return CancelResult("silent")
+
+
+def _reported_by(end: CallOutcome | None) -> CancelResult:
+    """Return how a call ended that was cancelled without notifying the server. ``end`` is the outcome of its request,
+    or `None` if the request was never sent."""
+    if end is None:
+        return CancelResult("unsent")
+    if end.error is None:
+        return CancelResult("finished", outcome="result")
+    if isinstance(end.error, PeerError):
+        return CancelResult("finished", outcome="error")
+    return _after_failure(end.error)
+
+
+def _after_failure(error: MCPError) -> CancelResult:
+    """Return what is known about a call if the request for it, or for its confirmation, failed with ``error``."""
+    if isinstance(error, HTTPError):
+        return CancelResult("unknown" if error.session_lost or error.status == HTTPStatus.NOT_FOUND else "lost")
+    return CancelResult("lost" if isinstance(error, ConnectionLost) else "unknown")
 
 
 def _remaining_grace(now: float) -> float:

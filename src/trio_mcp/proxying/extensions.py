@@ -212,12 +212,13 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
         try:
             yield
         except BaseException as error:
-            if not endings and isinstance(error, PeerError):
+            if endings:
+                if endings[-1].state != "unsent":  # a call that was never sent has ended with the proxy's own part
+                    ending.note_behind(_reported_state(endings[-1]))
+            elif isinstance(error, PeerError):
                 ending.note_behind(CancelResult("finished", outcome="error", behind="finished"))
-            elif (
-                endings and endings[-1].state != "unsent"
-            ):  # a call that was never sent needs no report of the upstream server
-                ending.note_behind(_reported_state(endings[-1]))
+            elif isinstance(error, Exception):  # the call failed without a reply, and its handler may still run
+                ending.note_behind(CancelResult("relayed"))
             raise
     ending.note_behind(CancelResult("finished", outcome="result", behind="finished"))
 
