@@ -9,8 +9,16 @@ from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 import attrs
+from tests.exhaustive import proxies, proxy_parties
 from tests.exhaustive.task_parties import Run
 
+from trio_mcp.client import confirming
+from trio_mcp.client.confirming import Confirmation
+from trio_mcp.proxying import extensions
+from trio_mcp.runtime.exchange import Exchange
+from trio_mcp.runtime.outbound import Outbound
+from trio_mcp.runtime.requests.endings import Ending, Endings
+from trio_mcp.runtime.requests.scope import RequestScope
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.stateless import StatelessState
 from trio_mcp.stores.memory import MemoryTaskStore
@@ -185,6 +193,91 @@ DEFECTS: Final = (
     ),
     _one(
         "a parked request stays open", *("exchanges", 1, StatelessState, "park", "self._open.discard(request)", "pass")
+    ),
+    # Confirmed cancels through a proxy
+    _one(
+        "a cancel that was sent is forgotten",
+        *("proxy-calls", 1, Confirmation, "_on_left", "or end is None", "and end is None"),
+    ),
+    _one(
+        "a lost connection counts as a reply",
+        *("proxy-loss", 1, confirming, "_reported_by", "isinstance(end.error, PeerError)", "True"),
+    ),
+    _one(
+        "a server that is lost before the cancel counts as stopped",
+        *("proxy-loss", 1, proxies, "asking_behind", "elif isinstance(error, Exception):", "elif False:"),
+    ),
+    _one(
+        "an error reply of the server counts as lost",
+        *("proxy-loss", 0, proxies, "asking_behind", "elif isinstance(error, PeerError):", "elif False:"),
+    ),
+    _one(
+        "the result of a cancelled call counts as stopped",
+        *("proxy-calls", 1, proxies, "asking_behind"),
+        *('    ending.note_behind(CancelResult("finished", outcome="result", behind="finished"))\n', ""),
+    ),
+    _one(
+        "a call that never left the proxy counts as lost",
+        *("proxy-calls", 1, proxies, "asking_behind", 'if endings[-1].state != "unsent":', "if True:"),
+    ),
+    _one(
+        "a proxy reports a state that only callers have",
+        *("proxy-loss", 1, extensions, "_reported_state", "ending.state not in CANCEL_STATES", "False"),
+    ),
+    _one(
+        "a confirmation does not wait for the handler",
+        *("proxy-calls", 1, proxy_parties, "cancel_abandoned"),
+        *("LATER if found is None else Now(found)", 'Now(found or {"state": "stopped"})'),
+    ),
+    _one(
+        "a reply that was not sent counts as stopped",
+        *("proxy-loss", 0, Ending, "end", "has_reply or cancelled is None", "cancelled is None"),
+    ),
+    _one(
+        "an abandoned thread counts as stopped",
+        *("proxy-waits", 0, Ending, "end", 'CancelResult("abandoned") if self.is_abandoned else ended', "ended"),
+    ),
+    _one(
+        "a handler that has run counts as one that has not",
+        *("proxy-calls", 1, Ending, "end", "True if scope.handler_task is None else None", "True"),
+    ),
+    _one(
+        "a proxy reports only its own part",
+        *("proxy-calls", 1, Ending, "end", 'CancelResult("stopped") if self._behind is None else self._behind'),
+        'CancelResult("stopped")',
+    ),
+    _one(
+        "a confirmation cancels the oldest call",
+        *("proxy-calls", 2, Endings, "cancel", "self._all.get((principal, params.cancel_token))"),
+        "next(iter(self._all.values()), None)",
+    ),
+    _one(
+        "an ending stays counted for its caller",
+        *("proxy-calls", 1, Endings, "_forget", "self._of_callers.remove(ending.caller, ending)", "pass"),
+    ),
+    _one(
+        "an ending is never forgotten",
+        *("proxy-calls", 1, Endings, "_forget", "self._all.get(ending.key) is ending", "False"),
+    ),
+    _one(
+        "a request of a lost connection stays",
+        *("proxy-loss", 1, proxy_parties.Runner, "cancel", "exchange.state.finish(request)", "pass"),
+    ),
+    _one(
+        "a cancelled handler may still reply",
+        *("proxy-calls", 1, RequestScope, "cancel", "self.advance(Step.MUTE)", "pass"),
+    ),
+    _one(
+        "the server is not notified of a cancel",
+        *("proxy-calls", 1, Outbound, "_abandon", "self._send_cancel(request.id, error, outbox)", "pass"),
+    ),
+    _one(
+        "one call of a proxy never ends with its connection",
+        *("proxy-loss", 1, Outbound, "fail_all", "self._state.abandon_all()", "self._state.abandon_all()[1:]"),
+    ),
+    _one(
+        "a handler outlives its connection",
+        *("proxy-loss", 1, Exchange, "cancel_all", "tuple(self._held.values())", "tuple(self._held.values())[1:]"),
     ),
     # Tasks
     _one(

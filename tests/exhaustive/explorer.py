@@ -10,6 +10,7 @@ is a fault, too.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
@@ -77,8 +78,21 @@ class Report:
 _ROOT: Final = -1
 
 
+_COLLECT_AFTER: Final = 500_000, 50, 1000
+"""Thresholds of the garbage collector. With the usual ones, it would visit all worlds of a level again and again."""
+
+
 def explore(make: Callable[[], World], *, most_states: int = 10_000_000) -> Report:
     """Visit every state that can be reached, and stop at the first fault."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_COLLECT_AFTER)
+    try:
+        return _explore(make, most_states)
+    finally:
+        gc.set_threshold(*before)
+
+
+def _explore(make: Callable[[], World], most_states: int) -> Report:
     begun = time.perf_counter()
     first = make()
     parents: list[tuple[int, Action]] = [(_ROOT, ())]
@@ -99,10 +113,10 @@ def explore(make: Callable[[], World], *, most_states: int = 10_000_000) -> Repo
                 if not actions:
                     over.append(index)
                     world.check_end()
-                for action in actions:
+                for number, action in enumerate(actions, 1):
                     happened = (action,)
                     steps += 1
-                    after = world.fork()
+                    after = world.fork() if number < len(actions) else world  # nothing else needs this world
                     after.do(action)
                     key = after.key()
                     reached = seen.setdefault(key, len(parents))

@@ -12,8 +12,11 @@ from tests.exhaustive.exchanges import ExchangeWorld
 from tests.exhaustive.explorer import Report, World, explore
 from tests.exhaustive.hostile import HostileClientWorld, HostileServerWorld
 from tests.exhaustive.parties import Plan
+from tests.exhaustive.proxies import ProxyWorld
+from tests.exhaustive.proxy_parties import ProxyPlan
 from tests.exhaustive.task_parties import TaskPlan
 from tests.exhaustive.tasks import TaskWorld
+from trio.testing import MockClock
 
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS
 
@@ -40,14 +43,18 @@ class Part:
     def explore(self, size: int | None = None, *, most_states: int = 10_000_000) -> Report:
         chosen = self.size if size is None else size
 
-        async def in_trio() -> Report:  # the records of tasks look at trio's clock
+        async def in_trio() -> Report:  # the records of tasks and the endings of calls look at trio's clock
             return explore(lambda: self.make(chosen), most_states=most_states)
 
-        return trio.run(in_trio)
+        return trio.run(in_trio, clock=MockClock())
 
 
 def _of(plan: Callable[[int], Plan]) -> Callable[[int], World]:
     return lambda size: ConnectionWorld(plan(size))
+
+
+def _by_proxy(plan: Callable[[int], ProxyPlan]) -> Callable[[int], World]:
+    return lambda size: ProxyWorld(plan(size))
 
 
 PARTS: Final = {
@@ -82,6 +89,30 @@ PARTS: Final = {
         Part("hostile-server-modern", "messages to 2 calls", lambda n: HostileServerWorld(LATEST_MODERN, 2, n), 5),
         Part(
             "hostile-server-batches", "messages to 2 calls, 2025-03-26", lambda n: HostileServerWorld(_ARRAYS, 2, n), 5
+        ),
+        Part(
+            "proxy-calls",
+            "calls through a proxy, legacy, with 1 confirmed cancel",
+            _by_proxy(lambda n: ProxyPlan(LATEST_LEGACY, n, errors=False, has_room=True)),
+            2,
+        ),
+        Part(
+            "proxy-loss",
+            "lost connection(s), legacy, with 1 confirmed cancel",
+            _by_proxy(lambda n: ProxyPlan(LATEST_LEGACY, losses=n)),
+            1,
+        ),
+        Part(
+            "proxy-waits",
+            "wait(s) that end early, modern, with 1 confirmed cancel and 1 abandoned thread",
+            _by_proxy(lambda n: ProxyPlan(LATEST_MODERN, short_waits=n, threads=1, overtakes=True)),
+            1,
+        ),
+        Part(
+            "proxy-forgetting",
+            "removal(s) of stored endings, modern, with 1 confirmed cancel",
+            _by_proxy(lambda n: ProxyPlan(LATEST_MODERN, forgets=n, overtakes=True)),
+            2,
         ),
         Part("task-store", "failed store call(s)", lambda n: TaskWorld(TaskPlan(n, expiries=0, renewals=0)), 3),
         Part(
