@@ -42,7 +42,8 @@ class MemoryTaskStore:
     def __init__(self) -> None:
         self._records: dict[str, TaskRecord] = {}
         self._open: dict[str, None] = {}
-        """Ids of the tasks that can be claimed once their leases have expired, in order of creation."""
+        """Ids of the tasks that can be claimed once their leases have expired. Tasks without a holder are in the order
+        in which they were created or given up."""
         self._leases: dict[str, int] = {}
         """Ends of renewed leases that aren't in the records yet. Renewals are frequent, so they don't replace the
         record."""
@@ -129,6 +130,8 @@ class MemoryTaskStore:
         if kept is None or kept.mark != expected_mark or (holder is not None and kept.holder != holder):
             return False
         lets_go = give_up or not record.is_open
+        if give_up:
+            self._open.pop(record.id, None)  # the task becomes free later than all others
         self._put(
             attrs.evolve(
                 record,

@@ -42,7 +42,7 @@ _OF_LEASE: Final = {
     "name": "coalesce(leases.name, '')",
     "is_open": "leases.number IS NOT NULL",
     "holder": "leases.holder",
-    "leased_until": "coalesce(leases.leased_until, 0)",
+    "leased_until": "CASE WHEN leases.holder IS NULL THEN 0 ELSE leases.leased_until END",
 }
 _COLUMNS: Final = ", ".join(_OF_LEASE.get(name, f"tasks.{name}") for name in _FIELDS)
 _SELECT: Final = f"SELECT {_COLUMNS} FROM tasks LEFT JOIN leases ON leases.number = tasks.number"  # noqa: S608 - the names are our own, here and below
@@ -58,7 +58,7 @@ VALUES (:id, :scope, :place, :kept_until, :epoch, :version, :mark, :form, :body)
 """
 _OPEN: Final = """
 INSERT INTO leases (number, id, name, form, holder, leased_until)
-VALUES (:number, :id, :name, :form, :holder, :leased_until)
+VALUES (:number, :id, :name, :form, :holder, CASE WHEN :holder IS NULL THEN :free_since ELSE :leased_until END)
 """
 _CHANGE: Final = """
 UPDATE tasks SET scope = :scope, kept_until = :kept_until, version = :version, mark = :mark, form = :form, body = :body
@@ -70,9 +70,12 @@ RETURNING number
 _CLOSE: Final = "DELETE FROM leases WHERE number = :number"
 _KEEP_OPEN: Final = """
 UPDATE leases SET name = :name, form = :form, holder = CASE WHEN :give_up THEN NULL ELSE holder END,
-    leased_until = CASE WHEN :give_up THEN 0 ELSE leased_until END
+    leased_until = CASE WHEN :give_up THEN :free_since ELSE leased_until END
 WHERE number = :number AND (:give_up OR form <> :form)
 """
+_BEFORE_ALL_LEASES: Final = 2**50
+"""The ``leased_until`` of a task without a holder is the time at which it became free, minus this. So the task that has
+been free for longest is claimed first, before any task whose lease has expired."""
 _MARKS: Final = """
 SELECT group_concat(hex(tasks.id) || ' ' || hex(tasks.mark)) FROM json_each(?) AS asked
 JOIN tasks ON tasks.id = CAST(asked.value AS BLOB)
@@ -147,7 +150,7 @@ class DatabaseTaskStore:
             except sqlite3.IntegrityError:
                 raise ValueError("a task record with this id already exists") from None
             if row.is_open:
-                connection.execute(_OPEN, values | {"number": number})
+                connection.execute(_OPEN, values | {"number": number, "free_since": now - _BEFORE_ALL_LEASES})
             record_changes(connection, self._writer, [row.id])
             return record
 
@@ -202,6 +205,7 @@ class DatabaseTaskStore:
         def change(connection: sqlite3.Connection) -> bool:
             row = self._codec.encode(record)
             values = attrs.asdict(row) | {"was": expected_mark, "by": holder, "give_up": give_up}
+            values["free_since"] = self._now() - _BEFORE_ALL_LEASES
             changed = connection.execute(_CHANGE, values).fetchone()
             if changed is None:
                 return False

@@ -232,6 +232,16 @@ class LeaseTests(TestedTaskStorage):
             assert set(first) == {"free 0", "free 1", "free 2"}
             assert set(second) == {"over 0", "over 1"}
 
+    async def test_task_that_was_given_up_is_claimed_after_tasks_that_wait_longer(self) -> None:
+        """`claim` takes a task that was just given up after one that already waited, even if that was created later."""
+        async with self.open_store() as store:
+            held = await create(store, record("given up", holder="me"))
+            free = await create(store, record("free"))
+            await wait_past(store, free, free.created_at)
+            assert await store.change(next_of(held, holder=None), expected_mark=held.mark, holder="me", give_up=True)
+            assert set(await claim(store, "you", limit=1)) == {"free"}
+            assert set(await claim(store, "you", limit=1)) == {"given up"}
+
     async def test_no_task_is_claimed_twice(self) -> None:
         """If two stores make ten `claim` calls concurrently, each task is claimed by exactly one call."""
         async with self.open_store() as store, self.open_store() as other:
