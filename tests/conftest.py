@@ -64,6 +64,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the wires of each scenario of tests/interaction: the first of its list (stdio or memory); "
         "each wire and each era once; or all wires in all eras",
     )
+    parser.addoption(
+        "--sequences",
+        type=int,
+        default=4,
+        help="length of the sequences of operations that tests/fleet/storage/redis/test_redis_sequences.py runs",
+    )
     parser.addini("test_limit", "seconds after which a test that hangs is interrupted", default="150")
 
 

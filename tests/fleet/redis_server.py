@@ -23,7 +23,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.ports import free_port
 
-__all__ = ["RedisServer", "redis_of_process", "redis_server", "redis_url"]
+__all__ = ["RedisServer", "read_answer", "redis_of_process", "redis_server", "redis_url"]
 
 _POLL: Final = 0.01
 
@@ -119,7 +119,7 @@ class RedisServer:
             parts = [each if isinstance(each, bytes) else str(each).encode() for each in command]
             connection.sendall(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p) for p in parts))
             with connection.makefile("rb") as answers:
-                return _read(answers)
+                return read_answer(answers)
 
     def info(self, section: str) -> dict[str, str]:
         """Return a section of INFO."""
@@ -127,7 +127,8 @@ class RedisServer:
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
-def _read(answers: Any) -> Any:
+def read_answer(answers: Any) -> Any:
+    """Return the next answer in a stream of answers; raises `RuntimeError` for an error."""
     line = answers.readline()
     if not line.endswith(b"\r\n"):
         raise ConnectionResetError("the connection ended within an answer")
@@ -142,7 +143,7 @@ def _read(answers: Any) -> Any:
         case b"$":
             return None if rest == b"-1" else answers.read(int(rest) + 2)[:-2]
         case b"*":
-            return None if rest == b"-1" else [_read(answers) for _ in range(int(rest))]
+            return None if rest == b"-1" else [read_answer(answers) for _ in range(int(rest))]
         case _:
             raise AssertionError(line)
 
