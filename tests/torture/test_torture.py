@@ -26,7 +26,7 @@ from trio_mcp.torture.server_under_test import TOOLS, ServerUnderTest, find_tool
 
 @pytest.mark.parametrize(("scenario", "era"), runs(CLIENT_SCENARIOS))
 async def test_our_client_passes(scenario: Scenario, era: Era) -> None:
-    outcome = await outcome_of(scenario, era, ClientUnderTest(CLIENT, era, PATIENCE))
+    outcome = await outcome_of(scenario, ClientUnderTest(era, CLIENT, patience=PATIENCE))
     assert outcome.status == "passed", outcome.reason
 
 
