@@ -118,12 +118,12 @@ async def test_address_with_auth_sends_its_token() -> None:
 @pytest.mark.parametrize(
     "more", [{"headers": {"a": "b"}}, {"ssl_context": ssl.create_default_context()}, {"auth": Bearer("token")}]
 )
-def test_headers_tls_and_authorization_are_for_http_and_websockets(more: dict[str, Any]) -> None:
+def test_headers_tls_and_auth_for_a_tcp_address_raise_value_error(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="need HTTP or WebSocket"):
         Address("tcp://127.0.0.1:1", **more)
 
 
-def test_an_address_has_one_authorization() -> None:
+def test_address_with_two_authorizations_raises_bad_target() -> None:
     with pytest.raises(BadTarget, match="which auth= writes"):
         Address("https://example.com/mcp", headers={"Authorization": "Bearer x"}, auth=Bearer("y"))
 

@@ -79,7 +79,7 @@ def test_header_annotation_without_a_type_is_refused() -> None:
 
 
 @pytest.mark.parametrize("other", ["Region", "region", "REGION"])
-def test_names_are_unique_without_regard_to_case(other: str) -> None:
+def test_header_names_must_be_unique_ignoring_case(other: str) -> None:
     with pytest.raises(ValueError, match=r"already mirrors 'a'"):
         param_headers(schema(a=REGION, b=schema(c={"type": "integer", "x-mcp-header": other})))
 
@@ -250,7 +250,7 @@ def test_number_beyond_safe_integer_range_is_not_sent_in_a_header(number: float)
         "a\nb",
     ],
 )
-def test_what_nobody_may_send_is_refused(text: str) -> None:
+def test_invalid_encoded_header_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"has characters|is not base64"):
         decoded(text)
 

@@ -25,7 +25,7 @@ from trio_mcp.torture.server_under_test import TOOLS, ServerUnderTest, find_tool
 
 
 @pytest.mark.parametrize(("scenario", "era"), runs(CLIENT_SCENARIOS))
-async def test_our_client_passes(scenario: Scenario, era: Era) -> None:
+async def test_our_client_passes_the_torture_scenarios(scenario: Scenario, era: Era) -> None:
     outcome = await outcome_of(scenario, ClientUnderTest(era, CLIENT, patience=PATIENCE))
     assert outcome.status == "passed", outcome.reason
 

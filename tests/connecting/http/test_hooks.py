@@ -252,7 +252,7 @@ async def test_on_request_hook_cannot_send_a_token_over_remote_plain_http(name: 
         *product(["tcp://127.0.0.1:1", "unix:///run/s.sock", "http+unix://%2Frun%2Fs.sock/mcp"], ["dial"]),
     ],
 )
-def test_an_address_without_http_refuses_hooks(url: str, hook: str) -> None:
+def test_hooks_for_a_target_without_http_raise_bad_target(url: str, hook: str) -> None:
     with pytest.raises(BadTarget, match=r"(on_request= and on_response= need|dial= needs) HTTP"):
         Address(url, **{hook: print})  # type: ignore[arg-type]
 
