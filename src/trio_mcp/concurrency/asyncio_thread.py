@@ -33,7 +33,7 @@ the same time."""
 
 class AsyncioThread:
     """An asyncio event loop in its own thread. Create it in the trio run that uses it, and end it with `aclose`. While
-    ``max_abandoned`` tasks that ignored their cancellation still run, new calls are refused."""
+    ``max_abandoned`` tasks that ignore their cancellation still run, new calls are refused."""
 
     def __init__(self, max_abandoned: int) -> None:
         self._max_abandoned = max_abandoned
@@ -44,8 +44,7 @@ class AsyncioThread:
         self._ended = trio.Event()
         self._is_ending = False
         self._loop = asyncio.new_event_loop()
-        # Use a daemon thread, so that a handler that blocks the loop forever can't prevent the interpreter from
-        # exiting.
+        # Use a daemon thread: a handler that blocks the loop forever must not keep the interpreter from exiting.
         self._thread = threading.Thread(target=self._run_loop, name="trio-mcp asyncio", daemon=True)
         self._thread.start()
 
@@ -83,11 +82,11 @@ class AsyncioThread:
                 with graces.grace():
                     await task.over.wait()
                 if not task.over.is_set() and await calls.end_waiting():
-                    with graces.grace():  # a second grace, because the inner trio call used the first
+                    with graces.grace():  # allow a second grace period, because the inner trio call used the first
                         await task.over.wait()
                 if not task.over.is_set():
                     self._abandoned.append(task)
-                    called: Any = getattr(function, "func", function)  # log no arguments, which may be private
+                    called: Any = getattr(function, "func", function)  # don't log arguments, which may be private
                     logger.warning(
                         "a handler on asyncio did not end within %g s of its cancel, and is abandoned: %s swallows "
                         "asyncio.CancelledError, or blocks the event loop",
@@ -154,7 +153,7 @@ class AsyncioThread:
     def _run_loop(self) -> None:
         try:
             self._run_until(lambda: self._is_ending)
-            ending = self._loop.create_task(self._end_tasks())  # asyncio.Runner would wait without a time limit
+            ending = self._loop.create_task(self._end_tasks())  # asyncio.Runner would wait here without a time limit
             ending.add_done_callback(lambda _: self._loop.stop())
             self._run_until(ending.done)
         except Exception:
@@ -167,7 +166,8 @@ class AsyncioThread:
         while not is_over():
             try:
                 self._loop.run_forever()
-            except (SystemExit, KeyboardInterrupt) as error:  # asyncio lets these end the loop, and with it all calls
+            # With these exceptions, asyncio would end the event loop, and with it all calls.
+            except (SystemExit, KeyboardInterrupt) as error:
                 logger.exception("a task of asyncio raised %s, which would end the server", type(error).__name__)
 
     def _begin_end(self) -> None:
@@ -191,7 +191,7 @@ class AsyncioThread:
 async def _contained(function: Callable[[], Awaitable[T]]) -> T:
     try:
         return await function()
-    except (SystemExit, KeyboardInterrupt) as error:  # such an exception would end the event loop
+    except (SystemExit, KeyboardInterrupt) as error:  # this exception would end the event loop, so raise another one
         raise RuntimeError(f"the handler raised {type(error).__name__}, which would end the server") from error
 
 
@@ -210,15 +210,15 @@ class LoopCalls:
         self._call_ended: trio.Event | None = None
 
     def end(self) -> None:
-        """Cancel all calls into trio by tasks that the function started and did not wait for. Called in trio's
-        thread."""
+        """Cancel the calls into trio that are made by tasks that the function started and did not wait for. Called in
+        trio's thread."""
         scopes, self._scopes = self._scopes or {}, None
         for scope in scopes:
             scope.cancel(reason="the handler has returned")
 
     async def end_waiting(self) -> bool:
-        """Cancel the calls into trio for which asyncio tasks wait now, and wait for their end, shielded, as a nursery
-        does. Return true if there were any. Called in trio's thread."""
+        """Cancel the calls into trio for which asyncio tasks wait now, and wait for their end, like a nursery does,
+        even if this task is cancelled. Return true if there were any. Called in trio's thread."""
         scopes = list(self._scopes or ())
         for scope in scopes:
             scope.cancel(reason="the task of asyncio was cancelled")
@@ -244,13 +244,13 @@ class LoopCalls:
         scope = trio.CancelScope()
 
         def tell(end: outcome.Outcome[T] | None) -> None:
-            with suppress(RuntimeError):  # raised if the event loop is closed
+            with suppress(RuntimeError):  # asyncio raises this if the event loop is closed
                 self._loop.call_soon_threadsafe(ended.set_result, end)
 
         async def run() -> None:
             end: outcome.Outcome[T] | None = None
-            # When the request is cancelled, the asyncio task is cancelled, and this cancels the call. Without the
-            # shield, trio would cancel the call as well, and the asyncio task would be cancelled twice.
+            # Cancelling the request cancels the asyncio task, and this cancels the call.
+            # Without the shield, trio would cancel the call as well, and the asyncio task would be cancelled twice.
             scope.shield = trio.current_effective_deadline() > trio.current_time()
             try:
                 with scope:

@@ -27,7 +27,7 @@ def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, An
             value = thrown = None
             try:
                 value = yield trap
-            except BaseException as error:  # raised by trio, for example when it closes an abandoned task
+            except BaseException as error:  # trio raises this, for example when it closes an abandoned task
                 thrown = error
     finally:
         value = thrown = None  # break the cycle: a thrown exception refers to this frame
@@ -49,7 +49,8 @@ class in_context(Generic[T]):
 
 
 class ResumptionObserver:
-    """An awaitable that runs ``answer``. It reports the first step after a cancellation, and the end of ``answer``.
+    """An awaitable that runs ``answer``. It calls back on the first step after a cancellation, and at the end of
+    ``answer``.
 
     ``on_resumed`` is called at the first step of ``answer`` after ``scope`` was cancelled, where its ``finally``
     begins. ``on_returned`` is called when ``answer`` has returned or raised. Neither may raise.

@@ -1,4 +1,4 @@
-"""Fair sharing of a server's limits among its callers.
+"""Fair sharing of a server's limits among its callers, so that no caller can use up a limit.
 
 A `Caller` is a client of the server, such as a principal or a network address, or a part of a client, such as a
 connection. `leaves_enough` decides how much a caller gets. `SharedBytes` counts the bytes that a server keeps for its
@@ -20,7 +20,8 @@ _TAG_BYTES: Final = 12
 
 
 def leaves_enough(held: int, free: int, more: int = 1) -> bool:
-    """Return true if a caller may take ``more`` of a limit. The caller already uses ``held``, and ``free`` is unused.
+    """Return true if a caller may take ``more`` units of a limit. The caller already uses ``held`` units, and ``free``
+    units are unused.
 
     A caller can hold at most as much as it leaves free: half of everything if no other caller wants any, a third if two
     callers want as much as possible. So some is always left for the next caller, and a caller that was alone releases
@@ -34,8 +35,8 @@ def leaves_enough(held: int, free: int, more: int = 1) -> bool:
 
 
 class Caller:
-    """A caller of a server, or a connection, session or client of a caller. It counts what the caller uses of the
-    server's limits.
+    """A principal, network address or process that calls a server, or one connection, session or client of it. Counts
+    how much of the server's limits it uses.
 
     `Callers` holds a `Caller` while a connection, session, request or thread refers to it. ``key`` identifies the
     caller. With `None`, the caller is unknown, and each such `Caller` counts as a separate one. If ``alone`` is true,
@@ -75,8 +76,8 @@ class Caller:
 
     @property
     def whole(self) -> Caller:
-        """The whole caller: this `Caller` itself or, if it is a connection, session or client, the caller that it
-        belongs to."""
+        """The `Caller` for the whole principal, network address or process: this object itself, unless it stands for a
+        single connection, session or client."""
         whole = self
         while whole.within is not None:
             whole = whole.within
@@ -105,8 +106,8 @@ class Caller:
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
-        """Return the `Caller` for the client called ``name`` of this caller. It's the same object for as long as it's
-        in use. Names aren't verified: a client that invents names only divides its caller's own share, as with more
+        """Return the `Caller` for this caller's client called ``name``. It's the same object for as long as it's in
+        use. Names aren't verified: a client that invents names only divides its caller's own share, as with more
         connections."""
         if self._parts is None:
             self._parts = WeakValueDictionary()
@@ -116,8 +117,8 @@ class Caller:
         return part
 
     def held(self, count: Callable[[Caller], int]) -> int:
-        """Return how much this `Caller` and each `Caller` that contains it use together, for `leaves_enough`. A
-        `Caller` that is alone doesn't count. ``count`` returns the amount of one `Caller`."""
+        """Return how much of a limit this `Caller` uses, together with each `Caller` that contains it, for
+        `leaves_enough`. A `Caller` that is alone doesn't count. ``count`` returns the amount of one `Caller`."""
         held = 0
         caller = self
         while caller is not None:
@@ -127,8 +128,8 @@ class Caller:
         return held
 
     def may_take(self, count: Callable[[Caller], int], free: int, more: int = 1) -> bool:
-        """Return true if this `Caller` may take ``more`` of a limit of which ``free`` is unused: see `leaves_enough`.
-        ``count`` returns how much a `Caller` uses."""
+        """Return true if this `Caller` may take ``more`` units of a limit of which ``free`` units are unused: see
+        `leaves_enough`. ``count`` returns how much a `Caller` uses."""
         return leaves_enough(self.held(count), free, more)
 
 
@@ -171,7 +172,7 @@ class SharedBytes:
         self._of_callers = WeakKeyDictionary[Caller, int]()
 
     def held_for(self, caller: Caller) -> HeldBytes:
-        """Return a counter for the bytes that one object keeps for ``caller``, starting at 0."""
+        """Return a new counter for the bytes that one object keeps in memory for ``caller``. It starts at 0."""
         return HeldBytes(self, caller)
 
     def add(self, caller: Caller, count: int) -> None:
@@ -187,7 +188,7 @@ class SharedBytes:
             holder = holder.within
 
     def is_too_much(self, caller: Caller) -> bool:
-        """Return true if ``caller`` uses more than its share: more than it leaves free for others."""
+        """Return true if ``caller`` uses more bytes than its share, so that too few are left for others."""
         return not caller.may_take(self._held, self._limit - self.size, 0)
 
     def _held(self, caller: Caller) -> int:
@@ -212,12 +213,12 @@ class HeldBytes:
 
     def release(self) -> None:
         """Set the number of counted bytes to 0. Idempotent."""
-        if self.size:  # for most requests, nothing was counted
+        if self.size:  # most requests have counted no bytes
             self.add(-self.size)
 
     def hold(self, size: int) -> bool:
-        """Set the number of kept bytes to ``size``, counted in steps of `UNCOUNTED`. Return true if this is within the
-        caller's share."""
+        """Set the number of kept bytes to ``size``, counted in steps of `UNCOUNTED`. Return true if the caller is still
+        within its share."""
         more = (size if size > UNCOUNTED else 0) - self.size
         if 0 <= more <= UNCOUNTED:
             return True
@@ -247,7 +248,7 @@ class EvictionQueue(Generic[T]):
         self._counts = Counter[Caller]()
 
     def count(self, caller: Caller) -> int:
-        """Return the number of items of the whole ``caller``."""
+        """Return the number of items of ``caller``, including all of its connections and clients."""
         return self._counts[caller.whole]
 
     def add(self, caller: Caller, thing: T) -> None:

@@ -54,7 +54,8 @@ class LoopTask(Generic[T]):
     # In trio's thread
 
     def cancel(self, reason: str | None) -> None:
-        """Cancel the asyncio task, with ``reason`` as the message. Does nothing if the loop is closed."""
+        """Cancel the asyncio task, with ``reason`` as the message of the cancellation. Does nothing if the loop is
+        closed."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._cancel, reason)
 

@@ -91,7 +91,8 @@ class _AsyncWithOnly(AbstractAsyncContextManager[T]):
 
 
 def check_served_under_trio(name: str) -> None:
-    """Raise `RuntimeError` with the correct code, unless the ``serve_*`` function ``name`` is called under trio."""
+    """Raise `RuntimeError` if the current code doesn't run under trio. A ``serve_*`` function calls this with its
+    ``name``, so that the error shows the correct call."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
             f"{name} runs only under trio. Write\n"
@@ -101,7 +102,8 @@ def check_served_under_trio(name: str) -> None:
 
 
 def check_opened_under_trio(name: str) -> None:
-    """Raise `RuntimeError` with the correct code, unless the ``open_*`` function ``name`` is called under trio."""
+    """Raise `RuntimeError` if the current code doesn't run under trio. An ``open_*`` function calls this with its
+    ``name``, so that the error shows the correct call."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
             f"{name} runs only under trio. Run the function that contains async with {name}(...)\n"

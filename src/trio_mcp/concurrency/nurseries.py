@@ -1,4 +1,4 @@
-"""Nurseries that raise plain exceptions instead of groups.
+"""Nurseries that raise an exception itself, without an exception group around it.
 
 `run_together` makes several calls concurrently for one caller. `open_service_nursery` runs background tasks that serve
 a body, outlive it, and don't wrap its exceptions.
@@ -58,12 +58,14 @@ async def run_together(
     except BaseExceptionGroup as group:
         failed += failures_in(group)
         if not failed:
-            # Raise the cancellation again, with its reason, without a group.
+            # Raise the cancellation again, with its reason, but without an exception group.
             await trio.lowlevel.checkpoint_if_cancelled()
             raise
-    failed.sort(key=lambda each: isinstance(each, Exception))  # an interrupt of the program comes before all failures
+    # An interrupt of the program takes precedence over all failures.
+    failed.sort(key=lambda each: isinstance(each, Exception))
     for later in failed[1:]:
-        if not isinstance(later, CodedError):  # drop a CodedError, which is a reply: the peer already has one
+        # Drop a CodedError, which stands for an error reply that the peer already has.
+        if not isinstance(later, CodedError):
             logger.error("a call failed after another one had failed", exc_info=later)
     if failed:
         try:
@@ -110,7 +112,7 @@ class ServiceNursery:
 
     def start_protected(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Start ``service`` like `start_soon`, but protect it from Ctrl-C: `KeyboardInterrupt` is then raised in the
-        main task, as soon as possible. Raised in a service, it would be noticed only after the body and everything else
+        main task, as soon as possible. Raised in ``service``, it would have an effect only after the body of the block
         has ended."""
         self._nursery.start_soon(self._run_protected, service, args)
 
@@ -135,9 +137,8 @@ class ServiceNursery:
         self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...], *, task_status: trio.TaskStatus[Any]
     ) -> None:
         with trio.CancelScope() as scope:
-            # Don't shield the task before it has started: until then, it belongs to the caller that waits. Don't shield
-            # the task either if the caller's wait was cancelled: trio then leaves the task with the caller, which waits
-            # until the task ends.
+            # Don't shield the task before it has started: until then, it belongs to the task that called `start`.
+            # If the calling task was cancelled meanwhile, don't shield it either, because the calling task waits for it.
             def shield() -> None:
                 if trio.current_effective_deadline() > -math.inf:
                     self._shield(scope)
@@ -157,7 +158,7 @@ class ServiceNursery:
             self._shields.discard(scope)
 
     def cancel(self, reason: str) -> None:
-        """Cancel all background tasks, which are no longer shielded, because the body has ended."""
+        """End all background tasks: remove their shields, and cancel them, because the body of the block has ended."""
         shields, self._shields = self._shields or set(), None
         for scope in shields:
             scope.shield = False
@@ -176,7 +177,8 @@ class _Started:
 
 @asynccontextmanager
 async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
-    """Open a nursery for background tasks. They are cancelled, with ``reason``, when the body ends, and not earlier.
+    """Open a nursery for background tasks that serve the ``async with`` block. They are cancelled, with ``reason``,
+    when the block ends, and not earlier.
 
     A call that is left because of a scope *around* the whole connection must still send its cancellation, so the writer
     must outlive the caller. Cancellation from outside therefore reaches the body first, and the tasks only when the
@@ -204,9 +206,10 @@ async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
         if broken := failures_in(group):
             raised = [] if failure is None or isinstance(failure, trio.Cancelled) else [failure]
             raise BaseExceptionGroup("services failed", [*raised, *broken]) from None
-        # There is only a cancellation from outside, which has also cancelled the services.
+        # The group contains only a cancellation from outside, which has also cancelled the services.
         if failure is None:
-            await trio.lowlevel.checkpoint_if_cancelled()  # raise the cancellation, with its reason, without a group
+            # Raise the cancellation, with its reason, without an exception group.
+            await trio.lowlevel.checkpoint_if_cancelled()
             raise
     if failure is not None:
         try:

@@ -62,7 +62,7 @@ class TrioRun:
         """True if the current code runs in this trio run."""
         if get_ident() != self._ident or not trio.lowlevel.in_trio_run():
             return False
-        return trio.lowlevel.current_trio_token() is self._token  # not a later run in a thread with the same id
+        return trio.lowlevel.current_trio_token() is self._token  # a later trio run may use a thread with the same id
 
     def call(self, call: Callable[[], T], *, wait_forever: bool = False) -> T:
         """Run ``call`` in trio's thread, and return its result. Any other thread blocks until then.
@@ -94,8 +94,8 @@ class TrioRun:
         return True
 
     def check(self, what: str) -> None:
-        """Raise `RuntimeError` if called in another thread than trio's. ``what`` describes, for the error message, the
-        object that is about to be used."""
+        """Raise `RuntimeError` if called outside trio's thread. ``what`` describes, for the error message, the object
+        that is about to be used."""
         if get_ident() != self._ident:
             raise RuntimeError(
                 f"{what} belongs to a trio.run in another thread, and can only be used there: write "
@@ -105,8 +105,8 @@ class TrioRun:
 
 
 class _ThreadCall(Generic[T]):
-    """A call in trio's thread for which another thread waits. The call is made at most once, and isn't made after the
-    thread has stopped waiting."""
+    """A call in trio's thread for which another thread waits. It is made at most once, and not after the waiting thread
+    has given up."""
 
     __slots__ = ("_call", "_context", "_outcomes", "_turn")
 
@@ -154,7 +154,7 @@ def current_run() -> TrioRun:
 
 
 class ActiveRuns:
-    """The trio runs that use an object, such as a server, at the moment."""
+    """The trio runs that are using an object, such as a server."""
 
     def __init__(self) -> None:
         self._runs: list[TrioRun] = []
@@ -164,7 +164,7 @@ class ActiveRuns:
     def register(self) -> Generator[None]:
         """Register the current trio run as a user of the object, for the duration of the ``with`` block."""
         run = current_run()
-        with self._lock:  # waits while a change is in progress
+        with self._lock:  # this waits while another thread changes the object
             self._runs.append(run)
         try:
             yield
@@ -177,8 +177,8 @@ class ActiveRuns:
                 self._runs.remove(run)
 
     def call_in_run(self, change: Callable[[], T]) -> T:
-        """Run the function ``call_in_run`` in the thread of the trio run that uses the object. If no trio run uses the
-        object, run it in this thread. Return its result, and raise its exceptions. See `TrioRun.call`.
+        """Call ``change`` in the thread of the trio run that uses the object. If no trio run uses the object, call it
+        in this thread. Return its result, and raise its exceptions. See `TrioRun.call`.
 
         Raises `RuntimeError`, without any change, while runs in two threads use the object.
         """
@@ -195,7 +195,7 @@ class ActiveRuns:
                 )
             try:
                 return run.call(change)
-            except trio.RunFinishedError:  # the run has crashed, or has just ended
+            except trio.RunFinishedError:  # the trio run has crashed, or has just ended
                 if run.is_here:
                     raise
                 self._leave(run)

@@ -19,8 +19,8 @@ from .contexts import contextmanager
 
 
 class TimeLimit:
-    """A time limit of ``seconds`` for the cancel scope ``scope``. The limit can be paused, but ends at ``latest`` in
-    any case."""
+    """A time limit of ``seconds`` for the cancel scope ``scope``. It can be paused and restarted, but the scope is
+    cancelled at the time ``latest`` in any case."""
 
     def __init__(
         self, scope: trio.CancelScope, seconds: float, latest: float, outer_deadline: float, *, renewed: bool
@@ -46,8 +46,8 @@ class TimeLimit:
 
     @property
     def deadline(self) -> float:
-        """Time on trio's clock (`trio.current_time`) at which the limit ends, unless it is restarted or paused
-        before."""
+        """Time on trio's clock (`trio.current_time`) at which the scope is cancelled, unless the limit is restarted or
+        paused before."""
         return self._scope.deadline
 
     def restart(self) -> None:
@@ -65,7 +65,7 @@ class TimeLimit:
         self._pauses += 1
 
     def resume(self) -> None:
-        """Continue the time limit after one call of `pause`."""
+        """Undo one call of `pause`. The time limit continues when all calls are undone."""
         self._pauses -= 1
         if not self._pauses:
             self._run()
@@ -73,7 +73,7 @@ class TimeLimit:
 
 class HandlerLimit:
     """A time limit of ``seconds`` for a handler that runs in ``scope``. While the client's user is asked for input, the
-    limit is paused, like a client's own limits (`fail_after_work`)."""
+    limit is paused, like the limit of a client's `fail_after_work`."""
 
     def __init__(self, seconds: float, outer: HandlerLimit | None = None) -> None:
         self.scope = trio.CancelScope()
@@ -116,8 +116,7 @@ def call_limits() -> tuple[TimeLimit, ...]:
 
 
 def latest_deadline() -> float:
-    """Return the latest time at which a call made now in this task ends. Return `math.inf` if the call may last any
-    time.
+    """Return the latest time at which a call made now in this task ends. Return `math.inf` if no limit applies.
 
     For a limit that restarts or pauses, its maximum counts.
     """
@@ -132,7 +131,8 @@ def latest_deadline() -> float:
 
 @contextmanager
 def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.CancelScope]:
-    """Limit the time without progress of calls in the block. Each progress notification restarts the limit.
+    """Limit how long calls in the ``with`` block may go without progress. Each progress notification restarts the
+    limit.
 
     Like `trio.fail_after`, but only ``seconds`` without any progress count. The block never takes longer than
     ``maximum`` seconds, whatever the server reports (2025-11-25 lifecycle, Timeouts). The calls request progress
@@ -152,8 +152,8 @@ def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.Canc
 
 @contextmanager
 def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
-    """Limit the time of the block. Time in which your user answers a request of the server, during a call in the block,
-    doesn't count.
+    """Limit the time of the ``with`` block. While a call in the block waits for your user to answer a request of the
+    server, the limit is paused.
 
     Like `trio.fail_after`, but the limit pauses while an elicitation handler runs for these calls, while a sampling
     handler asks the user (`ClientSettings.sampling_asks_user`), and while the user signs in, even if a client is being
@@ -173,7 +173,7 @@ def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
 
 @contextmanager
 def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.CancelScope]:
-    around = latest_deadline()  # trio's effective deadline can't be used, because outer limits can move
+    around = latest_deadline()  # don't use trio's effective deadline, because outer limits can move
     scope = trio.CancelScope()
     limit = TimeLimit(scope, seconds, latest, around, renewed=renewed)
     with scope:
@@ -188,15 +188,15 @@ def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.
 
 
 class Graces:
-    """The time that cancelled calls of one connection have to clean up: ``seconds`` each, or less after `shorten` was
-    called."""
+    """The time limit for the cleanup of one connection's cancelled calls. Each call gets ``seconds``, until `shorten`
+    reduces them."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._scopes: set[trio.CancelScope] = set()
 
     def shorten(self, seconds: float) -> None:
-        """Allow at most ``seconds`` for cleanup from now on, even in blocks whose grace has already begun."""
+        """Allow at most ``seconds`` for cleanup from now on, even in blocks that are already cleaning up."""
         self.seconds = min(self.seconds, seconds)
         end = trio.current_time() + self.seconds
         for scope in self._scopes:
@@ -209,7 +209,7 @@ class Graces:
         self._scopes.add(scope)
 
     def unshield(self, scope: trio.CancelScope) -> None:
-        """Stop limiting the cleanup time of ``scope``, because its block has ended."""
+        """Stop limiting the cleanup in ``scope``, because its block has ended."""
         self._scopes.discard(scope)
 
     @contextmanager

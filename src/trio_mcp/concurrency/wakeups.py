@@ -42,8 +42,8 @@ class Sleeper:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
-        """Wake the sleeping task, if any. Synchronous. Outside the task's trio run, raises the exceptions of
-        `trio.lowlevel.reschedule`; the task then continues to sleep."""
+        """Wake the sleeping task, if any. Synchronous. If called outside the task's trio run, raises the exceptions of
+        `trio.lowlevel.reschedule`, and the task continues to sleep."""
         task = self.task
         if task is not None:
             trio.lowlevel.reschedule(task)
@@ -51,7 +51,8 @@ class Sleeper:
 
 
 class ChangeSignal:
-    """Signals changes to one reader. Signals can be lost, so the reader also checks for changes every ``seconds``."""
+    """Signals changes to one reader. A signal can be lost, so the reader also checks for changes every ``seconds``
+    seconds."""
 
     __slots__ = ("_has_changed", "_seconds", "_sleeper")
 
@@ -189,7 +190,7 @@ class Alarms:
         self._ident = get_ident()
         while True:
             if (due := self._next_due()) > trio.current_time():
-                with trio.CancelScope(deadline=due) as self._sleep:  # `set` can move the deadline forward
+                with trio.CancelScope(deadline=due) as self._sleep:  # `set` can move the scope's deadline forward
                     await trio.sleep_forever()
             else:
                 self._ring_first()
@@ -201,6 +202,6 @@ class Alarms:
         return heap[0][0] if heap else math.inf
 
     def _ring_first(self) -> None:
-        """Call the function of the first alarm. This is a separate method because `run` sleeps next, and its frame
-        would keep the alarm's references alive."""
+        """Call the function of the first alarm. This is a separate method because `run` sleeps next, and local
+        variables of `run` would keep the alarm's references alive."""
         heapq.heappop(self._heap)[2].ring()

@@ -61,14 +61,14 @@ async def run_in_worker(
             ends.append(await outcome.acapture(work.run, graces, abandoned))
             _here.reset(token)  # the nursery refers to this task, so the task's context must not refer to the nursery
             nursery.cancel_scope.cancel(reason="the thread has ended")
-        return ends.pop().unwrap()  # outside the nursery, which would wrap the exception in a group
+        return ends.pop().unwrap()  # raise it outside the nursery, which would wrap it in a group
     finally:
         ends.clear()  # break the reference cycle: an exception's traceback refers to this frame
 
 
 async def await_result(call: Awaitable[Any]) -> Any:
-    """Return the result of ``call``. If the result is awaitable, because a plain function wraps an async one, await it
-    in this task."""
+    """Return the result of ``call``. If the result is awaitable, because a plain function returned a coroutine, await
+    it in this task."""
     result = await call
     return await result if inspect.isawaitable(result) else result
 
@@ -85,8 +85,8 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
         return trio.from_thread.run(_awaiting, call)
     nursery = here.nursery
     wait = here.while_asking if asks else _awaiting
-    # Don't use `trio.from_thread.run`: it would run the call in a system task, which is never cancelled, because the
-    # thread can be abandoned.
+    # Don't use `trio.from_thread.run`: because the thread can be abandoned, it would use a system task.
+    # System tasks aren't cancelled together with the request.
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def run() -> None:
@@ -119,7 +119,7 @@ def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awa
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def capture() -> None:
-        ends.put(await outcome.acapture(call))  # raise a cancellation only in the thread
+        ends.put(await outcome.acapture(call))  # raise a cancellation only in the thread, not in the nursery
 
     run.call(partial(nursery.start_soon, capture))
     return ends.get().unwrap()
@@ -180,7 +180,8 @@ class Work(Generic[T]):
         return self._ends.pop().unwrap()
 
     def _body(self) -> None:
-        # Each thread sets its own flag before it checks the other thread's flag, so at least one of them notices.
+        # Each thread sets its own flag before it checks the flag of the other thread.
+        # So at least one of them sees that the other has set its flag.
         self._started = True
         if self._given_up:
             return
@@ -193,7 +194,7 @@ class Work(Generic[T]):
             self._ident = None
 
     async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Await ``call`` and return its result. Meanwhile, another worker thread may run."""
+        """Let another worker thread run while this one waits for ``call``. Return the result of ``call``."""
         self._slot.ask()
         try:
             return await call()
@@ -215,7 +216,7 @@ class Work(Generic[T]):
     def describe(self) -> str:
         """Return the name of the called function and its current position, for the log. Arguments aren't shown, because
         they may be private, and of any length."""
-        function = getattr(self._call, "func", self._call)  # the function of a partial
+        function = getattr(self._call, "func", self._call)  # a partial has no name, so use the function that it calls
         name = getattr(function, "__qualname__", type(function).__qualname__)
         return f"{name}, at:\n{''.join(traceback.StackSummary.extract(self.frames()).format())}"
 
@@ -238,8 +239,8 @@ _LOGGED_LIMIT: Final = 10
 
 
 class SlotState(IntEnum):
-    """States of a worker thread's slot, in this order: OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps
-    ABANDONED, OUTSIDE."""
+    """States of a slot for a worker thread. They follow each other in this order: OUTSIDE, RUNNING, perhaps ASKING and
+    RUNNING again, perhaps ABANDONED, OUTSIDE."""
 
     OUTSIDE = 0
     RUNNING = 1
@@ -268,8 +269,8 @@ class Workers:
         """True if all calls in abandoned threads have been logged since the last thread was abandoned."""
 
     def share(self, caller: Caller) -> WorkerShare:
-        """Return the share of ``caller`` in the worker threads. It's the same object while anything, such as a thread,
-        refers to it."""
+        """Return the `WorkerShare` of ``caller``. It's the same object while anything, such as a thread, refers to
+        it."""
         share = self._shares.get(caller)
         if share is None:
             share = WorkerShare(self, caller, None if caller.within is None else self.share(caller.within))
@@ -310,8 +311,8 @@ class Workers:
         self._abandoned_calls.pop(slot, None)
 
     def refusal(self) -> CodedError:
-        """Return the error for a call that is refused because of too many abandoned threads. Log where the threads are
-        blocked, once until another thread is abandoned."""
+        """Return the error for a call that is refused because too many abandoned threads still run. Log where these
+        threads are blocked, but only once until another thread is abandoned."""
         if not self._has_logged:
             self._has_logged = True
             most = Counter(work.describe() for work in self._abandoned_calls.values()).most_common(_LOGGED_LIMIT)
@@ -326,8 +327,8 @@ class Workers:
 
 
 class WorkerShare:
-    """The worker threads that ``caller`` may use: at most as many as the caller leaves free for others. ``within`` is
-    the share of the caller that contains ``caller``, or `None` for a whole caller."""
+    """The worker threads that ``caller`` may use: at most as many as leave enough for other callers. ``within`` is the
+    share of the caller that ``caller`` belongs to, or `None`."""
 
     __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "_within", "queue", "workers")
 
@@ -364,8 +365,8 @@ class WorkerShare:
             self.workers.wake_waiting()
 
     def _enqueue(self) -> None:
-        """Append this share, which now has a waiting call, to the queue of waiting shares. Do the same for each share
-        that contains it."""
+        """Append this share, which now has a waiting call, to the queue of shares with waiting calls. Do the same for
+        each share that contains this one."""
         self.queue[self] = None
         share = self
         while share is not None and share not in (line := share._parent_queue()):
@@ -373,7 +374,8 @@ class WorkerShare:
             share = share._within
 
     def _dequeue(self) -> None:
-        """Remove this share, which no longer has waiting calls of its own, from the queue of waiting shares."""
+        """Remove this share, which no longer has waiting calls of its own, from the queue of shares with waiting
+        calls."""
         del self.queue[self]
         share = self
         while share is not None and not share.queue:
@@ -406,8 +408,8 @@ class WorkerShare:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> bool:
-        """Wake the oldest call that waits for a slot of this share, or of a share within it. Return false if no call
-        can run."""
+        """Wake the call that has waited longest for a slot of this share, or of a share within it. Return false if no
+        call can run."""
         if not self.may_have(SlotState.RUNNING):
             return False
         for share in tuple(self.queue):
@@ -445,7 +447,8 @@ class WorkerSlot:
         self._share.move(before, state)
 
     def run(self) -> None:
-        """Use the slot. Raises `CodedError` if the thread must not start, because too many threads were abandoned."""
+        """Mark the thread as running. Raises `CodedError` if the thread must not start, because too many threads were
+        abandoned."""
         if self._state is SlotState.OUTSIDE and not self._share.may_have(SlotState.ABANDONED):
             raise self._share.workers.refusal()
         self._move(SlotState.RUNNING)

@@ -1,4 +1,5 @@
-"""Outgoing requests, from the sending of a request to its outcome.
+"""Outgoing requests: each is tracked from when it is sent until its reply, its cancellation, or the loss of the
+connection.
 
 A task waits for the outcome of a `Call`, and its caller gets a `Progress` for each progress notification. No task waits
 for a `DetachedCall`. The reply to a request of `send_ignoring_reply` is ignored.
@@ -47,8 +48,8 @@ class CallOutcome:
 
 @define(eq=False)
 class RoundTrips:
-    """A call that may take several requests, because the server first returns input requests such as elicitation
-    (2026-07-28 mrtr)."""
+    """A client's call that may need several requests, because the server can first return input requests such as
+    elicitation (2026-07-28 mrtr)."""
 
     _cancel: Callable[[RequestId, BaseException], None]
     asked: RequestId | None = None
@@ -60,8 +61,8 @@ class RoundTrips:
     cached."""
 
     def cancel(self, error: BaseException) -> None:
-        """Send a cancellation because of ``error``, if the server waits for the client's next request of this call.
-        Idempotent."""
+        """If the server waits for the client's next request of this call, tell the server that no more will come,
+        because of ``error``. Idempotent."""
         if self.asked is not None:
             self._cancel(self.asked, error)
             self.asked = None
@@ -89,7 +90,7 @@ class Call(Owner):
         on_notification: OnNotification | None = None,
         deadline: float = inf,
     ) -> None:
-        self.segments = []  # same as `Owner.__init__`, inlined to save two function calls
+        self.segments = []  # same statements as in `Owner.__init__`, inlined to save two function calls
         self.request = request
         self.context: Context | None = copy_context()
         """Context variables of the caller's task. `None` after the call has ended."""
@@ -146,7 +147,7 @@ class Call(Owner):
 
 
 class Ask(Protocol):
-    """Function that handlers use to send requests to the other side. See `Outbound.request`."""
+    """Type of the function with which handlers send requests to the other side: see `Outbound.request`."""
 
     def __call__(
         self,
@@ -159,7 +160,7 @@ class Ask(Protocol):
         outbox: Outbox,
         cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
-        """Send a request through ``outbox``, wait for its result, and return the result."""
+        """Send a request through ``outbox``, wait for its result, and return the result as plain data."""
         ...
 
 
@@ -200,7 +201,7 @@ class DetachedCall(Owner):
         abandon: Callable[[DetachedCall, str | BaseException], None],
         over: Callable[[Any, BaseException | None], None] | None,
     ) -> None:
-        self.segments = []  # same as `Owner.__init__`, inlined to save two function calls
+        self.segments = []  # same statements as in `Owner.__init__`, inlined to save two function calls
         self.request = request
         self.outbox = outbox
         """The outbox through which the request was sent."""
@@ -248,8 +249,9 @@ returns. It can be async."""
 def send_ignoring_reply(
     state: ConnectionState, outbox: Outbox, method: str, params: dict[str, Any], revision: Revision
 ) -> None:
-    """Send a request before all waiting messages, even if ``outbox`` is full, and ignore the reply. Synchronous, so
-    that a cancelled task can call it. Raises `MethodUnavailable` if the protocol revision doesn't have the method."""
+    """Send a request for whose reply no task waits. The request goes before all queued messages, even if ``outbox`` is
+    full. Synchronous, so that a cancelled task can call it. Raises `MethodUnavailable` if the protocol revision doesn't
+    have the method."""
     request = state.open_request(method, revision)
     state.abandon(request)
     outbox.put_request(request.id, method, params, None)

@@ -60,8 +60,8 @@ class Cancellation:
 
     @property
     def text(self) -> str:
-        """The reason of the cancellation or, if it has none, the cause as text. trio's own cancellation gets this text
-        as its reason."""
+        """The reason for the cancellation or, without a reason, the name of the cause. The request's tasks see this
+        text as the reason of `trio.Cancelled`."""
         return self.reason or self.cause.value
 
 
@@ -104,13 +104,14 @@ def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) 
         return params
     params = params or {}
     left = deadline - trio.current_time()
-    remaining = math.ceil(left * 1000) if left > 0 else 0  # left is -inf in a cancelled task
+    remaining = math.ceil(left * 1000) if left > 0 else 0  # the remaining time is -inf in a cancelled task
     return {**params, "_meta": {REMAINING_MS: remaining, **(params.get("_meta") or {})}}
 
 
 def deadline_of(meta: Mapping[str, Any]) -> float:
-    """Return the deadline that the caller of a request set (`trio.current_time`). It is calculated from the ``meta`` of
-    a request that has just arrived. Return `math.inf` if ``meta`` has no valid number of milliseconds."""
+    """Return the deadline that the caller of a request set, on trio's clock. It is calculated from the remaining
+    milliseconds in the ``meta`` of a request that has just arrived. Return `math.inf` if ``meta`` has no valid number
+    of milliseconds."""
     remaining = meta.get(REMAINING_MS)
     if type(remaining) is not int or not 0 <= remaining <= _LONGEST_REMAINING:
         return math.inf

@@ -45,7 +45,8 @@ _HURRIED_GRACE: Final = 0.3
 
 
 class Connection:
-    """Serves one MCP connection, from the start of `run` until `run` returns. ``host`` must be running all that time.
+    """Serves one MCP connection while `run` is running. The handlers' `RequestHost` ``host`` must be running all that
+    time.
 
     If messages arrive through `process_event` instead of a transport, pass an outbox as ``transport``, and take the
     lines from it.
@@ -142,14 +143,13 @@ class Connection:
                 try:
                     await self._wait_until_drained()
                 except BaseException:
-                    # After a KeyboardInterrupt, `_wait_until_drained` hasn't cancelled the requests, so cancel them
-                    # here.
+                    # After a KeyboardInterrupt, `_wait_until_drained` hasn't cancelled the requests, so cancel them.
                     self._cancel_all(CancelCause.PARENT, None)
                     raise
                 finally:
                     self._service = None
                     self._runner.refuse_new("the connection has ended")
-                    with trio.CancelScope(shield=True):  # ends when the last handler has cleaned up
+                    with trio.CancelScope(shield=True):  # the block ends when the last handler has cleaned up
                         await self.exchange.idle()
                 if self.lost is None and self._transport is not None:  # flush the last replies if the peer still reads
                     await self._last_flush.run(self.outbox.flushed)
@@ -179,12 +179,13 @@ class Connection:
 
     async def _wait_until_drained(self) -> None:
         """Wait until the last accepted request has ended. If this task is cancelled first, record the cause for all
-        requests before any handler sees the cancellation. This works because trio calls ``abort`` functions at once,
-        and wakes the tasks afterwards."""
+        requests before any handler sees the cancellation. trio makes this possible: it calls ``abort`` functions at
+        once, and wakes the tasks afterwards."""
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
-            self._runner.refuse_new("the connection has ended")  # the reader may run once more before it's cancelled
+            # The reader task may run once more before it's cancelled.
+            self._runner.refuse_new("the connection has ended")
             self._cancel_all(CancelCause.PARENT, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -195,8 +196,8 @@ class Connection:
         self._runner.refuse_new(reason)
         if not self.is_ending:
             self.exchange.ending.set()
-            # If the connection closed long after the last reply, the peer could send another request in between, which
-            # would get no reply.
+            # Write the last replies just before closing.
+            # Otherwise, a request could arrive between the last reply and the close, and would get no reply.
             self.outbox.write_nothing_now()
             if self._service is not None:
                 self._service.start_soon(self._drain)
@@ -240,12 +241,12 @@ class Connection:
     async def _drain(self) -> None:
         reason = self._runner.refuse_reason
         if self.lost is None:
-            # Cancel the parked handlers: clients can't retry with answers any more, because the server refuses new
-            # requests.
+            # Cancel the parked handlers: the server refuses new requests, so clients can't retry any more.
             self._runner.cancel_parked(self.exchange, CancelCause.SHUTDOWN, reason)
             deadline = trio.current_time() + self._drain_timeout
             self._last_flush.end_at(deadline)
-            with trio.move_on_after(LEAST_FLUSH):  # let streams end on their own, even without time to drain
+            # Let subscription streams end on their own, even if there is no time to drain.
+            with trio.move_on_after(LEAST_FLUSH):
                 await self.exchange.streams_idle()
             with trio.CancelScope(deadline=deadline):
                 await self.exchange.idle()
@@ -263,8 +264,8 @@ class Connection:
     def lose(self, error: ConnectionLost) -> None:
         """End the connection because it was lost in both directions. All requests are cancelled, because no reply can
         be sent or arrive. Idempotent."""
-        # The tracebacks of the error and of its cause refer to this connection, so store a copy without them. Each
-        # waiting call gets its own exception.
+        # Store a copy of the error without its tracebacks and those of its cause, which refer to this connection.
+        # Each waiting call gets its own exception.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         if self.lost is None:
             self.lost = error
@@ -315,9 +316,9 @@ class Connection:
         try:
             while True:
                 if outbox.size > most_unread:
-                    # The peer sends without reading its replies, so stop reading until the peer reads. Count only the
-                    # lines that the reader task has put into the outbox: otherwise two sides with much to send could
-                    # both stop reading, and wait for each other forever.
+                    # The peer sends without reading its replies, so stop reading until the peer reads.
+                    # Count only the lines that the reader task itself has put into the outbox.
+                    # Otherwise, two sides that send much could both stop reading, and wait for each other forever.
                     await outbox.room_of(self.exchange.at_once, _READING_MARKS)
                 try:
                     received = at_hand.pop() if at_hand else await receive()
@@ -330,8 +331,8 @@ class Connection:
                     self._process_received(received)
                 del received  # frees the message, which can be large, before the next message arrives
         except trio.EndOfChannel:
-            # The peer can't answer any more, so fail this side's outgoing calls. The peer's own requests can still
-            # finish.
+            # The peer won't send any more replies, so fail this side's outgoing calls.
+            # The requests that the peer has already sent can still finish.
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
             self._start_drain("the connection has ended")
         except ConnectionLost as error:

@@ -1,4 +1,5 @@
-"""`Exchange` connects requests with the client that sent them: with the client's outbox, identity and disconnect."""
+"""`Exchange` holds the MCP requests of one client, and connects them with that client's outbox, identity and
+disconnect."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class ClientChannel(Protocol):
-    """A channel to a client that stays open after the client's requests have ended, for example a connection's
-    `Exchange`."""
+    """A channel through which messages can still be sent to a client after the client's requests have ended, for
+    example a connection's `Exchange`."""
 
     @property
     def outbox(self) -> Outbox:
@@ -72,8 +73,7 @@ class Exchange:
 
     @property
     def is_keeping(self) -> bool:
-        """True if `keep` has started to store the result. The handler has ended by then, and only this package's own
-        code waits."""
+        """True if `keep` has started to store the result of a request. The request's handler has ended by then."""
         return False
 
     @property
@@ -93,7 +93,7 @@ class Exchange:
 
     @property
     def client_channel(self) -> ClientChannel:
-        """The channel for messages that can be sent after their request has ended."""
+        """The channel to the client for messages that can be sent after their request has ended."""
         return self
 
     @property
@@ -144,7 +144,8 @@ class Exchange:
         await self._emptied.park()
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
-        """Called when ``request`` is cancelled. The request gets no reply, even if its handler is still cleaning up."""
+        """Called when ``request`` is cancelled. From then on, the request gets no reply, even if its handler is still
+        cleaning up."""
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
         """Check that the HTTP headers of ``request`` equal the arguments that they mirror according to ``table``.
@@ -179,30 +180,30 @@ class Exchange:
         raise NotImplementedError
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Send the reply to a request of this exchange. If the reply is `None`, the request ended without one. The line
-        can be withdrawn with the other lines of ``owner``."""
+        """Send the reply to a request of this exchange. ``None`` means that the request ended without a reply.
+        Withdrawing the lines of ``owner`` also withdraws the reply."""
         if line is not None:
             self.outbox.put_now(line, owner)
 
     def reply_at_once(self, line: bytes | None) -> None:
-        """Send a reply like `reply`, but directly from the reader task."""
+        """Send the reply to a request directly from the reader task, without starting a task. Otherwise like
+        `reply`."""
         if line is not None:
             self.outbox.put_now(line, self.at_once)
 
     def refuse(self, code: int, line: bytes) -> None:
-        """Send an error reply to a message that isn't a legal request. ``line`` is the encoded reply, which has this
-        error code."""
+        """Send ``line``, an encoded error reply with this error code, to a message that isn't a valid request."""
         self.reply_at_once(line)
 
 
 class PartExchange(Exchange):
-    """A part of ``connection``, such as an HTTP POST, with its own ``outbox`` and ``peer``. The connection's exchange
-    holds the MCP requests and cancels them."""
+    """A part of ``connection``, such as an HTTP POST, with its own ``outbox`` and ``peer``. The exchange of the whole
+    connection holds and cancels the MCP requests."""
 
     __slots__ = ("_connection",)
 
     def __init__(self, connection: Exchange, outbox: Outbox, peer: Peer) -> None:
-        # Each POST creates such an object, so keep it small: the connection's `Exchange` holds the requests.
+        # Each POST creates such an object, so keep it small: the connection's own `Exchange` holds the requests.
         self.state = connection.state
         self.outbox = outbox
         self.peer = peer
@@ -230,7 +231,7 @@ class PartExchange(Exchange):
 
 class BatchExchange(PartExchange):
     """A JSON-RPC batch of ``members`` messages that arrived over ``connection``. The replies are sent together in one
-    array (JSON-RPC 2.0, section 6). Otherwise it behaves like the connection's exchange."""
+    array (JSON-RPC 2.0, section 6). In all other respects, a batch behaves like the connection's own exchange."""
 
     __slots__ = ("_lines", "_open")
 

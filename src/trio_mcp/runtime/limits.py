@@ -310,7 +310,8 @@ class Statistics:
 
 
 class LinkCounts:
-    """Counters of a server's connections to other replicas, both open and closed ones."""
+    """Counters of a server's connections to its other replicas: connections that are open, and totals including closed
+    connections."""
 
     def __init__(self) -> None:
         self._open: list[tuple[StorageCounters | None, Callable[[], int]]] = []
@@ -318,19 +319,20 @@ class LinkCounts:
 
     @property
     def is_up(self) -> bool | None:
-        """True if all shared storages are available. `None` if there is no shared storage, or if none reports its
-        state."""
+        """True if all storages that the server shares with its replicas are available. `None` if the server shares no
+        storage, or if no storage reports its state."""
         states = [counts.is_up for counts, _ in self._open if counts is not None]
         return all(states) if states else None
 
     def total(self) -> Counter[str]:
-        """Return the sum of each counter over all replica links, by its name in `Statistics`."""
+        """Return the sum of each counter over all connections to other replicas, by the counter's name in
+        `Statistics`."""
         return sum((_counted(*each) for each in self._open), Counter(self._past))
 
     @contextmanager
     def counting(self, counts: StorageCounters | None, count_sent: Callable[[], int]) -> Generator[None]:
-        """Include the counters of one replica link until the end of the ``with`` block. ``count_sent`` returns how many
-        messages the replica has sent to others so far."""
+        """In the ``with`` block, include the counters of one connection to other replicas. ``count_sent`` returns how
+        many messages this replica has sent to the others so far."""
         link = counts, count_sent
         self._open.append(link)
         try:

@@ -1,4 +1,4 @@
-"""Queues for notifications, received and sent.
+"""Queues of received notifications, and sending of notifications that aren't about a request.
 
 `NotificationQueue` passes the peer's notifications to callbacks, one after another. `Announcements` sends notifications
 that aren't about a request.
@@ -31,8 +31,8 @@ _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", de
 
 
 class NotificationQueue:
-    """A queue of received notifications, in order of arrival. ``backlog`` limits how many can wait. Dropped
-    notifications are counted.
+    """A queue of received notifications, in order of arrival. ``backlog`` limits how many can wait. If there are more,
+    some are dropped and counted.
 
     ``handle`` gets one notification at a time. If ``handle`` raises, the exception goes to ``failed``, and the next
     notification is handled. `wait_until_finished` waits up to ``grace`` seconds for each callback.
@@ -97,7 +97,7 @@ class NotificationQueue:
             self._progressed.unpark_all()
 
     def detach(self) -> None:
-        """Stop handling notifications, because the connection has ended."""
+        """Drop the reference to the notification callback, because the connection has ended."""
         del self._handle
 
     async def wait_until_handled(self, count: int) -> None:
@@ -110,8 +110,8 @@ class NotificationQueue:
         return self.handled < count and not self._over and id(self) not in _inside.get()
 
     async def wait_until_finished(self, seen: int, count: int, running: int) -> None:
-        """Wait for the callbacks of the notifications that arrived during a request: number ``seen + 1`` to number
-        ``count``.
+        """Wait for the callbacks of the notifications that arrived during a request. The connection counts its
+        notifications; those of the request have the numbers ``seen + 1`` to ``count``.
 
         ``running`` is the number of the callback that ran when the request was made. If that callback still runs, don't
         wait: it may itself be waiting for the request, through another task. A callback that started later may be
@@ -132,7 +132,8 @@ class NotificationQueue:
 
     @property
     def _running_or_next(self) -> int:
-        """Number of the running notification callback or, if no callback is running, of the next one."""
+        """Sequence number of the notification whose callback is running or, if no callback is running, of the next
+        notification."""
         return self.running or self._begun + 1
 
     def _report(self, number: int) -> None:
@@ -146,8 +147,9 @@ class NotificationQueue:
 def notification_queue(
     limits: Limits, notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = inf
 ) -> NotificationQueue:
-    """Return a queue that passes one kind of notification to ``notified``. Each kind has its own queue, so that many
-    log messages don't displace change notifications, and a slow callback for changes doesn't delay replies."""
+    """Return a queue that passes one kind of notification to the callback ``notified``. Each kind has its own queue,
+    so that many log messages don't displace change notifications, and a slow callback for changes doesn't delay
+    replies."""
     backlog = Backlog[NotificationReceived | PackedNotification](
         limits.max_pending_notifications, limits.max_inbound_bytes
     )
@@ -163,7 +165,7 @@ _KEPT: Final = 10_000
 
 
 class Announcements:
-    """Puts notifications into ``outbox``, unless an equal notification still waits there."""
+    """Puts notifications into ``outbox``, unless an equal notification is already waiting in ``outbox``."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox

@@ -130,7 +130,8 @@ class Outbound:
         *,
         tells_deadline: bool = True,
     ) -> Any:
-        """Send a request to the peer, wait for its result, and return the result. See `Connection.request`.
+        """Send a request to the peer, wait for its result, and return the result as plain data. See
+        `Connection.request`.
 
         Args:
             trips: The call that the request belongs to.
@@ -168,8 +169,9 @@ class Outbound:
                 params = span.params
             elif (trace := present_trace()) is not None:
                 params = _carrying(trace, params)
-            # A request that creates a background task (2025-11-25) is answered before the work begins, so later
-            # progress would have no receiver. Send no progress token: the peer sends messages of the task instead.
+            # In 2025-11-25, a request that creates a background task gets its reply before the work begins.
+            # Later progress would have no receiver, so send no progress token.
+            # The peer sends messages about the task instead.
             if call.wants_progress and (cancel_task is None or revision.result_type):
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
@@ -185,7 +187,8 @@ class Outbound:
                     limit.hint = self.strays_since(strays)
             if self._abandon(call, outbox, error) and trips is not None:
                 trips.asked = None
-            if cancel_task is not None and call.end is not None:  # abandoned: the caller doesn't get the reply
+            # The request was abandoned, so its caller doesn't get the reply.
+            if cancel_task is not None and call.end is not None:
                 task_id = created_id(call.end.result, is_flat=revision.result_type)
                 if task_id is not None:
                     cancel_task(task_id)
@@ -213,21 +216,22 @@ class Outbound:
         return fresh
 
     async def _outcome_in_time(self, call: Call, strays: int) -> CallOutcome:
-        """Return the outcome like `Call.outcome`, but raise `trio.TooSlowError` after `answer_timeout` seconds."""
+        """Wait for the outcome of a call, like `Call.outcome`, but raise `trio.TooSlowError` if ``answer_timeout``
+        seconds pass first."""
         with trio.move_on_after(self.answer_timeout):
             return await call.outcome()
         method, waited = call.request.method.name, f"{self.answer_timeout:g} s (answer_timeout)"
         raise trio.TooSlowError(f"{method}: no answer within {waited}{self.strays_since(strays)}")
 
     def record_stray(self, line: bytes | bytearray) -> None:
-        """Store the beginning of a line from the server that belongs to no call. A call may be waiting for exactly this
-        line, so the timeout error of the call quotes it."""
+        """Store the beginning of a line from the server that is no reply to any call. A call may be waiting for exactly
+        this line, so a call's timeout error quotes it."""
         self._strays += 1
         self._last_stray = bytes(line[:_QUOTED])
 
     def strays_since(self, strays: int) -> str:
-        """Return text that quotes the last line that belonged to no call. Return an empty string if no such line has
-        arrived since the count of these lines was ``strays``."""
+        """Return text for an error message that quotes the last line from the server that was no reply to any call.
+        Return an empty string if no such line has arrived since their number was ``strays``."""
         if self._strays == strays:
             return ""
         return f"; the last line of the server that belongs to no call: {quoted(self._last_stray)}"
@@ -241,8 +245,8 @@ class Outbound:
         name: str,
         outbox: Outbox,
     ) -> DetachedCall:
-        """Send a request through ``outbox`` without waiting. ``owner`` gets the outcome. Synchronous. Raises the
-        exceptions of `request`, except for errors of the peer."""
+        """Send a request through ``outbox`` without waiting. Its ``owner`` gets the outcome later: see `CallOwner`.
+        Synchronous. Raises the exceptions of `request`, except for errors of the peer."""
         if self.closed_error is not None:
             raise _again(self.closed_error)
         request = self._state.open_request(method, revision)
@@ -259,8 +263,8 @@ class Outbound:
         return posted
 
     def abandon_detached(self, call: DetachedCall, reason: str | BaseException) -> None:
-        """Withdraw a detached request or, if it was already sent, send its cancellation. The request's owner isn't
-        notified. Does nothing if the request has ended."""
+        """Withdraw a request that `send_detached` sent or, if it was already written, send its cancellation. The
+        request's owner isn't notified. Does nothing if the request has ended."""
         error = None if isinstance(reason, str) else reason
         if call.finish(None, error) and self._state.abandon(call.request) and not call.outbox.withdraw(call):
             if error is not None:
@@ -272,8 +276,8 @@ class Outbound:
         return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
 
     async def request_ahead(self, method: str, params: dict[str, Any], revision: Revision) -> Any:
-        """Send a request before all waiting messages, even if the outbox is full, and return its result. If the caller
-        leaves early, the request's cancellation is sent. Raises the exceptions of `request`."""
+        """Send a request before all queued messages, even if the outbox is full, wait for its result, and return the
+        result. If the calling task is cancelled, the request is cancelled too. Raises the exceptions of `request`."""
         if self.closed_error is not None:
             raise _again(self.closed_error)
         request = self._state.open_request(method, revision)
@@ -298,7 +302,7 @@ class Outbound:
         return end.result
 
     def _abandon(self, call: Call, outbox: Outbox, error: BaseException) -> bool:
-        """Abandon the request of ``call``, which was sent through ``outbox``. Return true if the request had already
+        """Give up the request of ``call``, which was sent through ``outbox``. Return true if the request had already
         been written. Then the peer gets a cancellation, unless cancellations are switched off."""
         request, self.only = call.request, None
         if call.end is not None and (noted := on_leaving.get()) is not None:
@@ -318,14 +322,15 @@ class Outbound:
             (outbox or self._outbox).put_cancel(request_id, cancel_reason(error))
 
     def send_ignoring_reply(self, method: str, params: dict[str, Any], revision: Revision) -> None:
-        """Send a request and ignore its reply: see `send_ignoring_reply`. Do nothing if the connection is lost."""
+        """Send a request without waiting for its reply: see the function `send_ignoring_reply` in `runtime.calls`. Do
+        nothing if the connection is lost."""
         if self.closed_error is None:
             send_ignoring_reply(self._state, self._outbox, method, params, revision)
 
     @contextmanager
     def round_trips(self) -> Generator[RoundTrips]:
-        """Open a call that sends several requests, one after another. Pass the value of this context manager to
-        `request` as ``trips``.
+        """Open a call that may send several requests, one after another. The context manager's value is a `RoundTrips`:
+        pass it to `request` as ``trips``.
 
         If the block raises while the server waits for the next request, exactly one ``notifications/cancelled`` is
         sent. It names the last request that the server answered. `RoundTrips.cancel` sends it earlier. In 2026-07-28 a
@@ -361,7 +366,7 @@ class Outbound:
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
         """Set the outcome of the call that sent ``request``, because the peer has answered the request."""
         if self._left and type(request.id) is int and request.id > self._left:
-            self._left = 0  # the peer has read the last cancellation, because this request was sent after it
+            self._left = 0  # the peer has read the last cancellation, because it has answered a request sent later
         self._calls[request.id].settle(CallOutcome(result, error, self._request_notifications.received))
 
     def caller_of(self, request_id: RequestId | None) -> Context | None:
@@ -371,9 +376,9 @@ class Outbound:
         return call.context if isinstance(call, Call) else None
 
     def only_caller(self) -> Context | None:
-        """Return the context variables of the only caller, if exactly one outgoing request is in progress during which
-        the peer can send requests. Return `None` if there are none or several, or if the peer may still send requests
-        for a cancelled call."""
+        """Return the context variables of the only outgoing request during which the peer can send requests of its own.
+        Return `None` if there is no such request, or more than one, or if the peer may still send requests for a
+        cancelled call."""
         self.only = None
         if self._left:
             return None
@@ -389,12 +394,12 @@ class Outbound:
         return None if found is None else found.context
 
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
-        """End the call of ``request`` with an error, because the reply can't be read."""
+        """End the call that sent ``request`` with an error, because the reply can't be read."""
         self._violated(request, f"the answer cannot be read: {reason}")
 
     def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
-        """After an unreadable reply whose id is unknown, fail the calls that could wait for it forever. The reply
-        answers one of ``requests``.
+        """A reply to one of ``requests`` can't be read, and its id is unknown. Fail every call that could be waiting
+        for this reply, because it would wait forever.
 
         If only one of the requests was sent, that one fails. Otherwise every call without a time limit fails, and the
         peer gets a cancellation for it. Calls with a time limit continue.
@@ -456,8 +461,8 @@ def cancel_reason(error: BaseException) -> str | None:
 
 
 def _again(error: MCPError) -> MCPError:
-    """Return a copy of ``error`` for one of the waiting calls, so that the tracebacks of several calls don't accumulate
-    on one exception."""
+    """Return a copy of ``error`` for one waiting call. With one shared exception, the tracebacks of all calls would
+    accumulate on it."""
     fresh = error.__class__.__new__(error.__class__)
     fresh.__dict__.update(error.__dict__)
     fresh.args = error.args
@@ -474,12 +479,12 @@ _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = Contex
 
 
 def present_trace() -> TraceContext | None:
-    """Return the trace context of the inbound request that is being handled, as its ``_meta`` contains it now. While
-    the client answers input requests that a server returned for a call, return the trace context of the call. Return
-    `None` if there is no trace."""
+    """Return the trace context of the inbound request that this task handles, as the request's ``_meta`` contains it
+    now. While a client answers the input requests that a server returned for a call, return the trace context of that
+    call. Return `None` if there is no trace."""
     scope = current_request.get(None)
     answered = _answering.get()
-    if answered is not None and answered[1] is scope:  # otherwise a newer request is being handled
+    if answered is not None and answered[1] is scope:  # otherwise this task handles a newer request
         return answered[0]
     return None if scope is None else scope.request.trace
 

@@ -1,5 +1,5 @@
-"""The outbox holds lines that wait to be written, in order, until the writer task writes them or their owner withdraws
-them.
+"""The outbox: a queue of lines to send, in order. A writer task writes each line, unless the line's owner withdraws it
+first.
 
 Producers put whole lines in, and one writer takes lines out in large pieces. If no other line waits, a line that the
 peer waits for is written at once, because waking the writer costs several times as much as writing.
@@ -46,14 +46,16 @@ class Segment:
 
 @define(eq=False)
 class Owner:
-    """A producer of outbox lines, such as a request. Its waiting lines can be withdrawn from the outbox."""
+    """A producer of lines in the outbox, such as a request. Lines of an owner that aren't written yet can be
+    withdrawn."""
 
     segments: list[Segment] = attrs.field(factory=list[Segment], init=False)
     """Segments of this owner that wait in the outbox, in the order in which they will be written."""
 
 
 def _taken(segment: Segment) -> bytes | bytearray:
-    """Mark ``segment`` as taken by the writer, so that it can't be withdrawn or replaced any more. Return its lines."""
+    """Mark ``segment`` as taken by the writer, so that it can't be withdrawn or replaced any more. Return the segment's
+    lines."""
     segment.taken = True
     if segment.owner is not None and segment.data:
         del segment.owner.segments[0]
@@ -104,7 +106,7 @@ class Outbox:
         self._send_nowait = send_nowait
         self.size = 0
         """Number of bytes that the writer hasn't taken yet."""
-        self._segments: list[Segment] = []  # not a deque: an empty one takes 760 bytes, and most streams are silent
+        self._segments: list[Segment] = []  # Use no deque: an empty deque takes 760 bytes, and most outboxes are empty.
         self._tail: Segment | None = None
         """The last segment, if more lines can be appended to it. Otherwise `None`."""
         self._writer = Sleeper()
@@ -134,29 +136,30 @@ class Outbox:
         self._append(line, owner, sealed=False)
 
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
-        """Put a line for which the peer waits, and write it at once if that is possible without waiting. ``line``
-        includes its newline."""
+        """Send ``line``, for which the peer waits. Write it at once if that is possible without waiting, else queue it.
+        ``line`` includes its newline."""
         if self._writer.task is None or not self._write(line):
             self.put(line, owner)
 
     def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
-        """Put a request to the peer. A request without an owner can't be withdrawn, and is written before all waiting
-        lines. Raises `NotSerializable` if the request can't be encoded as JSON."""
+        """Put a request to the peer into the outbox. A request without an owner can't be withdrawn, and is written
+        before all waiting lines. Raises `NotSerializable` if the request can't be encoded as JSON."""
         line = frame_request(request_id, method, params, newline=True)
         if owner is None:
             self.put_first(line)
-        elif self._writer.task is None or not self._write(line):  # same as `put_now`, inlined to save a function call
+        # Same statements as in `put_now`, inlined to save a function call.
+        elif self._writer.task is None or not self._write(line):
             self.put(line, owner)
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
         """Send the cancellation of an outgoing request before all waiting lines, even if the outbox is full."""
         self.put_first(cancel_line(request_id, reason))
 
-    @trio.lowlevel.enable_ki_protection  # an interrupt must not separate the first part of a line from its rest
+    @trio.lowlevel.enable_ki_protection  # a Ctrl-C must not stop this function after a part of the line was written
     def _write(self, line: bytes) -> bool:
-        """Write ``line``, or the first part of it, at once. Return false if nothing was written. Call it only while the
-        writer sleeps, so that no other line waits or is being written. A long line is left to the writer task, because
-        its unwritten part would have to be copied."""
+        """Write ``line``, or its first part, at once. Return false if nothing was written. Call it only while the
+        writer task sleeps and no other line waits. A long line is left to the writer task, because its unwritten part
+        would have to be copied."""
         size = len(line)
         if size > _WRITTEN_AT_ONCE:
             return False
@@ -167,19 +170,21 @@ class Outbox:
         return count > 0
 
     def write_nothing_now(self) -> None:
-        """Leave all lines to the writer task from now on, instead of writing some at once."""
+        """From now on, let the writer task write all lines. Before, some lines were written at once by the task that
+        sends them."""
         self._send_nowait = _never
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
-        """Append ``line`` as a separate segment, and return the segment, which can be passed to `replace` later."""
+        """Append ``line`` to the outbox as a separate segment, and return the segment. `replace` can replace the line
+        later."""
         return self._append(line, owner, sealed=True)
 
     def put_first(self, line: bytes) -> None:
         """Put ``line`` before all lines that the writer hasn't begun. If several tasks call this method at the same
         moment, their lines are written together."""
         segments = self._segments
-        # A first segment that is marked as taken but still waits is either the rest of a line that was begun, or was
-        # withdrawn and is empty.
+        # The first segment can be marked as taken and still wait.
+        # Then it is either the unwritten part of a line, or it was withdrawn and is empty.
         segments.insert(1 if segments and segments[0].taken else 0, Segment(self._data(line), None))
         self._added(len(line))
 
@@ -210,8 +215,8 @@ class Outbox:
             self.on_put = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
-        """Replace the line of a segment that `put_sealed` returned by ``line``. If the writer has taken the segment, or
-        the segment was withdrawn, change nothing and return false."""
+        """Replace the line in a segment that `put_sealed` returned: write ``line`` instead. If the writer has taken the
+        segment, or the segment was withdrawn, change nothing and return false."""
         if segment.taken:
             return False
         self.size += len(line) - len(segment.data)
@@ -237,11 +242,11 @@ class Outbox:
         return self.size >= marks * self.high_water
 
     async def room(self, marks: int = 1) -> None:
-        """Wait until fewer than ``marks`` times `high_water` bytes are in the outbox. If there is room already, return
+        """Wait until fewer than ``marks`` times `high_water` bytes are in the outbox. If that is already true, return
         without a checkpoint."""
         while self.size >= marks * self.high_water:
             await self._blocked_in(self._producers)
-            # Wake the next producer: if this one puts nothing, no other task would wake it.
+            # Wake the next producer: if this producer puts no line, nothing else would wake the next one.
             self._make_room(1)
 
     async def _blocked_in(self, lot: trio.lowlevel.ParkingLot) -> None:
@@ -256,12 +261,13 @@ class Outbox:
             self._producers.unpark(count=count)
 
     async def room_of(self, owner: Owner, marks: int) -> None:
-        """Wait for room like `room`, but count only the waiting lines of ``owner``."""
+        """Wait until fewer than ``marks`` times `high_water` bytes of lines of ``owner`` wait in the outbox. Lines of
+        other owners don't count."""
         while sum(len(segment.data) for segment in owner.segments) >= marks * self.high_water:
             await self._blocked_in(self._watchers)
 
     async def take(self) -> bytes | bytearray:
-        """Wait for lines, and return about ``high_water`` bytes of whole lines. Called by the writer task.
+        """Wait until there are lines, and return about ``high_water`` bytes of whole lines. Called by the writer task.
 
         If lines are waiting, this isn't a checkpoint. Taken lines can't be withdrawn or replaced. Returns empty bytes
         after `nudge`.
@@ -278,7 +284,7 @@ class Outbox:
             await self._writer.sleep()
 
     def nudge(self) -> None:
-        """If no line waits, wake `take`, so that it returns once without lines."""
+        """If no line waits in the outbox, wake `take`, so that it returns once without lines."""
         self._nudged = True
         self._writer.wake()
 
@@ -301,8 +307,8 @@ class Outbox:
         return chunk
 
     def close(self) -> None:
-        """Drop all waiting lines, and all later ones, because no more lines will be written. Wake the tasks that wait
-        in `room` and `flushed`. Idempotent."""
+        """Drop all lines in the outbox and all later lines, because no more lines will be written. Wake the tasks that
+        wait in `room` and `flushed`. Idempotent."""
         self.write_nothing_now()
         self.call_writer(_dropping(ref(self)))
         self.over = True
@@ -339,7 +345,8 @@ _HURRIED_FLUSH: Final = 0.1
 
 
 class LastFlush:
-    """The final flush of one connection. It can use the rest of the drain time, and at least `LEAST_FLUSH` seconds."""
+    """Time limit for writing the last lines of a connection that is closing: until the drain time is over, but at least
+    `LEAST_FLUSH` seconds."""
 
     def __init__(self) -> None:
         self._end = math.inf
@@ -347,11 +354,11 @@ class LastFlush:
         self._scope = trio.CancelScope()
 
     def end_at(self, deadline: float) -> None:
-        """Set the end of the drain time, and so the end of the flush, to ``deadline``."""
+        """End the flush at ``deadline``, when the connection's drain time is over."""
         self._end = min(self._end, deadline)
 
     def hurry(self) -> None:
-        """Limit the flush to `LEAST_FLUSH` seconds, because less than a second is left until the process must end."""
+        """Limit the flush to 0.1 seconds, because less than a second is left until the process must end."""
         now = trio.current_time()
         self._end, self._least, self._scope.deadline = now, _HURRIED_FLUSH, now + _HURRIED_FLUSH
 

@@ -1,5 +1,5 @@
-"""`Replies` encodes each reply, a result or an error, in the format of the request's protocol revision. It always
-returns a line that can be sent."""
+"""`Replies` encodes each reply, a result or an error, in the format of the request's protocol revision. If a result
+can't be encoded, an error reply is encoded instead."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Replies:
         """Return the line of the error reply for ``error``, with an error code that exists in the protocol revision of
         ``request``."""
         code = request.revision.renamed_errors.get(error.code, error.code)
-        # Create a new error: the traceback of the raised error refers to the request, and only the garbage collector
-        # could free this cycle.
+        # Create a new error, because the traceback of the raised error refers to the request.
+        # Only the garbage collector could free this reference cycle.
         request.error = CodedError(code, error.message, error.data)
         return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
@@ -102,12 +102,11 @@ class Replies:
         """
         single = sole_exception(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
-            # Several input requests failed together. 2026-07-28 basic, Per-request protocol fields: the error names all
-            # missing capabilities.
+            # By 2026-07-28 basic, if several input requests failed together, the error must name all missing capabilities.
             single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
-            # The error is about a message that the handler wanted to send, not about the method of the request itself,
-            # which is available.
+            # The handler tried to send a message whose method isn't available.
+            # The client must not conclude that the method of its own request isn't available.
             return self.error(request, CodedError(INTERNAL_ERROR, f"Internal error: {single.message}"))
         if isinstance(single, CodedError):
             return self.error(request, single)
@@ -142,7 +141,9 @@ class Replies:
 def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | None, peer: Peer | None) -> None:
     """Log a ``failure`` with its traceback. The facts in the log message are also attributes of the log record."""
     from ..mistakes import explain
-    from ..protocol.param_headers import NAMED_BY  # imported late: servers over stdio don't need the module otherwise
+
+    # Imported late, because servers over stdio otherwise don't need this module.
+    from ..protocol.param_headers import NAMED_BY
 
     explain(failure)
     request.unpack()

@@ -1,5 +1,5 @@
-"""Transports send and receive whole messages. Users derive their transports from `Transport`; the runtime itself needs
-a `FramedTransport`. A transport receives `Received` objects: bytes, a `Frame`, or a loss.
+"""Transports, which send and receive whole messages. Users derive their transports from `Transport`; the built-in ones
+are derived from `FramedTransport`. A transport receives `Received` objects: bytes, a `Frame`, or a loss.
 
 The errors of transports are in this module as well: `ConnectionLost`, and `HTTPError` for an HTTP exchange without a
 reply. So are the observers of requests (`Tracing`), which `trio_mcp.otel.OpenTelemetry`, recordings and your own
@@ -171,8 +171,8 @@ class FramedTransport(Transport):
 
     @abstractmethod
     async def receive(self) -> Received:  # pyright: ignore[reportIncompatibleMethodOverride] - for the runtime only
-        """Return the next message, or a notice that a reply or request was lost. A message that the transport had to
-        decode is returned as a `Frame`.
+        """Return the next message, or a notice that a reply or request was lost. If the transport had to decode the
+        message, return it as a `Frame`.
 
         Raises like `Transport.receive`, and `UnreadableFrame` for a message that was skipped. Doesn't have to be a
         checkpoint while messages are buffered.
@@ -189,18 +189,17 @@ class FramedTransport(Transport):
         return 0
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return the outbox for a connection over this transport. If ``recorded`` is given, the outbox sends all
-        messages through it."""
+        """Return a new outbox for a connection over this transport. If ``recorded`` is given, the outbox sends all
+        messages through ``recorded``."""
         return Outbox(high_water, self.send_nowait if recorded is None else recorded.send_nowait)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
-        """Return the observer of a connection over this transport. The ``tracing`` of the connection's host creates
-        it."""
+        """Create the observer of a connection over this transport, with the ``tracing`` of the connection's host."""
         return tracing
 
 
 def framed(transport: Transport) -> FramedTransport:
-    """Return ``transport`` itself if it's a `FramedTransport`. Otherwise, return a wrapper of it."""
+    """Return ``transport`` itself if it's a `FramedTransport`. Otherwise, return a `FramedTransport` that wraps it."""
     if isinstance(transport, FramedTransport):
         return transport
     if not isinstance(transport, Transport):  # pyright: ignore[reportUnnecessaryIsInstance] - users may pass anything
@@ -303,7 +302,7 @@ class Tracer(Protocol):
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> CallSpan | None:
         """Return the span of a request that the current task is about to send. ``present`` is the trace context that
-        the request is part of."""
+        the new span continues."""
         ...
 
     def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
@@ -321,8 +320,8 @@ class CallSpan(Protocol):
         ...
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """Record the outcome of the request: ``result`` as plain data or, if the caller gets an exception, that
-        ``error``."""
+        """Record the outcome of the request: ``result`` as plain data or, if the request failed, the exception
+        ``error`` that its caller gets."""
         ...
 
 
@@ -330,8 +329,8 @@ class HandlerSpan(Protocol):
     """Observes one incoming request while its handler runs."""
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return ``answer``, which runs the handler, or a wrapper of ``answer``. A wrapper can record the first step
-        after the cancellation of ``scope``, and the end of the handler."""
+        """Return ``answer``, the awaitable that runs the handler, or a wrapper of it. A wrapper can record the first
+        step after the cancellation of ``scope``, and the end of the handler."""
         ...
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:

@@ -31,17 +31,15 @@ def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -
 
 
 def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool:
-    """Return true if a server has memory for one more request of ``caller``, with ``size`` bytes. If it hasn't, the
-    request is always refused. If it has, `Admission` may still refuse the request, because of the connection's own
-    limits."""
+    """Return true if the whole server has memory for one more request of ``caller``, with ``size`` bytes. Otherwise,
+    the request is refused. If true, the limits of the connection can still make `Admission` refuse the request."""
     taken = load.inbound_bytes
     return not taken or leaves_enough(caller.held(_BYTES), limits.max_server_bytes - taken, size)
 
 
 @define(eq=False)
 class Ticket:
-    """Records the part of the limits that one request uses, from admission until its end. Only `Admission` sets the
-    attributes."""
+    """What one request uses of the limits, from its admission until its end. Only `Admission` sets the attributes."""
 
     caller: Caller
     """The caller, or part of a caller, whose limits the request counts towards."""
@@ -65,7 +63,7 @@ class Ticket:
 
 class Admission(Generic[T]):
     """Decides which inbound requests of one connection may run within ``limits``, and queues the others. Requests are
-    counted in ``load``, and for their callers.
+    also counted in ``load``, and for the callers that sent them.
 
     A request releases its slot when it ends, or when its cleanup takes longer than the grace. Then the oldest waiting
     request can run. A stream uses no slot, because it only waits, for as long as the client likes, and would block
@@ -105,7 +103,7 @@ class Admission(Generic[T]):
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
         if parked is None or parked.caller is not caller:
-            # Same as `Caller.may_take`, inlined to save a function call per request.
+            # Same statements as in `Caller.may_take`, inlined to save a function call per request.
             held = 0 if caller.alone else caller.requests
             whole = caller.within
             while whole is not None:
@@ -142,7 +140,7 @@ class Admission(Generic[T]):
             self._slots += 1
             load.in_flight += 1
             runs = 1
-        # Same as `_count`, inlined to save a function call per request.
+        # Same statements as in `_count`, inlined to save a function call per request.
         caller.requests += runs
         caller.bytes += size
         if caller.within is not None:
@@ -207,22 +205,23 @@ class Admission(Generic[T]):
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
-        """Give a slot to the cleanup of a cancelled request that had no slot, because it was parked or waited to
-        continue. The slot can exceed the limit. Without counting it, a client could have any number of requests
-        cleaning up."""
+        """Give a slot to a cancelled request that had no slot, because it was parked or waited to continue, so that it
+        can clean up. The slot may exceed the limit. Without counting the slot, a client could have any number of
+        requests cleaning up."""
         if self._waiting.pop(ticket, None) is not None:
             self._count_waiting(ticket, -1)
         self._take_slot(ticket)
 
     def park(self, ticket: Ticket) -> Sequence[T]:
-        """Release the slot of a request that was answered with input requests, while its handler waits for the client's
+        """Release the slot of a request that was answered with input requests, and whose handler waits for the client's
         retry. Return the queued entries that can run now. The request's bytes still count."""
         self._load.parked += 1
         _count(ticket.caller, 1)
         return self.release_slot(ticket)
 
     def unpark(self, ticket: Ticket) -> None:
-        """Stop counting a request as parked, because it continues with another ticket or needs `clean_up`."""
+        """Stop counting a request as parked, because it continues with the ticket of the client's retry, or needs a
+        slot for cleanup (`clean_up`)."""
         self._load.parked -= 1
         _count(ticket.caller, -1)
 
@@ -250,8 +249,8 @@ class Admission(Generic[T]):
         return turns
 
     def release(self, ticket: Ticket) -> Sequence[T]:
-        """Release everything that the request of ``ticket`` counts towards, because the request has ended. Return the
-        queued entries that can run now. Idempotent."""
+        """Stop counting the request of ``ticket`` towards any limit, because the request has ended. Return the queued
+        entries that can run now. Idempotent."""
         load, caller, size = self._load, ticket.caller, ticket.size
         self._bytes -= size
         load.inbound_bytes -= size

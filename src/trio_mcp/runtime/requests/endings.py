@@ -60,7 +60,7 @@ class Ending:
         """Tasks that wait until the request ends. `None` until the first task waits."""
 
     def note_behind(self, result: CancelResult) -> None:
-        """Record how a request that a proxy forwarded to its upstream server ended there."""
+        """Record how a request ended at the upstream server to which a proxy had forwarded it."""
         self._behind = result
 
     def end(self, scope: RequestScope, *, has_reply: bool) -> None:
@@ -82,7 +82,7 @@ class Ending:
             self._over.unpark_all()
 
     async def over(self, seconds: float) -> CancelResult:
-        """Wait up to ``seconds`` until the request has ended, and return how it ended."""
+        """Wait until the request has ended, but at most ``seconds``, and return how it ended."""
         if self.result is None:
             if self._over is None:
                 self._over = trio.lowlevel.ParkingLot()
@@ -130,8 +130,8 @@ class Endings:
         scope.ending = self._all[key] = Ending(self, key, scope)
 
     def cancel(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject | None:
-        """Cancel the call that ``request`` names, a cancel request of ``principal``. Do nothing if the call is already
-        cancelled or has ended. Synchronous.
+        """Cancel the call that ``request`` names, which is a request of ``principal`` to cancel a call. Do nothing if
+        the call is already cancelled or has ended. Synchronous.
 
         Returns how the call ended, or `None` if it hasn't ended yet. Raises `CodedError` for invalid parameters. A task
         isn't cancelled here, but by ``tasks/cancel``, because its record must be changed first (ruling 25).
@@ -146,8 +146,8 @@ class Endings:
         return None if ending.result is None else unstructure(ending.result, request.revision)
 
     async def over(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject:
-        """Wait until the call that the cancel ``request`` names has ended, and return how the call ended. A time limit
-        in the request, and ``max_wait``, limit the wait."""
+        """Wait until the call that the cancel ``request`` names has ended, and return how it ended. Wait at most
+        `max_wait` seconds, or less if the request sets a time limit."""
         params = structure_params(request.params, CancelParams, request.revision)
         ending = self._all.get((principal, params.cancel_token))
         wait = self._max_wait if params.wait_ms is None else min(params.wait_ms / 1000, self._max_wait)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 class RequestHost:
-    """Holds the objects that all connections of a running server share, and that a request still needs after its
-    connection has ended.
+    """Runs the handlers of a running server, and holds what all of its connections share. A handler may still need this
+    after its connection has ended.
 
     A handler runs in the host's nursery, and currently belongs to an `Exchange`. ``limits`` apply to each connection
     and, in some cases, to all connections together; ``load`` counts them. ``stateless``: nothing is kept between
@@ -86,7 +86,8 @@ class RequestHost:
         """The asyncio event loop in which asyncio handlers run. The loop starts when first used, and again after it has
         failed."""
         if self._asyncio is None or self._asyncio.has_ended:
-            from ...concurrency.asyncio_thread import AsyncioThread  # imported late: few servers have asyncio handlers
+            # Imported late, because few servers have asyncio handlers.
+            from ...concurrency.asyncio_thread import AsyncioThread
 
             self._asyncio = AsyncioThread(self.limits.max_abandoned_threads)
         return self._asyncio
@@ -97,15 +98,16 @@ class RequestHost:
             await self._asyncio.aclose()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the nursery of the handlers open until cancelled. On cancellation, the cause is recorded for parked
-        handlers before any handler runs. All connections must end before that."""
+        """Keep the nursery in which handlers run open until this task is cancelled. On cancellation, the cause is
+        recorded for parked handlers before any handler runs. All connections must end before that."""
         await self.run_while(self._asleep, task_status=task_status)
 
     async def run_while(
         self, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Call ``serve`` with ``task_status``, and keep the nursery of the handlers open while it runs. There is no
-        checkpoint before ``serve``, so that it can close its resources however early a cancellation arrives."""
+        """Call ``serve`` with ``task_status``, and keep the nursery in which handlers run open until it returns. There
+        is no checkpoint before ``serve``, so that ``serve`` can close its resources however early a cancellation
+        arrives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.alarms.run)
             self.nursery = nursery
@@ -143,8 +145,8 @@ class _ParkedHandler(Generic[T]):
 
 
 class Parking(Generic[T]):
-    """The parked handlers of a running server or client, which wait for the client's retry. Each has a handle that is
-    valid for one retry.
+    """The parked handlers of a running server or client, which wait for the client's retry. Each handler has a handle
+    that is valid for one retry.
 
     Only the ``party`` for which a handler was parked can find it: a principal from any connection or, without a
     principal, the same connection (ruling 19). A handler stays for up to ``timeout`` seconds. If one caller has more
@@ -175,7 +177,7 @@ class Parking(Generic[T]):
         return iter([place.parked for place in self._places.values()])
 
     def of(self, party: object) -> list[T]:
-        """Return the parked handlers for which the client ``party`` can retry, oldest first."""
+        """Return the parked handlers that the client ``party`` can continue by a retry, oldest first."""
         return [self._places[handle].parked for handle in self._parties.get(party, ())]
 
     def named(self, request: InboundRequest) -> T | None:
@@ -185,14 +187,14 @@ class Parking(Generic[T]):
         return None if handle is None else self._places[handle].parked
 
     def find(self, handle: bytes, party: object) -> T | None:
-        """Return the parked handler with this ``handle``, for which the client ``party`` can retry. Return `None` if
-        the handle is invalid or was already used."""
+        """Return the parked handler with this ``handle``, which the client ``party`` can continue by a retry. Return
+        `None` if the handle is invalid or was already used."""
         place = self._places.get(handle)
         return place.parked if place is not None and place.party == party else None
 
     def add(self, handle: bytes, parked: T, request: InboundRequest, party: object, caller: Caller) -> None:
-        """Park the handler ``parked`` under ``handle`` until the client ``party`` retries. Its ``request`` was answered
-        with input requests. The handler counts towards the limits of ``caller``."""
+        """Park the handler ``parked`` of ``request`` under ``handle``, until the client ``party`` retries. ``request``
+        was answered with input requests. The handler counts towards the limits of ``caller``."""
         due = trio.current_time() + self._timeout if self._timeout < math.inf else math.inf
         alarm = self._alarms.set(due, partial(self._ring, handle))
         self._places[handle] = _ParkedHandler(parked, request, party, caller, alarm)
@@ -241,7 +243,7 @@ LATER: Final = _Later.LATER
 
 @value
 class Now:
-    """The decision to answer a request at once, with ``result``."""
+    """Returned by `RequestHandler.answer_now` to answer a request at once, with ``result``."""
 
     result: Any
 
@@ -259,8 +261,8 @@ class RequestHandler(Protocol):
         ...
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Decide how to answer a request that arrived through ``exchange``. The reader task calls this method, which
-        must be quick. Raises `CodedError` to send an error reply."""
+        """Decide how to answer a request that arrived through ``exchange``: at once, or by starting a task. The reader
+        task calls this method, which must be quick. Raises `CodedError` to send an error reply."""
         ...
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:

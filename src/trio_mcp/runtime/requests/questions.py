@@ -63,7 +63,7 @@ _MOST: Final = 4 * 1024 * 1024
 
 
 def question_content(key: str) -> str:
-    """Return the part of an input request's key that was derived from its content."""
+    """Return the part of an input request's key that depends only on the input request's content, not on its number."""
     return key.rpartition("-")[0]
 
 
@@ -83,8 +83,8 @@ class AskedBefore:
 
 
 class AnswerLog:
-    """The input requests that one run of a handler makes, in order, and the input requests of earlier runs that this
-    run can repeat.
+    """Records the input requests that a handler makes, in order, so that the handler can run again after a restart
+    without asking the user again.
 
     ``before``: the input requests of earlier runs. ``run``: text that distinguishes the keys of this run from those of
     others; empty in the first run.
@@ -108,7 +108,7 @@ class AnswerLog:
         self._is_off = False
 
     def note(self, question: Question, others: Sequence[Question]) -> None:
-        """Add the input request ``question``, which the current task makes while the input requests ``others`` are
+        """Record the input request ``question``, which the current task makes while the input requests ``others`` are
         open."""
         if self._is_off:
             return
@@ -117,7 +117,7 @@ class AnswerLog:
         self._askers[words] = (task, question)
         question.beside = tuple(others)
         if asker is not task and _runs(asker):
-            question.beside = (*others, latest)  # two tasks with equal input requests have no fixed order
+            question.beside = (*others, latest)  # two tasks with equal input requests can run in either order
         self._noted.append(question)
 
     @property
@@ -126,7 +126,8 @@ class AnswerLog:
         return [each for each in self._noted if each.failure is None and not each.is_waiting]
 
     def drain(self) -> list[Question]:
-        """Return the input requests in `noted`, which are about to be stored in a task record, and empty `noted`."""
+        """Return the input requests in `noted`, which the caller is about to store in a task record, and empty
+        `noted`."""
         noted, self._noted = self.noted, [each for each in self._noted if each.is_waiting]
         return noted
 
@@ -137,20 +138,21 @@ class AnswerLog:
             self.given_up += (question.key,)
 
     def count_bytes(self, size: int) -> None:
-        """Count ``size`` bytes of answers that arrived before the background task has a record."""
+        """Count ``size`` bytes of answers that arrived before the background task has a record. Above 4 MiB, stop
+        recording."""
         self._size += size
         if self._size > _MOST:
             self.switch_off()
 
     def switch_off(self) -> None:
-        """Stop storing answers. A log without its beginning can't be used, because it would look like the log of a
-        different run."""
+        """Stop recording input requests and answers. A log without its beginning can't be used, because it would look
+        like the log of a different run."""
         self._is_off = True
         self.forget()
 
     def forget(self) -> None:
-        """Remove all input requests made so far, in this run and before. After a restart, the next run then starts from
-        this point, and makes only later input requests."""
+        """Delete the records of all input requests that this handler has made so far. If the handler runs again after a
+        restart, stored answers exist only for input requests made after this call."""
         self.forget_earlier_run()
         for question in self._noted:
             question.beside = None
@@ -160,14 +162,15 @@ class AnswerLog:
 
     @property
     def has_more(self) -> bool:
-        """True if this run can still repeat input requests of an earlier run."""
+        """True if an earlier run of the handler made input requests that this run hasn't repeated yet."""
         return bool(self._before)
 
     def recall(
         self, asked: Sequence[Question], waiting: Sequence[Question], handler: trio.lowlevel.Task
     ) -> Mapping[Question, AskedBefore]:
-        """Return the earlier run's input requests that correspond to the input requests ``asked``. Includes only input
-        requests that were made at the same point of the run, and that are answered or still open at the client.
+        """Find which input requests ``asked`` an earlier run has already made, and return that run's records of them.
+        An input request matches if it is made at the same point of the handler's run, and is answered or still open at
+        the client.
 
         ``asked``: all input requests made at this moment. ``waiting``: all input requests without an answer.
         ``handler``: the handler's task, which has started all other tasks.
@@ -199,18 +202,19 @@ class AnswerLog:
         return True
 
     def forget_earlier_run(self) -> None:
-        """Remove the earlier run's input requests, because this run differs from here on, or has made a checkpoint."""
+        """Delete the records of the earlier run's input requests, because this run now makes different ones, or the
+        handler has saved a checkpoint."""
         self._forgotten += tuple(self._before)
         self._before = {}
 
     def take_forgotten(self) -> tuple[str, ...]:
-        """Return the keys of input requests that were removed since the last call."""
+        """Return the keys of the earlier input requests whose records were deleted since the last call."""
         forgotten, self._forgotten = self._forgotten, ()
         return forgotten
 
 
 def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
-    """Return the keys of input requests that were open at the same time as another input request with the same text."""
+    """Return the keys of input requests that were open together with another input request with the same text."""
     for question in questions:
         for key in question.beside:
             if question_content(key) == question_content(question.key):
@@ -229,8 +233,8 @@ def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowle
 
 def _is_only_one(line: Sequence[trio.lowlevel.Task], asking: Container[trio.lowlevel.Task]) -> bool:
     """Return true if no other task of the same function could have made this input request. trio starts tasks in any
-    order, so workers that share a queue swap roles from run to run. A task that is ``asking`` waits for a different
-    input request."""
+    order, so in the next run, workers that share a queue may swap roles. Tasks that are ``asking`` wait for different
+    input requests."""
     for task in line:
         assert task.parent_nursery is not None, "only the first task of trio has no nursery"
         if any(each.name == task.name and each not in asking for each in task.parent_nursery.child_tasks):
@@ -239,5 +243,5 @@ def _is_only_one(line: Sequence[trio.lowlevel.Task], asking: Container[trio.lowl
 
 
 def _runs(task: trio.lowlevel.Task) -> bool:
-    """Return true if a trio task has not ended yet."""
+    """Return true if the trio ``task`` has not ended yet."""
     return getattr(task.coro, "cr_frame", task) is not None

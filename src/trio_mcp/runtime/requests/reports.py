@@ -50,8 +50,8 @@ def _head(level: str, logger: str | None = None) -> bytes:
 
 
 class _Heads(dict[str, bytes]):
-    """The beginnings (`_head`) of log messages without a logger name, by level. Each level of RFC 5424 is encoded only
-    once."""
+    """Caches the beginnings (`_head`) of log messages without a logger name, by level, so that each level is encoded
+    only once."""
 
     def __missing__(self, level: str) -> bytes:
         return _head(level)
@@ -86,12 +86,12 @@ class RequestLog:
 
     @property
     def _minimum_rank(self) -> int:
-        """The lowest rank of a log level that is sent. The request or, if the request sets no level, the connection
-        sets it."""
+        """The number of the lowest log level that is sent to the client. The request sets it or, if it doesn't, the
+        connection."""
         scope = self._scope
         if not self._has_own_level:
             return scope.exchange.state.log_rank
-        # 2026-07-28 logging: the server MUST NOT send log messages for a request without a logLevel.
+        # By 2026-07-28 logging, a request without a logLevel MUST NOT get log messages.
         level = scope.request.log_level
         return log_level_rank(level) if level is not None and scope.runner.may_log else NEVER_LOGGED
 
@@ -109,8 +109,8 @@ class RequestLog:
                 "    right:  await ctx.log.info(text)"
             )
 
-    # The methods below return the coroutine of `_log` without awaiting it, because an additional coroutine for each
-    # message would cost time.
+    # The methods below return the coroutine of `_log` without awaiting it.
+    # Another coroutine for each message would cost time.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await checkpoint_if_cancelled()
         scope = self._scope
@@ -127,12 +127,12 @@ class RequestLog:
         if outbox.size >= self._much or outbox.on_put is not None:
             await self._let_others_run()
             await outbox.room()
-            if not scope.sends or rank < self._minimum_rank:  # the level may have changed in the meantime
+            if not scope.sends or rank < self._minimum_rank:  # the client may have changed the level in the meantime
                 return
         outbox.put(line, scope.lines)
 
     async def _let_others_run(self) -> None:
-        """Let other tasks run, if the last checkpoint was a millisecond ago or more."""
+        """Let other trio tasks run, if this task had its last checkpoint a millisecond ago or more."""
         self._count += 1
         if self._count >= _LOOK_EVERY:
             self._count = 0
@@ -147,7 +147,7 @@ class RequestLog:
         A ``level`` that RFC 5424 doesn't define passes every filter.
         """
         scope, outbox = self._scope, self._scope.outbox
-        if not scope.runner.trio_run.is_here:  # called in a thread that the handler started
+        if not scope.runner.trio_run.is_here:  # the calling thread was started by the handler, and isn't trio's thread
             return scope.runner.trio_run.call(lambda: self.log_nowait(level, data, logger))
         if not self._admits(level) or outbox.size >= outbox.high_water:
             return False
@@ -155,8 +155,8 @@ class RequestLog:
         return True
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a log message with this ``level`` to the client. A level that RFC 5424 doesn't define passes every
-        minimum level, but isn't sent to a client that wants no logs at all."""
+        """Send a log message with this ``level`` to the client. A level that RFC 5424 doesn't define is sent regardless
+        of the minimum level, unless the client wants no logs at all."""
         rank = log_level_rank(level)
         await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
 
@@ -223,7 +223,7 @@ def _plain_number(value: object) -> float | None:
         return None
     try:
         number = plain_scalar(value)
-    except Exception:  # not a number, or of a class that only looks like a number
+    except Exception:  # the value isn't a number, or its class only looks like a number
         return None
     return number if not isinstance(number, str) and -_LARGEST <= number <= _LARGEST else None
 
@@ -278,8 +278,8 @@ class ProgressReporter:
         self._outbox, self._owner, self._segment, self._end = outbox, owner, None, end
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report ``progress`` to the client. Return true if a notification was put into the outbox now. A client that
-        reads slowly may get a later value instead.
+        """Report ``progress`` to the client. Return true if a notification was put into the outbox now. If the client
+        reads slowly, a later value can replace this one.
 
         Return false if the value was stored because the interval hasn't passed. Also return false if the value was
         dropped: it doesn't exceed the previous one (2025-11-25 progress: MUST increase), or it isn't `reportable`. A
@@ -304,7 +304,8 @@ class ProgressReporter:
         return self._report_first(progress, total, message)
 
     def _report_first(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Report a progress value that needs checks: store it, or send it if the interval has passed."""
+        """Handle a progress value that can't be sent at once: store it, or send it if the minimum interval since the
+        last notification has passed."""
         if self._alarms.are_elsewhere:
             raise RuntimeError("progress must be reported in the thread of the request's trio run")
         now = current_time()
@@ -316,21 +317,23 @@ class ProgressReporter:
         return False
 
     def report_later(self, progress: float, total: float | None, message: str | None) -> None:
-        """Store a progress report from any thread. Trio's thread sends it in `let_in`, or in `flush` at the latest."""
+        """Store a progress report from any thread. Trio's thread sends it soon afterwards, at the latest before the
+        response."""
         with _LATE:
             if self._late is None:
                 self._late = []
             self._late.append((progress, total, message))
 
     def let_in(self) -> None:
-        """Process the progress reports that other threads have stored, in order."""
+        """Process the progress reports that other threads have stored with `report_later`, in order."""
         with _LATE:
             late, self._late = self._late, None
         for report in late or ():
             self.report(*report)
 
     def let_out(self) -> bool:
-        """Send the stored progress if the interval has passed. Return true if a notification was sent."""
+        """Send the stored progress if the minimum interval since the last notification has passed. Return true if a
+        notification was sent."""
         if self._pending is None or current_time() < self._due:
             return False
         return self._send(*self._pending)
@@ -341,7 +344,7 @@ class ProgressReporter:
         return self._due if self._pending is not None else None
 
     def flush(self) -> bool:
-        """Send the stored progress now, regardless of the interval. Return true if there was any."""
+        """Send the stored progress now, even if the minimum interval hasn't passed. Return true if there was any."""
         if self._late is not None:
             self.let_in()
         if self._pending is None:
@@ -349,7 +352,7 @@ class ProgressReporter:
         return self._send(*self._pending)
 
     def forget(self) -> None:
-        """Remove the stored progress, because its request was cancelled or has ended."""
+        """Drop the stored progress, because its request was cancelled or has ended."""
         self._pending = None
         if self._alarm is not None:
             self._alarm.stop()
@@ -358,7 +361,7 @@ class ProgressReporter:
         self.forget()
         line = self._line(progress, total, message)
         self._due = current_time() + self._interval
-        # If the peer reads slowly, the latest progress replaces the notification that still waits.
+        # If the peer reads slowly, the latest progress replaces the notification that still waits in the outbox.
         if self._segment is None or not self._outbox.replace(self._segment, line):
             self._segment = self._outbox.put_sealed(line, self._owner)
         return True

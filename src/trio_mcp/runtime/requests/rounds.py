@@ -1,4 +1,4 @@
-"""`Rounds` holds the input requests of one client request, for clients to which the server can't send requests.
+"""`Rounds` holds the input requests that one request's handler makes, for clients that only get them in a result.
 
 2026-07-28 mrtr: the server answers with an ``InputRequiredResult``, and the client sends the request again with the
 answers, as often as needed. `Retry` and `Seal` connect the retry with the parked handler.
@@ -73,8 +73,8 @@ class Rounds:
         """Callback for each sent input request that was abandoned, because no task waits for its answer any more."""
 
     async def ask(self, method: str, params: JSONObject | None, key: str | None = None) -> JSONObject:
-        """Send an input request to the client, wait for the answer, and return the answer as plain data. ``key``
-        becomes the input request's name for the client, unless an open input request already has that name. By default,
+        """Send an input request to the client, wait for the answer, and return the answer as plain data. The client
+        sees the input request under the name ``key``, unless an open input request already has that name. By default,
         the name is derived from the content.
 
         Leaving the wait for any reason abandons the input request, and a later answer is ignored. Raises
@@ -106,9 +106,9 @@ class Rounds:
         return question.answer
 
     def _key(self, request: InputRequest) -> str:
-        """Return a name for an input request, derived from its content. If the handler runs again, the name is the
-        same, even if the handler's tasks ask in another order. A number distinguishes input requests with the same
-        content."""
+        """Return a name for an input request, derived from its content. If the handler runs again, the name stays the
+        same, even if the handler's tasks make their input requests in another order. A number distinguishes input
+        requests with the same content."""
         kind = request.method.partition("/")[0]
         digest = hashlib.sha256(encode_value([request.method, request.params])).hexdigest()[:16]
         name = f"{kind}-{digest}"
@@ -117,14 +117,14 @@ class Rounds:
         return f"{name}-{run}{self._asked[name]}"
 
     def _give_up(self, question: Question) -> None:
-        """Mark the input request as abandoned, even if its answer has already arrived."""
+        """Mark the input request ``question`` as abandoned, even if its answer has already arrived."""
         if self._over:
-            return  # the whole run has ended: the next run makes the request again
+            return  # the handler was stopped: when it runs again, it makes this input request again
         if self._log is not None:
             self._log.give_up(question)
         if self._given_up is not None and question.sent:
             self._given_up(question.key)
-        question.sent = True  # so that the input request isn't sent later
+        question.sent = True  # so that the abandoned input request isn't sent later
 
     def _announce(self) -> None:
         nursery = self._scope.nursery
@@ -139,7 +139,7 @@ class Rounds:
         await self._scope.outbox.room(REQUEST_MARKS)
         self._announced = False
         if not self._scope.sends:
-            return  # later input requests wait until the client has retried
+            return  # input requests made from now on wait until the client has retried
         questions = [question for question in self._unsent() if self._may_be_asked(question)]
         if self._log is not None:
             questions = self._recall(self._log, questions)
@@ -149,8 +149,8 @@ class Rounds:
             self._send(questions)
 
     def _recall(self, log: AnswerLog, asked: list[Question]) -> list[Question]:
-        """Answer the input requests ``asked`` with stored answers from before the restart. Return the input requests
-        that have no stored answer."""
+        """Answer the input requests ``asked`` with the answers that were stored before the restart. Return the input
+        requests that have no stored answer."""
         self.deliver(self.known)
         if not log.has_more:
             return [question for question in asked if question.is_open]
@@ -165,7 +165,7 @@ class Rounds:
             if before.answer is not None:
                 self.deliver({question.key: before.answer})
         if len(found) < len(asked):
-            log.forget_earlier_run()  # this run asks something that the earlier run didn't ask
+            log.forget_earlier_run()  # this run makes an input request that the earlier run didn't make
         return [question for question in asked if question.is_open]
 
     def _unsent(self) -> list[Question]:
@@ -173,35 +173,34 @@ class Rounds:
 
     def _may_be_asked(self, question: Question) -> bool:
         request = self._scope.request
-        # 2026-07-28 mrtr, Server Requirements 7: the server MUST NOT use capabilities that the client did not declare
-        # on this request.
+        # By 2026-07-28 mrtr, the server MUST NOT use capabilities that the client did not declare on this request.
         if missing := request.missing(capability_for(question.request)):
             question.fail(CapabilityMissing(missing, request.revision))
         return not missing
 
     def redirect(self, send: Send, given_up: Callable[[str], None]) -> None:
-        """Pass input requests to ``send`` from now on, including input requests that haven't been sent yet.
-        ``given_up`` is called with the key of a sent input request when no task waits for its answer any more."""
+        """From now on, send input requests by calling ``send``, including those that haven't been sent yet.
+        ``given_up`` is called with the key of a sent input request if the handler no longer waits for its answer."""
         self._send = send
         self._given_up = given_up
 
     @property
     def log(self) -> AnswerLog:
-        """The stored input requests of this run so far, and of an earlier run."""
+        """The records of the input requests that this run of the handler has made, and of those of an earlier run."""
         if self._log is None:
             self._log = AnswerLog()
         return self._log
 
     def forget(self) -> None:
-        """Remove all input requests made so far. After a restart, the next run then starts from this point, and makes
-        only later input requests."""
+        """Delete the records of all input requests that this handler has made so far. If the handler runs again after a
+        restart, stored answers exist only for input requests made after this call."""
         for question in self._open.values():
             question.beside = None
         self.log.forget()
 
     def deliver(self, answers: Mapping[str, JSONObject | Exception]) -> None:
-        """Pass the client's answers, or errors instead of answers, to the tasks that wait for them. Other input
-        requests keep waiting."""
+        """Pass the client's answers, or errors instead of answers, to the tasks that wait for them. Input requests that
+        aren't in ``answers`` stay open."""
         for key, answer in answers.items():
             question = self._open.get(key)
             if question is not None and question.is_open:
@@ -227,12 +226,12 @@ class Rounds:
         self._resumed = trio.Event()
 
     def receive(self, responses: Mapping[str, JSONObject]) -> None:
-        """Store the answers in the client's retry until the request gets a slot."""
+        """Store the answers from the client's retry until the request gets a slot and continues."""
         self._responses = responses
 
     async def resumed(self) -> None:
-        """Wait until the client has retried with answers, and the request may continue. Return at once if the request
-        isn't parked."""
+        """If the request is parked, wait until the client has retried with answers and the request may continue.
+        Otherwise, return at once."""
         if self._resumed is not None:
             await self._resumed.wait()
 
@@ -271,14 +270,14 @@ def sends_questions(scope: RequestScope) -> bool:
 
 
 def keeps_answers(scope: RequestScope) -> bool:
-    """Return true if the client's answers must be stored, because a run after a restart could make the same input
-    requests again."""
+    """Return true if the client's answers must be stored, because the handler could run again after a restart and make
+    the same input requests."""
     return scope.task is not None and scope.task.keeps_answers
 
 
 def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> Awaitable[Any]:
-    """Send a request (elicitation, sampling, roots) to the client of ``scope``, as its protocol revision and transport
-    require. Return the answer as plain data."""
+    """Send a request (elicitation, sampling, roots) to the client of ``scope``, in the form that the client's protocol
+    revision and transport require. Return the answer as plain data."""
     if sends_questions(scope) or method not in ASKABLE:
         return scope.ask(method, params, scope.request.revision)
     return require_input(scope, method, params)
@@ -287,10 +286,11 @@ def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> A
 def require_input(
     scope: RequestScope, method: str, params: JSONObject | None, key: str | None = None
 ) -> Awaitable[JSONObject]:
-    """Return the input of a client that can't receive requests: see `Rounds.ask`."""
+    """Request input from a client to which the server can't send requests, and return the client's answer: see
+    `Rounds.ask`."""
     rounds = scope.rounds
     if rounds is None:
-        # Use the runner of the current attempt: a retry can have a different runner.
+        # Use the scope's present runner: a retry may have arrived on another connection, which has another runner.
         rounds = Rounds(scope, lambda questions: scope.runner.park(scope, questions))
         if scope.nursery is None or scope.from_outside is not None:
             rounds.close()
@@ -307,8 +307,7 @@ def _no_back_channel() -> NoBackChannel:
 
 @frozen
 class Retry:
-    """What `RequestHandler.answer_now` returns for a retried request, which contains the answers for a parked
-    handler."""
+    """Returned by `RequestHandler.answer_now` for a client's retry: it contains the answers for a parked handler."""
 
     handle: bytes
     """Identifies the parked handler, as passed to `Seal`."""

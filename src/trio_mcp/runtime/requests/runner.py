@@ -109,15 +109,15 @@ class RequestRunner:
         """Requests that have a task but whose handler has not started yet, oldest first."""
 
     def _party(self, peer: Peer) -> Caller:
-        """Return the caller towards whose limits the requests of ``peer`` count."""
+        """Return the `Caller` towards whose limits the requests of ``peer`` count."""
         if peer.caller is not None:
             return peer.caller
         return self.caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
 
     def _caller_of(self, request: InboundRequest, exchange: Exchange) -> Caller:
-        """Return the caller, or the client within a caller, towards whose limits ``request`` counts. If a connection
-        carries requests of several clients, each request names its client in ``_meta`` or, over HTTP, by the name of
-        the program."""
+        """Return the `Caller` towards whose limits ``request`` counts. If a connection carries requests of several
+        clients, each client has its own. The request names its client in ``_meta`` or, over HTTP, by the name of the
+        program."""
         caller = exchange.peer.caller or self.caller
         meta = request.meta
         if CLIENT in meta:
@@ -133,7 +133,8 @@ class RequestRunner:
         return self._part
 
     def refuse_new(self, reason: str) -> None:
-        """Refuse new requests from now on, with this reason. If called again, the first reason stays."""
+        """Refuse new requests from now on, with the error message ``reason``. If called again, the first reason
+        stays."""
         self.refuse_reason = self.refuse_reason or reason
 
     def accept(self, request: InboundRequest, exchange: Exchange) -> None:
@@ -164,7 +165,8 @@ class RequestRunner:
             self.go_on(request, exchange, decision)
 
     def go_on(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
-        """Resume a parked handler with the answers in ``request``, or refuse the request. Synchronous."""
+        """Resume a parked handler with the answers in ``request``, a client's retry, or refuse the retry.
+        Synchronous."""
         try:
             self._resume(request, exchange, retry)
         except CodedError as error:
@@ -200,7 +202,7 @@ class RequestRunner:
         """
         scope = self._beginning.pop(0)
         caller = scope.ticket.caller
-        if not caller.alone:  # this task may have been started on behalf of another caller's request
+        if not caller.alone:  # this task may have been started for another caller's request
             set_share(caller.log_share or new_share(caller))
         line = result = failure = span = None
         try:
@@ -226,15 +228,16 @@ class RequestRunner:
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
             cancelled_inside = scope.leave()
-            if scope.request.meta and scope.is_overdue:  # this task may wake before the deadline's alarm
+            # This task may wake before the alarm of the request's deadline has run.
+            if scope.request.meta and scope.is_overdue:
                 scope.expire()
             if scope.rounds is not None and scope.from_outside is None:
-                # If the handler returns while the request is parked, wait for the retry, which gets the result.
+                # If the handler returns while its request is parked, wait for the client's retry, which gets the result.
                 await scope.until_cancelled(scope.rounds.resumed())
             line = _reply_line(scope, result, failure, cancelled_inside)
             if scope.exchange.keeps_outcomes or (line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS)):
                 await _ready_to_reply(scope, line)
-        except Exception as error:  # a bug, for example in an observer: fail only this request, not the server
+        except Exception as error:  # this is a bug, for example in an observer: fail only this request, not the server
             line = scope.runner.replies.failure(scope.request, error, scope)
         finally:
             del failure  # break the reference cycle: the traceback refers to this frame
@@ -297,8 +300,8 @@ class RequestRunner:
             self.admission.wait(ticket, scope, None if self._tracer is None else trio.current_time())
 
     def hand_over(self, scope: RequestScope, runner: RequestRunner, exchange: Exchange, answer: Any) -> None:
-        """Answer the request of ``scope`` with ``answer``, and let its handler continue in ``exchange``, within the
-        limits of ``runner``. Synchronous."""
+        """Send ``answer`` as the response to the request of ``scope``, and let the handler continue in ``exchange``,
+        within the limits of ``runner``. Synchronous."""
         here, request, ticket = scope.exchange, scope.request, scope.ticket
         line = self.replies.line(request, answer)
         scope.move(runner, exchange, runner.admission.reserve(request, ticket.caller))
@@ -310,14 +313,15 @@ class RequestRunner:
             self.start(ready)
 
     def new_scope(self, request: InboundRequest, exchange: Exchange) -> RequestScope:
-        """Return the scope of a request that didn't arrive over a connection. Pass it to `start`."""
+        """Return the `RequestScope` of a request that didn't arrive over a connection. Pass it to `start`."""
         ticket = self.admission.reserve(request, self._party(exchange.peer))
         scope = RequestScope(self, exchange, request, ticket)
         exchange.hold(request, scope)
         return scope
 
     def unpark(self, scope: RequestScope) -> None:
-        """Stop counting a request as parked, because it continues with another ticket."""
+        """Stop counting the request of ``scope`` as parked, because it continues with the ticket of the client's
+        retry."""
         self._forget(scope)
         scope.exchange.state.finish(scope.request)  # a cancellation can't name the old request id any more
         self.admission.release(scope.ticket)
@@ -336,16 +340,15 @@ class RequestRunner:
             held.runner.cancel(held, CancelCause.PEER, event.reason)
 
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all parked requests whose retry can only arrive over ``exchange``. Others stay: a principal can retry
-        over another exchange, and anonymous clients can retry at another replica."""
+        """Cancel all parked requests that only a retry over ``exchange`` could continue. Leave the others parked: a
+        principal can retry over another exchange, and an anonymous client can retry at another replica."""
         party = exchange.party
         if party is exchange or (exchange.peer.everybody and self.host.replica is None):
             for scope in self.host.parking.of(party):
                 self.cancel(scope, cause, reason)
 
     def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
-        """Cancel a request, unless the request was already cancelled or has ended. This method is called for every
-        cause of cancellation."""
+        """Cancel a request, for any cause. Do nothing if the request was already cancelled or has ended."""
         cancellation = Cancellation(cause, reason, trio.current_time())
         if not scope.cancel(cancellation):
             return
@@ -370,7 +373,7 @@ class RequestRunner:
 
     def _overran(self, scope: RequestScope) -> None:
         self.load.overrun += 1
-        if scope.exchange.is_keeping:  # the handler has ended, and `Exchange.keep` has logged the reason
+        if scope.exchange.is_keeping:  # the handler has already ended, and `Exchange.keep` has logged the reason
             logger.warning(
                 "%s (request %.100r) has ended, but its result is not stored yet; it no longer counts as in flight",
                 scope.request.method.name,
@@ -394,7 +397,7 @@ class RequestRunner:
         )
         if task is None:
             warn()
-        else:  # run it in the request's context, so that the log record names the request
+        else:  # log in the request's context, so that the log record names the request
             task.context.run(warn)
 
     def detach(self) -> None:
@@ -417,7 +420,7 @@ def _name_of(info: Any) -> str | None:
 
 
 async def _ready_to_reply(scope: RequestScope, line: bytes | None) -> None:
-    """Let the exchange of ``scope`` store the reply ``line``, or wait for room in its outbox."""
+    """Let the exchange of the request store the reply ``line``, or wait until the exchange's outbox has room for it."""
     scope.mute()
     if scope.exchange.keeps_outcomes:
         await scope.exchange.keep(scope.request, line)
@@ -447,8 +450,8 @@ def _reply_line(
         return replies.result(request, scope.answered_instead)
     if failure is not None:
         if scope.exchange.ending.is_set() and isinstance(sole_exception(failure), ConnectionLost):
-            # The handler's own request to the peer failed because the connection is lost. That isn't a bug in the
-            # handler, so log no traceback.
+            # The handler's own request to the peer failed because the connection is lost.
+            # That isn't a bug in the handler, so log no traceback.
             logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
             return replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
         return replies.failure(request, failure, scope)
@@ -459,8 +462,8 @@ def _reply_line(
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
-    """Return ``group`` without the exceptions that must propagate, and raise these exceptions: cancellations from
-    outside, and Ctrl-C."""
+    """Return ``group`` without the exceptions that must propagate: cancellations from outside, and Ctrl-C. If there are
+    any, raise them."""
     passing, rest = group.split((trio.Cancelled, KeyboardInterrupt, GeneratorExit))
     try:
         if passing is not None:

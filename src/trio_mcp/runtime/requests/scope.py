@@ -1,5 +1,5 @@
-"""`RequestScope` manages one inbound request from its acceptance to its end: its phase, nursery, cancellation, time
-limits, and messages to its client."""
+"""`RequestScope` manages one inbound request until it has ended: its phase, nursery, cancellation, time limits, and
+messages to its client."""
 
 from __future__ import annotations
 
@@ -111,12 +111,13 @@ class RequestScope:
             self._read_meta()
 
     def _read_meta(self) -> None:
-        """Apply the caller's deadline from the request's ``_meta``, and set up progress if the caller wants it."""
+        """Read the ``_meta`` of the request: apply the caller's deadline, and set up progress if the caller wants
+        it."""
         request, alarms, limits = self.request, self.runner.alarms, self.runner.limits
         due, token = math.inf, request.progress_token
         if REMAINING_MS in request.meta:
             due = deadline_of(request.meta) + limits.deadline_grace
-        if due < math.inf or self._deadline is not None:  # only the earlier request, before the retry, had a deadline
+        if due < math.inf or self._deadline is not None:  # the earlier request had a deadline, but the retry has none
             self.set_deadline(alarms.set(due, self.expire) if due < math.inf else None)
         if (endings := self.runner.endings) is not None:
             endings.enter(self)
@@ -144,20 +145,20 @@ class RequestScope:
         self.begun = trio.current_time()
         self.handler_task = trio.lowlevel.current_task()
         self.nursery = nursery
-        if self._deadline is not None:  # outgoing calls of the handler read their deadline from the scope
+        if self._deadline is not None:  # outgoing calls of the handler get their deadline from the scope
             nursery.cancel_scope.deadline = self._deadline.due
         current_request.set(self)
 
     def handler_returned(self) -> None:
-        """Called when the handler function itself has returned. Stops the internal task that would keep its nursery
-        open."""
+        """Called when the handler function itself has returned. Stops the internal task that would keep the handler's
+        nursery open."""
         watching, self._watching = self._watching, _HANDLER_RETURNED
         if watching is not None:
             watching.cancel(reason="the handler has ended")
 
     def leave(self) -> bool:
-        """Called when the handler and all its tasks have ended. Return true if the nursery's cancel scope was
-        cancelled, for any cause."""
+        """Called when the handler and all its tasks have ended. Return true if the handler's nursery was cancelled, for
+        any cause."""
         nursery, self.nursery = self.nursery, None
         if self.rounds is not None:
             self.rounds.close()
@@ -170,14 +171,14 @@ class RequestScope:
         self.advance(Step.MUTE)
 
     async def until_cancelled(self, wait: Awaitable[None]) -> None:
-        """Run ``wait``, which waits for room for the reply or for the client's retry, until the request is
-        cancelled."""
+        """Run ``wait`` until it returns or the request is cancelled. ``wait`` waits for room for the reply, or for the
+        client's retry."""
         with trio.CancelScope() as self._reply_wait:
             await wait
 
     def detach(self) -> None:
-        """Remove all references from this scope, because the request has ended. The task's context refers to this
-        scope, and would keep the objects alive."""
+        """Drop all references from this scope, because the request has ended. The context of the request's task refers
+        to this scope, and would keep the objects alive."""
         if self.phase is not _MUTED:
             self.mute()
         self.advance(Step.END)
@@ -200,7 +201,7 @@ class RequestScope:
     # Cancels
 
     def abort(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel the request, and log or record it as needed: see `RequestRunner.cancel`."""
+        """Cancel the request, and log or record the cancellation if needed: see `RequestRunner.cancel`."""
         self.runner.cancel(self, cause, reason)
 
     def cancel(self, cancellation: Cancellation) -> bool:
@@ -225,18 +226,20 @@ class RequestScope:
             self._reporter.forget()
         if self._reply_wait is not None:
             self._reply_wait.cancel(reason=cancellation.text)
-        if self.rounds is not None:  # after the nursery is cancelled, so that its tasks see the cancellation instead
+        # End the input requests after cancelling the nursery, so that its tasks see the cancellation instead.
+        if self.rounds is not None:
             self.rounds.close()
         return True
 
     def cancel_inside(self, cancellation: Cancellation) -> None:
-        """Cancel the handler, but not the request, which still gets a reply."""
+        """Stop the handler by cancelling its nursery. The request itself isn't cancelled, and still gets a reply."""
         self._note(cancellation)
         if self.nursery is not None:
             self.nursery.cancel_scope.cancel(reason=cancellation.text)
 
     def run_again(self, result: Any, reason: str) -> None:
-        """Stop the handler, which will run again from the start, and answer the request with ``result``."""
+        """Answer the request with ``result``, and stop its handler, which will run again from the start when the client
+        retries."""
         self.answered_instead = result
         self.cancel_inside(Cancellation(CancelCause.REPLAY, reason, trio.current_time()))
         if self.rounds is not None:
@@ -254,8 +257,8 @@ class RequestScope:
         """The cause, reason and time of the request's cancellation. `None` if the request isn't cancelled. Can be read
         from any thread."""
         known, limit = self.from_outside or self._inside, self._limit
-        # Only trio's own thread can read the clock. In other threads, use the cancellation that `_watch` or the alarm
-        # recorded.
+        # Only trio's own thread can read the clock.
+        # Other threads use the cancellation that `_watch_nursery` or the alarm recorded.
         if known is not None or not self._is_in_trio():
             return known
         while limit is not None:
@@ -265,8 +268,8 @@ class RequestScope:
         if self.is_overdue:
             return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
         if self.nursery is not None and self.nursery.cancel_scope.cancel_called:
-            # Read the reason from a private attribute: trio passes it only to the cancelled tasks, in an exception. The
-            # caller may already be cleaning up, or be in another task.
+            # Read the reason from a private attribute: trio passes it only in the exception to cancelled tasks.
+            # The task that reads this property may not have got that exception.
             told: Any = getattr(self.nursery.cancel_scope, "_cancel_reason", None)
             words = told.reason if told is not None and told.source == "explicit" else None
             return self._note(Cancellation(CancelCause.PARENT, words, trio.current_time()))
@@ -279,7 +282,7 @@ class RequestScope:
 
     @property
     def event(self) -> threading.Event:
-        """An event that is set when the request is cancelled, for threads and foreign code that can't wait for trio
+        """An event that is set when the request is cancelled, for threads and for code that can't wait for trio
         objects."""
         event = self._event
         if event is None:
@@ -305,7 +308,7 @@ class RequestScope:
                 if not watching.cancel_called and self.cancellation is not None and self._event is not None:
                     self._event.set()
 
-    # The deadline that the caller sent
+    # The deadline that the caller of the request sent
 
     @property
     def due(self) -> float:
@@ -315,7 +318,7 @@ class RequestScope:
 
     @property
     def is_overdue(self) -> bool:
-        """True if the time `due` has passed, even if its alarm hasn't run yet."""
+        """True if the time `due` has passed, even if the deadline's alarm hasn't run yet."""
         return self._deadline is not None and self._deadline.due <= trio.current_time()
 
     def set_deadline(self, alarm: Alarm | None) -> None:
@@ -344,7 +347,7 @@ class RequestScope:
             with limit.scope:
                 yield
         finally:
-            if limit.scope.cancel_called:  # the handler may end before the watching task wakes
+            if limit.scope.cancel_called:  # the handler may end before the task that watches the deadline wakes
                 self._passed(limit)
             watching.cancel(reason="the handler has ended")
             self._limit = outer
@@ -363,8 +366,8 @@ class RequestScope:
         return self._limit is not None
 
     async def standing_still(self, asking: Awaitable[T]) -> T:
-        """Await ``asking``, which waits for the client's user, and return its result. Meanwhile, the handler's time
-        limit is paused."""
+        """Pause the handler's time limit while ``asking`` waits for the client's user. Return the result of
+        ``asking``."""
         assert self._limit is not None, "the handler has a limit"
         with self._limit.paused():
             return await asking
@@ -438,21 +441,22 @@ class RequestScope:
         self.rounds.park()
 
     def bind(self, runner: RequestRunner, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
-        """Continue with ``request``, the client's retry, which arrived over ``exchange``. The deadline of the retry
-        applies. The handler's arguments stay."""
+        """Continue with ``request``, the client's retry, which arrived over ``exchange``. Its deadline replaces the
+        earlier deadline. The arguments that the handler got stay."""
         self.advance(Step.COME_BACK)
         request.continuation, self.request = self.request.continuation, request
         self._go_to(runner, exchange, ticket)
         self._read_meta()
 
     def move(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
-        """Continue the request in ``exchange``, because the client got its response while the handler still runs."""
+        """Continue the request in ``exchange``, because the client has got its response while the handler still
+        runs."""
         reporter = self._reporter
         if reporter is not None:
             reporter.flush()
         self._go_to(runner, exchange, ticket)
         if exchange.related_task is not None:
-            # 2025-11-25 tasks, Related Task Metadata: all messages of a task MUST contain its id.
+            # By 2025-11-25 tasks, all messages of a background task MUST contain its id.
             self.line_end = b"," + encode_value(with_related_task(None, exchange.related_task))[1:] + LINE_END[1:]
         if reporter is not None:
             if self.outbox.over:  # notifications of this request aren't sent any more
