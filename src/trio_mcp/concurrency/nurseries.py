@@ -138,7 +138,7 @@ class ServiceNursery:
     ) -> None:
         with trio.CancelScope() as scope:
             # Don't shield the task before it has started: until then, it belongs to the task that called `start`.
-            # If the calling task was cancelled meanwhile, don't shield it either, because the calling task waits for it.
+            # Don't shield it either if the calling task was cancelled, because that task then waits for it to end.
             def shield() -> None:
                 if trio.current_effective_deadline() > -math.inf:
                     self._shield(scope)

@@ -102,7 +102,7 @@ class Replies:
         """
         single = sole_exception(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
-            # By 2026-07-28 basic, if several input requests failed together, the error must name all missing capabilities.
+            # By 2026-07-28 basic, one error must name all capabilities missing for several failed input requests.
             single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
             # The handler tried to send a message whose method isn't available.

@@ -71,8 +71,8 @@ def check_keys(found: list[kinds.Type]) -> None:
 
 
 def hashed_items_limit(found: list[kinds.Type]) -> int | None:
-    """Return how many items and members an argument that contains the types ``found`` may have, as `is_checkable`
-    counts them. Return `None` for no limit. The limit bounds the time for building sets, dicts and nested models.
+    """Limit the time for building sets, dicts and nested models from a client's argument. Return how many items and
+    members an argument with the types ``found`` may have, as `is_checkable` counts them. Return `None` for no limit.
 
     Python randomizes the hashes of strings only. For all other types, a peer can send values with equal hashes, so that
     each item is compared with all earlier items. Integers of up to 64 bits hardly collide, so they need no limit.
@@ -86,7 +86,8 @@ def hashed_items_limit(found: list[kinds.Type]) -> int | None:
     for kind in (arguments, *others):
         if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
             hashed += _members_of(kind.item_type)
-        elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):  # keys of Any stay text
+        # Keys of type Any stay text.
+        elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):
             keys += _members_of(kind.key_type)
     if all(isinstance(kind, _SALTED) for kind in (*hashed, *keys)):
         return most
@@ -156,7 +157,7 @@ def as_msgspec(hint: Any, default: Any) -> tuple[Any, Any]:
             if note.validation_alias is not None:
                 words = "aliases are not supported; call the parameter"
                 raise TypeError(f"{words} {note.alias or 'it is called on the wire'}")
-    with suppress(TypeError, NameError):  # msgspec has no bounds for some types, for example Decimal
+    with suppress(TypeError, NameError):  # some types have no bounds in msgspec, for example Decimal
         said = _with_metas(hint)
         if readable(said) is said:
             kinds.type_info(said)
@@ -207,7 +208,7 @@ def _meta_arguments(note: Any) -> dict[str, Any] | None:
         said = {name: value for name in names if (value := getattr(note, name)) is not None}
         if not said or not isinstance(said.get("pattern", ""), str):
             return None
-        if said.get("strict") is True:  # drop "strict": this package always validates strictly
+        if said.get("strict") is True:  # drop "strict", because this package always validates strictly
             del said["strict"]
         return said if said.keys() <= set(_CONSTRAINTS) else None
     if note.discriminator is not None or callable(note.json_schema_extra):
@@ -318,5 +319,5 @@ def _words(kind: str, title: str | None, value: Any) -> Iterator[str]:
             yield "\n".join(("Examples:", *(text for _, text in value)))
         case "admonition":
             yield f"{title}: {value.contents}"
-        case _:  # drop other sections, such as "Attributes", which don't apply to functions
+        case _:  # drop sections that don't apply to functions, such as "Attributes"
             pass

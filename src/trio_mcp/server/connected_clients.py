@@ -99,10 +99,11 @@ class ConnectedClient:
 
 
 class Observer(Protocol):
-    """A server's connection to a client that must be notified of changes."""
+    """A server's connection to a client, as the receiver of notifications about changes."""
 
     def list_changed(self, method: str) -> None:
-        """Notify this connection's client, with the notification ``method``, that a list changed."""
+        """Notify this connection's client that a list changed. ``method`` is the notification's method, such as
+        ``notifications/tools/list_changed``."""
         ...
 
     def resource_updated(self, uri: str) -> None:
@@ -120,7 +121,8 @@ class Observer(Protocol):
 
 
 class Observers:
-    """All connections of one server that must be notified of changes. Its methods can be called from any thread.
+    """The connections of one server to clients that must be notified of changes. All methods can be called from any
+    thread.
 
     Each connection is notified in its own run of trio: at once if the change is made in that run's thread, otherwise
     soon after. Connections may open and close during a notification.
@@ -158,12 +160,12 @@ class Observers:
 
     @property
     def notification_number(self) -> int:
-        """The sequence number of the extension notification that is being sent. It counts this server's extension
-        notifications."""
+        """The sequence number of the extension notification that is being sent, among all extension notifications of
+        this server."""
         return self._notification_number.number
 
     def list_changed(self, method: str) -> None:
-        """Notify all observers that a list changed. See `Observer.list_changed`."""
+        """Notify the clients of all connections that a list changed. See `Observer.list_changed`."""
         self._notify_each_run(self._notify_list_changed, method)
 
     def _notify_list_changed(self, run: TrioRun | None, method: str) -> None:
@@ -171,7 +173,7 @@ class Observers:
             observer.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Notify all observers that a resource changed. See `Observer.resource_updated`."""
+        """Notify the clients of all connections that a resource changed. See `Observer.resource_updated`."""
         self._notify_each_run(self._notify_resource_updated, uri)
 
     def _notify_resource_updated(self, run: TrioRun | None, uri: str) -> None:
@@ -179,7 +181,7 @@ class Observers:
             observer.resource_updated(uri)
 
     def everything_changed(self) -> None:
-        """Notify all observers that everything may have changed. See `Observer.everything_changed`."""
+        """Notify the clients of all connections that everything may have changed. See `Observer.everything_changed`."""
         self._notify_each_run(self._notify_everything_changed)
 
     def _notify_everything_changed(self, run: TrioRun | None) -> None:
@@ -187,7 +189,8 @@ class Observers:
             observer.everything_changed()
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Send an extension notification to all observers. See `Observer.send_extension_notification`."""
+        """Send an extension notification to the clients of all connections. See
+        `Observer.send_extension_notification`."""
         self._notify_each_run(self._notify_by_extension, next(self._numbers), row, params, idempotent=False)
 
     def _notify_by_extension(self, run: TrioRun | None, number: int, row: Method, params: Any) -> None:
@@ -201,7 +204,7 @@ class Observers:
         return [observer for observer, its in tuple(self._runs.items()) if its is run]
 
     def _notify_each_run(self, notify: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
-        """Call ``notify(run, *args)`` in each trio run that has observers, where ``run`` is that trio run."""
+        """In each trio run with connections to notify, call ``notify(run, *args)``. ``run`` is that trio run."""
         for run in dict.fromkeys(tuple(self._runs.values())):
             if run is None or run.is_current:
                 notify(run, *args)
@@ -211,5 +214,5 @@ class Observers:
     def _notify_later(self, notify: Callable[..., None], run: TrioRun, *args: Any) -> None:
         try:
             notify(run, *args)
-        except Exception:  # log the error, since there is no caller to raise it to
+        except Exception:  # log the error, because no caller can catch it
             logger.exception("could not notify clients of a change that was made in another thread")

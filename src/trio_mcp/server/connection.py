@@ -71,7 +71,7 @@ class ServerConnection:
         self.state = state or ConnectionState(
             "server", server._vocabulary, require_initialized=server.require_initialized
         )
-        # A bound method of this object would create a reference cycle here, which only the garbage collector can free.
+        # A bound method would create a reference cycle, which only the garbage collector can free.
         replica = running.host.replica
         name, exists = "" if replica is None else replica.id, partial(all_exist, server)
         self._round_states = RoundStates(running.cipher, running.limits.retry_timeout, exists, name)
@@ -104,10 +104,11 @@ class ServerConnection:
         `ServedConnection.everything_changed`."""
         self.subscriptions.everything_changed()
 
-    # Requests that are answered immediately
+    # Requests that the reader task answers immediately
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Answer a request that can be answered immediately. See `RequestHandler.answer_now`."""
+        """Answer a request at once if that is possible without waiting. Otherwise, let the runtime start a task for it.
+        See `RequestHandler.answer_now`."""
         if self._check_scopes is not None:
             needed = required_scopes(self._server, request.method.name, request.params, exchange.peer.auth)
             self._check_scopes(needed)
@@ -117,7 +118,7 @@ class ServerConnection:
             return LATER if result is LATER else Now(result)
         if request.method.extension is not None:
             handlers = extension_handlers(self._server)
-            if not request.method.is_request:  # sent without a session: the client's extensions are unknown
+            if not request.method.is_request:  # sent without a session, so that the client's extensions are unknown
                 return LATER if handlers.wants(request.method) else Now(_DONE)
             handlers.check(request)
             if request.method.ahead:
@@ -132,7 +133,7 @@ class ServerConnection:
         if self._stateless and declared.resources is not None:
             declared = attrs.evolve(declared, resources=ResourcesCapability(list_changed=True))
         if declared.tasks is not None and not exchange.peer.is_distinguishable:
-            # 2025-11-25 tasks, Task Isolation: servers that cannot identify requestors SHOULD NOT declare tasks.list.
+            # By 2025-11-25 tasks, servers that cannot identify requestors SHOULD NOT declare tasks.list.
             declared = attrs.evolve(declared, tasks=attrs.evolve(declared.tasks, list=None))
         self.subscriptions.declare(declared)
         return InitializeResult(request.revision.name, declared, server.info, server.instructions)
@@ -161,7 +162,7 @@ class ServerConnection:
         return _DONE
 
     def _cancel_abandoned(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Cancel the earlier call that ``request`` names, and answer ``request`` when that call has ended."""
+        """Cancel the earlier call that ``request`` names. The response to ``request`` says how that call ended."""
         found = self._endings.cancel(request, exchange.peer.principal)
         return LATER if found is None else Now(found)
 
@@ -179,8 +180,8 @@ class ServerConnection:
     # Requests that need a task of their own
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request, in the trio task started for the request. See `RequestHandler.answer`. ``arguments``
-        replace the arguments of a tool call or prompt.
+        """Answer a request, in the trio task started for the request. See `RequestHandler.answer`. If ``arguments`` are
+        given, they replace the arguments of a tool call or prompt.
 
         This method and its callees return the coroutine instead of awaiting it: Python walks every frame between the
         runtime and the author's function each time the task resumes.
@@ -230,7 +231,7 @@ class ServerConnection:
         """Return one page of a list of tools, resources, resource templates or prompts."""
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
         peer, method = scope.exchange.peer, scope.request.method.name
-        # Middleware may change the entries, so the cached JSON can't be used.
+        # Middleware may change the entries, so the cached JSON of the page can't be used.
         if self._middleware is not None and self._middleware.applies_to(method):
             entries, following = registry.page(cursor, peer)
             page = [entry.listed for entry in entries]
@@ -244,20 +245,20 @@ class ServerConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` must be called for a notification: if roots changed, or for an extension
-        notification. `ConnectionState` handles all other notifications. See `RequestHandler.wants`."""
+        """Return true for the notifications that this class handles: changed roots, and extension notifications with a
+        registered handler. `ConnectionState` handles all other notifications."""
         if event.method.extension is not None:
             return extension_handlers(self._server).wants(event.method) and self._has_scopes(event)
         if event.method.name != "notifications/roots/list_changed" or self._server._roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
-            return False  # one call of the registered function will cover both changes
+            return False  # one later call of the registered function covers both changes
         self._roots_changed = True
         return True
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Call the function that the server's author registered for changed roots, or for an extension notification.
-        See `RequestHandler.notified`."""
+        """Handle a notification by calling the function that the server's author registered for changed roots, or for
+        this extension notification."""
         if event.method.extension is not None:
             pending = extension_handlers(self._server).call_notification_handler(
                 event.method, event.params, self._client
@@ -275,12 +276,12 @@ class ServerConnection:
             needed = required_scopes(self._server, event.method.name, event.params, self.connection.peer.auth)
             try:
                 self._check_scopes(needed)
-            except CodedError:  # a notification has no error response
+            except CodedError:  # a notification gets no error response
                 return False
         return True
 
     async def _notify_without_connection(self, scope: RequestScope) -> EmptyResult:
-        """Call the registered handler of an extension notification that was sent without a session. See
+        """Call the registered handler of an extension notification that the client sent without a session. See
         `NotificationExchange`."""
         request, client = scope.request, ConnectedClient(self.connection, self._lifespan, scope.exchange.peer)
         pending = extension_handlers(self._server).call_notification_handler(request.method, request.params, client)
@@ -288,7 +289,7 @@ class ServerConnection:
             await pending
         return _DONE
 
-    # The method of this class that answers each protocol request
+    # For each protocol request, the method of this class that answers it
 
     _immediate_answers: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest, Exchange], Any]]] = {
         "ping": lambda _, __, ___: _DONE,

@@ -114,8 +114,8 @@ def keep_large_results(
 def _shortened(
     kept: _KeptResults, request: ServerRequest, result: CallToolResult, size: int, preview: int
 ) -> list[ContentBlock]:
-    """Store ``result``, which is ``size`` bytes long, in ``kept``. Return the first ``preview`` characters of its text,
-    and a link to the full result if it was stored."""
+    """Store ``result``, which is ``size`` bytes long, in ``kept``. Return the first ``preview`` characters of its text
+    and, if it could be stored, a link to the full result."""
     scope = scope_of(request.ctx)
     owner, uri = owner_of(scope), None
     if owner is None and scope.exchange.forgot_client:
@@ -153,9 +153,9 @@ class _KeptResults:
         """The number of bytes stored for each caller."""
 
     def add(self, caller: Hashable, owner: bytes | None, result: CallToolResult, size: int) -> str | None:
-        """Store a tool result of ``size`` bytes for the caller ``owner``, and return its URI. Return `None` if it
-        doesn't fit within the memory limits."""
-        if 2 * size > self._limit:  # one caller gets at most half of the limit
+        """Store a tool result of ``size`` bytes for the caller ``owner``, and return its URI. Return `None` if the
+        memory limits leave no room for the result."""
+        if 2 * size > self._limit:  # one caller gets at most half of the memory limit
             return None
         while not leaves_enough(self._sizes[caller], self._limit - self._sizes.total(), size):
             oldest = next((uri for uri, each in self._kept.items() if each.caller == caller), None)

@@ -87,7 +87,7 @@ class ServerRequest:
     @property
     def offer(self) -> str | None:
         """The registered name of the tool or prompt, or the registered URI or template of the resource. `None` if the
-        request names nothing, or something unknown. Clients can't create new values, so you can use it as a metric
+        request names nothing that is registered. Clients can't create new values, so you can use it as a metric
         label."""
         return self._offer(self.params, self.auth)
 
@@ -137,8 +137,8 @@ class MiddlewareFunction(Protocol):
 
 
 class PositionedMiddleware(ABC):
-    """Middleware whose state depends on its position in the server's list of middleware. The position is the same on
-    all replicas."""
+    """Base class of middleware whose shared state, such as the buckets of `rate_limit`, is identified by the middleware's
+    position in the server's list. The position is the same on all replicas."""
 
     @abstractmethod
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
@@ -146,7 +146,7 @@ class PositionedMiddleware(ABC):
 
     @abstractmethod
     def at_position(self, position: int) -> MiddlewareFunction:
-        """Return a copy of this middleware for the given ``position`` in the server's list of middleware."""
+        """Return a copy of this middleware that has the given ``position`` in the server's list of middleware."""
 
 
 def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:
@@ -171,7 +171,7 @@ def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset
 def check_middleware(function: object) -> None:
     """Raise `TypeError` unless ``function`` can be used as middleware."""
     name = getattr(function, "__qualname__", repr(function)[:200])
-    # From CPython 3.14 on, inspect.isroutine() is true for functools.partial.
+    # Exclude functools.partial, for which inspect.isroutine() is true from CPython 3.14 on.
     is_function = inspect.isroutine(function) or issubclass(type(function), partial)
     called: Any = function if is_function else getattr(function, "__call__", function)  # noqa: B004
     fits = inspect.iscoroutinefunction(called)
@@ -221,8 +221,8 @@ class MiddlewareChains:
         lifespan: Any,
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Run the middleware of a request, and return the result. The innermost function of the chain is ``answer``,
-        which takes the request's scope and, optionally, replaced arguments."""
+        """Run the middleware of a request, and return the result. The last middleware calls the function ``answer``
+        with the `RequestScope` and, if the middleware replaced them, the new arguments."""
         inbound = scope.request
         method, chain = inbound.method.name, self._chains.get(inbound.method.name)
         if chain is None:
@@ -242,8 +242,8 @@ class MiddlewareChains:
         return method in self._chains
 
     def _offer(self, params: Any, auth: Auth | None) -> str | None:
-        """Return the name of the tool, prompt or resource that the parameters ``params`` name. See
-        `ServerRequest.offer`."""
+        """Return the registered name of the tool, prompt or resource that a request with the parameters ``params`` is
+        about. See `ServerRequest.offer`."""
         match params:
             case CallToolParams(name=name):
                 return name if self._tools.registry.get(name) is not None else None

@@ -300,8 +300,8 @@ class Offering:
 
     @in_active_run
     def remove_tool(self, name: str) -> None:
-        """Remove a tool and notify clients. Running calls continue. Raises `KeyError` if the server has no such
-        tool."""
+        """Remove a tool and notify clients. Running calls of the tool continue. Raises `KeyError` if the server has no
+        such tool."""
         self._tools.registry.remove(name)
         self._observers.list_changed("notifications/tools/list_changed")
 
@@ -328,7 +328,7 @@ class Offering:
         self._switch(tags, enabled=False)
 
     def enable(self, *tags: str) -> None:
-        """Show the tools, resources, templates and prompts again that `disable` hid for ``tags``, and notify clients.
+        """Undo `disable` for these tags: show the tools, resources, templates and prompts again, and notify clients.
         Raises the same errors as `disable`."""
         self._switch(tags, enabled=True)
 
@@ -343,13 +343,13 @@ class Offering:
             self._observers.list_changed(f"notifications/{kind}/list_changed")
 
     def resource_updated(self, uri: str) -> None:
-        """Notify clients that subscribed to the resource ``uri`` that the resource changed. Doesn't wait until the
-        notifications are sent."""
+        """Notify all clients that are subscribed to the resource ``uri`` that it has changed. Returns without waiting
+        until the notifications are sent."""
         self._observers.resource_updated(uri)
 
     def everything_changed(self) -> None:
-        """Notify clients that every list, and every resource they subscribed to, may have changed. Doesn't wait until
-        the notifications are sent."""
+        """Notify all clients that every list, and every resource they are subscribed to, may have changed. Returns
+        without waiting until the notifications are sent."""
         self._observers.everything_changed()
 
 
@@ -378,9 +378,9 @@ _NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "reso
 def _named(
     offering: Offering, method: str, params: JSONObject, auth: Auth | None
 ) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
-    """Return the tools, resources, templates and prompts that a request names. Return `None` for each name that doesn't
-    exist for this caller. Disabled entries are included: if an entry is disabled while its handler waits for the user,
-    retries of the request still need the entry's scopes."""
+    """Return the tools, resources, templates and prompts that a request names, with `None` for each name that doesn't
+    exist for this caller. Disabled entries are included: a client may have to retry a request whose tool was disabled
+    meanwhile, and still needs the tool's scopes."""
     match method:
         case "tools/call":
             return (offering._tools.named(params, auth),)

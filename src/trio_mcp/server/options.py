@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
     L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
 else:
-    L_co = TypeVar("L_co", covariant=True)  # TypeVar defaults exist from Python 3.13 on; nothing reads them at run time
+    # TypeVar defaults exist from Python 3.13 on, and nothing reads them at run time.
+    L_co = TypeVar("L_co", covariant=True)
 
 
 @show_fields
@@ -174,8 +175,7 @@ _CACHEABLE: Final = (*(row.name for row in ROWS if row.cacheable), "skills/list"
 
 
 def _is_ttl(_: Any, __: Any, ttl_ms: int) -> None:
-    # 2026-07-28 caching, TTL field: servers MUST provide a value of 0 or more. The type check refuses `True`, which
-    # Python accepts as an int.
+    # By 2026-07-28 caching, the TTL must be 0 or more. The type check refuses `True`, which is an int in Python.
     if type(ttl_ms) is not int or not 0 <= ttl_ms <= _LONGEST:
         raise ValueError(f"ttl_ms must be an integer from 0 to {_LONGEST}, not {ttl_ms!r}")
 

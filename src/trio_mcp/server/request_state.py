@@ -53,7 +53,7 @@ class RoundStates:
         answers: Mapping[str, Any] | None = None,
         state: str = "",
     ) -> str:
-        """Return the encrypted ``requestState`` for ``request``. See `Seal`."""
+        """Return the encrypted ``requestState`` to send in the response to ``request``. See `Seal`."""
         expires = None if self._lifetime == math.inf else time.time() + self._lifetime
         replica = self._replica if handle else ""
         kept = dict(answers or {})
@@ -62,7 +62,8 @@ class RoundStates:
         )
 
     def read(self, request: InboundRequest, peer: Peer) -> Decision:
-        """Return how to continue with a request, which may be the retry of an earlier request.
+        """Decide how to continue with a request, which may be the retry of an earlier request, by reading its
+        ``requestState``.
 
         - `Retry`, if a handler parked in this process waits for it.
         - `LATER` otherwise, with the content of the retry in ``request.continuation``. That is a `RemoteRetry` if the
@@ -83,8 +84,8 @@ class RoundStates:
             return LATER
         sealed = self._open(text, request, peer.principal)
         if sealed.handle and self._exists(request, peer):
-            # The expiry of a parked handler isn't checked here: the handler checks it with a monotonic clock, which
-            # cannot be set back.
+            # Don't check the expiry of a parked handler here.
+            # Its `Parking` does, with a monotonic clock, which cannot be set back.
             if self._replica and sealed.replica not in ("", self._replica):
                 request.continuation = RemoteRetry(responses, handle=sealed.handle, replica=sealed.replica)
                 return LATER
@@ -99,7 +100,7 @@ class RoundStates:
             sealed = self._cipher.open(text) if isinstance(text, str) else None
         except BadRequestState:
             sealed = None
-        # 2026-07-28 mrtr, Server Requirements 4: servers MUST reject state that fails verification.
+        # By 2026-07-28 mrtr, servers MUST reject state that fails verification.
         if sealed is None or sealed.principal != principal:
             raise CodedError(INVALID_PARAMS, "Invalid params: invalid requestState: not issued to this caller")
         if sealed.fingerprint != fingerprint(request):
@@ -173,17 +174,18 @@ class StateCipher:
     """
 
     def __init__(self, name: str, shared: Sequence[bytes] = ()) -> None:
-        # Derive different keys for servers with different names, so that they reject each other's states even if they
-        # share a secret.
+        # Derive the keys from the server's name too.
+        # Servers with different names then reject each other's states, even if they share a secret.
         self._name = name.encode(errors="surrogatepass")
         self._secrets = check_secrets(shared) or (secrets.token_bytes(32),)
 
     def keys_for(self, purpose: bytes) -> KeyRing:
-        """Return encryption keys of the same server for another ``purpose``."""
+        """Return encryption keys of this server that are used only for ``purpose``."""
         return KeyRing(self._secrets, purpose + self._name)
 
     def secret_for(self, purpose: bytes) -> bytes:
-        """Return a secret derived for ``purpose``. All processes whose first secret is the same get the same value."""
+        """Return a secret that is used only for ``purpose``. All processes whose first secret is the same get the same
+        value."""
         return hmac.digest(self._secrets[0], purpose + self._name, "sha256")
 
     @cached_property
@@ -210,7 +212,7 @@ class StateCipher:
             sealed = decode_base64url(text)
         except ValueError:
             raise BadRequestState("not base64") from None
-        if base64.urlsafe_b64encode(sealed).decode() != text:  # base64 can encode the same bytes as different texts
+        if base64.urlsafe_b64encode(sealed).decode() != text:  # different base64 texts can stand for the same bytes
             raise BadRequestState("base64 differs from the issued text")
         try:
             return msgspec.json.decode(self._keys.open(sealed, _PURPOSE), type=SealedState)

@@ -93,7 +93,7 @@ class RunningTasks:
         from ..tasks.task_methods import CoreMethods  # lazy import, see `host`
 
         host = self.host()
-        # A bound method of this object would create a reference cycle here, which only the garbage collector can free.
+        # A bound method would create a reference cycle, which only the garbage collector can free.
         return CoreMethods(host.records, host.questions, host.own_tasks, self._tools.has_task_scopes)
 
     @cached_property

@@ -34,7 +34,7 @@ class ServedConnection(Protocol):
 
     @property
     def connection(self) -> Connection:
-        """The underlying transport connection."""
+        """The MCP connection to the client."""
         ...
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -42,8 +42,9 @@ class ServedConnection(Protocol):
         ...
 
     def everything_changed(self) -> None:
-        """Notify a legacy client that everything may have changed, because it may have missed notifications. The client
-        is notified for each list with declared change notifications, and each resource that it subscribed to."""
+        """Notify a legacy client, which may have missed notifications, that everything may have changed. The client
+        gets one notification for each list with declared change notifications, and for each resource that it subscribed
+        to."""
         ...
 
 
@@ -70,7 +71,7 @@ class CustomServer(Protocol):
 
     @property
     def info(self) -> Implementation:
-        """The name and version of the server, for the people who operate it."""
+        """The name and version of the server, for display to its operators."""
         ...
 
     @property
@@ -157,8 +158,8 @@ def connection_to(
 
 
 def end_tasks(running: Running, *, hurry: bool) -> None:
-    """Shut down the tasks of the server ``running`` while its connections are closing. Idempotent. If ``hurry`` is
-    true, less than a second is left. Does nothing for a `CustomServer`, which has no tasks."""
+    """Shut down the tasks of the server ``running``, whose connections are closing. Idempotent. If ``hurry`` is true,
+    less than a second is left. Does nothing for a `CustomServer`, which has no tasks."""
     if isinstance(running, RunningServer):
         running.tasks.shut_down(hurry=hurry)
         if running.fleet is not None:

@@ -218,7 +218,7 @@ class Server(Offering):
 
     def _task_records(self) -> Sequence[TaskRecords]:
         if self._running_tasks:
-            # A task host must be created in the thread of its trio run, and the current thread may be another one.
+            # Create a task host only in the thread of its trio run. The current thread may be another one.
             return [tasks.records for tasks in self._running_tasks if tasks.has_host]
         if self._tasks is None or self._tasks.store is None:
             return ()
@@ -242,8 +242,8 @@ class Server(Offering):
             extension._register(self)
 
     def _acknowledge_cancels(self, extension: CancelAcknowledged) -> None:
-        """Record how calls end, so that clients can later request how a cancelled call ended. The extension calls this
-        method when the server is created."""
+        """Record how calls end, so that a client can later find out how a call that it cancelled has ended. The
+        extension calls this method when the server is created."""
         self._acknowledges = extension
 
     def handles(self, row: ExtensionRequest[Any, Any] | ExtensionNotification[Any]) -> Callable[[F], F]:
@@ -371,7 +371,8 @@ class Server(Offering):
     async def _running(
         self, limits: Limits | None = None, *, stateless: bool = False, shared: SharedStorage | None = None
     ) -> AsyncGenerator[RunningServer]:
-        """Enter the server's lifespan, and yield the running server, which is ready to serve connections.
+        """Run the server during the ``async with`` block: enter its lifespan, and yield the running server, which is
+        ready to serve connections.
 
         For transports; authors call ``serve_stdio`` and the like.
 
@@ -421,7 +422,7 @@ class Server(Offering):
                 await fleet.drain()
 
     def _host(self, limits: Limits, cipher: StateCipher, replica: Replica | None, *, stateless: bool) -> RequestHost:
-        """Return the host that runs all request handlers of one run of the server. See `_running` for the
+        """Return the host that runs all request handlers of this server while it runs. See `_running` for the
         parameters."""
         host = RequestHost(
             limits,
@@ -455,8 +456,8 @@ class Server(Offering):
 
     @asynccontextmanager
     async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
-        """Enter this server's lifespan in the run that uses ``host``: a run of this server, or of a server that mounts
-        this server."""
+        """Enter this server's lifespan, in the server run that uses ``host``. This may be a run of another server that
+        mounts this server."""
         with self._active_runs.register():
             lifespan = self._lifespan(self) if self._lifespan is not None else nullcontext()
             if self._lifespan is not None and self._asyncio:
@@ -469,7 +470,8 @@ class Server(Offering):
                     del self._lifespans[host]
 
     def _middleware_chains(self) -> MiddlewareChains | None:
-        """Return the composed middleware of each method. Return `None` if the server has no middleware.
+        """Return the middleware of a running server, composed to one chain for each method. Return `None` if the server
+        has no middleware.
 
         Raises `RuntimeError` if a mounted server has middleware: it wouldn't run here, and its authors may rely on its
         checks.
@@ -503,7 +505,7 @@ def share_secret(server: Server, secret: bytes) -> None:
 
 @in_active_run
 def store_tasks_in(server: Server, store: TaskStore) -> None:
-    """Store the records of the server's tasks in ``store``, from the next start of the server on."""
+    """Store the records of the server's tasks in ``store`` whenever the server is started from now on."""
     server._tasks = _settings_with(server._tasks, store)
     server._stored = None
 
@@ -519,7 +521,7 @@ def _check_usable(version: str, lifespan: object, page_size: int | None, foreign
     doesn't."""
     if foreign:
         _refuse(foreign)
-    if len(version.split()) > 4:  # the text is probably the instructions, which other SDKs take as the second argument
+    if len(version.split()) > 4:  # other SDKs take the instructions as the second argument
         raise ValueError(
             f"version must be like '1.0', not {version[:100]!r}; to pass instructions, write instructions=..."
         )

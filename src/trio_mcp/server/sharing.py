@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Fleet(ABC):
-    """A running server's interface to its other replicas. `SharedStorage` creates it."""
+    """Connects a running server with its other replicas. Created by `SharedStorage`."""
 
     @abstractmethod
     def count_sent(self) -> int:
@@ -31,13 +31,13 @@ class Fleet(ABC):
 
     @abstractmethod
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Exchange messages and changes with other replicas until cancelled. Calls ``task_status.started()`` once this
-        replica is registered as alive in the storage, and cannot miss a change."""
+        """Exchange messages and changes with other replicas until cancelled. Calls ``task_status.started()`` as soon as
+        the storage lists this replica as alive, so that it misses no change."""
 
     @abstractmethod
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Forward a client's retried request to the replica where its handler waits for the client's input, and return
-        the handler's result as plain data. Raises `CodedError` if the request fails.
+        """Forward a client's retry to the replica in which the handler waits for the client's input, and return the
+        handler's result as plain data. Raises `CodedError` if the request fails.
 
         Until then, the other messages of the handler are sent to the client. ``scope`` is the retried request on this
         replica, and ``retry`` names the replica and the handler.
@@ -45,13 +45,13 @@ class Fleet(ABC):
 
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:
-        """Let parked handlers, and requests that other replicas forwarded here, finish within `Limits.drain_timeout`.
-        If ``hurry`` is true, less than a second is left."""
+        """Give `Limits.drain_timeout` seconds to parked handlers, and to requests that other replicas forwarded here, so that
+        they can finish. If ``hurry`` is true, less than a second is left."""
 
     @abstractmethod
     async def drain(self) -> None:
-        """Shut down, and wait until no handler is parked in this replica, and no request that another replica forwarded
-        here is running."""
+        """Shut down, and wait until this replica has no parked handlers, and runs no requests that another replica
+        forwarded here."""
 
 
 class SharedStorage(ABC):

@@ -51,7 +51,7 @@ _TELLING_MARKS: Final = 16
 
 
 class ClientSubscriptions:
-    """The changes that one connection's client is notified of.
+    """The changes of which one connection's client wants to be notified.
 
     In legacy revisions: list changes, and the resources that the client subscribed to. In modern revisions: the changes
     that each open stream requested. One connection may use both.
@@ -105,7 +105,7 @@ class ClientSubscriptions:
         return _DONE
 
     def adopt(self, uris: Iterable[str]) -> None:
-        """Replace the client's subscriptions by ``uris``, which another replica recorded."""
+        """Replace the client's subscriptions by ``uris``, which another replica has recorded for this session."""
         before, after = self._state.subscriptions, set(uris)
         for uri in after - before:
             self._server._resources.change_watchers(uri, 1)
@@ -119,7 +119,7 @@ class ClientSubscriptions:
             self._server._resources.change_watchers(uri, -1)
 
     def _check_stateful(self, request: InboundRequest) -> None:
-        """Raise an error for ``request`` if the server is stateless, because a subscription is state."""
+        """If the server is stateless, raise an error for ``request``, because a subscription is state."""
         if self._connection.stateless:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
@@ -173,13 +173,12 @@ class ClientSubscriptions:
             nursery.cancel_scope.cancel(reason=CONNECTION_ENDS)
 
     async def _visible_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
-        """Return which of ``task_ids`` exist for the caller. Raises `CapabilityMissing` if the client didn't declare
-        the tasks capability, and `CodedError` if a task's tool needs a scope that the caller lacks."""
+        """Return those of ``task_ids`` that exist for the caller. Raises `CapabilityMissing` if the client didn't
+        declare the tasks capability, and `CodedError` if a task's tool needs a scope that the caller lacks."""
         if not (self._server._tools.has_tasks and self._tasks.are_stored):
             return []
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
-            # extension tasks, Task Status Notifications: the request MUST be refused if the client didn't declare the
-            # capability.
+            # By the tasks extension, the request MUST be refused if the client didn't declare the capability.
             raise CapabilityMissing(missing, scope.request.revision)
         from ..tasks.task_methods import scope_of  # lazy import: most servers have no tasks
 
@@ -198,14 +197,15 @@ class ClientSubscriptions:
         for uri in list(dict.fromkeys(uris))[: self._limits.max_subscriptions]:
             if self._server._resources.find(uri, auth) is not None:
                 known.append(uri)
-            await trio.lowlevel.checkpoint()  # matching a thousand URIs against many templates takes time
+            # Let other tasks run, because matching a thousand URIs against many templates takes time.
+            await trio.lowlevel.checkpoint()
         return known
 
     # Changes
 
     def list_changed(self, method: str) -> None:
-        """Report a list change: to an initialized legacy client, if the server declared the list, and to all streams
-        that requested the list."""
+        """Notify clients of a list change: a legacy client that is initialized, if the server declared the list, and
+        all streams for which the client requested the list."""
         kind = method.split("/")[1]
         state = self._state
         if self.notifies_legacy and state.revision is not None and state.initialized and getattr(self._declared, kind):
@@ -215,8 +215,8 @@ class ClientSubscriptions:
                 stream.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Report a change of the resource ``uri``: to a legacy client that subscribed to the resource, and to all
-        streams that requested it. Each notification contains the URI as the client spelled it."""
+        """Notify clients that the resource ``uri`` changed: a legacy client that subscribed to it, and all streams for
+        which the client requested it. Each notification contains the URI as the client spelled it."""
         if self._spellings is None:
             self._spellings = _by_normal_form(self._state.subscriptions)
         normal = normal_uri(uri)
@@ -227,8 +227,8 @@ class ClientSubscriptions:
                 stream.resource_updated(spelling)
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Send an extension notification: to an initialized legacy client that declared the extension of ``row``, and
-        to all streams that requested the extension. See `Server.notify`."""
+        """Send an extension notification to a legacy client that is initialized and has declared the extension, and on
+        all streams for which the client requested the extension. See `Server.notify`."""
         state, name = self._state, str(row.extension)
         revision = state.revision
         if self.notifies_legacy and revision is not None and state.initialized and row.is_in(revision.name):
@@ -240,8 +240,8 @@ class ClientSubscriptions:
                 stream.notify(row, params)
 
     def everything_changed(self) -> None:
-        """Notify a legacy client, and all streams, that every list and resource they requested may have changed. See
-        `ServedConnection.everything_changed`."""
+        """Notify a legacy client, and all streams, that everything they requested may have changed: each list and each
+        resource. See `ServedConnection.everything_changed`."""
         if self.notifies_legacy and self._state.initialized:
             notify_everything_changed(self._connection, self._declared)
         for stream in self._streams:
@@ -259,8 +259,8 @@ def _by_normal_form(uris: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
-    """Return the names of the extensions whose notifications the client requests, without extensions that it didn't
-    declare in this request."""
+    """Return the names of the extensions whose notifications the client requested, except those that it didn't declare
+    in this request."""
     declared = scope.request.capabilities.extensions or {}
     return [name for name in asked.extensions or () if type(declared.get(name)) is dict]
 
@@ -298,8 +298,8 @@ def honoured_part(
     task_ids: list[str] | None = None,
     extensions: Iterable[str] = (),
 ) -> SubscriptionFilter:
-    """Filter the changes ``asked`` that a client requested: return those that the server can report (2026-07-28
-    subscriptions, Acknowledgment).
+    """Return the part of the changes ``asked`` that the server can report, out of all changes that the client requested
+    (2026-07-28 subscriptions, Acknowledgment).
 
     ``declared`` are the server's capabilities, ``uris`` its resources, ``task_ids`` its tasks, and ``extensions`` the
     requested extensions.
@@ -334,8 +334,7 @@ class ListenStream:
         self._scope = scope
         self._outbox = scope.outbox
         self._honoured = honoured
-        # 2026-07-28 subscriptions, Receiving Notifications: the subscription id is the id of the request, with its JSON
-        # type (string or number).
+        # By 2026-07-28 subscriptions, the subscription id is the request's id with its JSON type, string or number.
         self._meta = {SUBSCRIPTION_ID: scope.request.id}
         self._waiting: dict[bytes, None] = {}
         self._flush_scope = trio.CancelScope()
@@ -361,28 +360,28 @@ class ListenStream:
         self.notify_task(unstructure(state, self._scope.request.revision))
 
     def notify_task(self, params: dict[str, Any]) -> None:
-        """Report the state of a task on the stream, as plain parameters. See `task_changed`."""
+        """Report the state of a task on the stream, with ``params`` as plain data. See `task_changed`."""
         meta: dict[str, Any] = params.get("_meta") or {}
         self._scope.put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
 
     def notify(self, row: Method, params: Any) -> None:
         """Send an extension notification on the stream, if the notification exists in the stream's protocol revision.
-        See `notify_plain`."""
+        It is dropped while the outbox is full: see `notify_plain`."""
         revision = self._scope.request.revision
         if row.is_in(revision.name):
             self.notify_plain(row.name, unstructure(params, revision))
 
     def notify_plain(self, method: str, params: dict[str, Any]) -> None:
         """Send an extension notification with ``params`` on the stream. While the outbox is full, notifications are
-        dropped, so that a slow client can't block the sender. They aren't merged, because their contents may all
-        differ."""
+        dropped, so that a slow client can't block the sender. Two notifications are never merged, because their
+        contents may differ."""
         if not self._outbox.is_full(_TELLING_MARKS):
             meta: dict[str, Any] = params.get("_meta") or {}
             self._scope.put(_line(method, {**params, "_meta": {**meta, **self._meta}}))
 
     def close(self, reason: str) -> ListenResult:
-        """Close the stream, and return the result of its request. Queued changes are sent first, then a cancellation
-        notification with ``reason``, because the request is still open (2026-07-28 cancellation: MUST)."""
+        """Close the stream, and return the result of its request. First send the queued changes, then a cancellation
+        notification with ``reason``: this is required because the request is still open (2026-07-28 cancellation)."""
         self._flush_scope.cancel(reason="the stream ends")
         for line in self._waiting:
             self._scope.put(line)
@@ -396,8 +395,8 @@ class ListenStream:
         return not (self._waiting or self._outbox.is_full())
 
     async def room(self) -> None:
-        """Wait until the client has read enough that the outbox has room for another change. If it already has room,
-        this isn't a checkpoint."""
+        """Wait until the client has read enough that the outbox has room for another change. If the outbox already has
+        room, this isn't a checkpoint."""
         await self._outbox.room()
 
     def _params(self, **more: Any) -> dict[str, Any]:
@@ -434,8 +433,8 @@ _READ_AGAIN: Final = 1.0
 
 
 class ListenedTasks:
-    """Reports changes of tasks on ``stream``, for a client that listens to them. It reads the tasks of ``scope`` from
-    ``records``.
+    """Reports state changes of tasks on ``stream``, to a client that requested them. The tasks are those of ``scope``,
+    read from ``records``.
 
     First the client gets the current state of each task, since a task may have changed or ended before the client
     subscribed. Then it gets each change. If several changes happen while the client reads slowly, it gets the last one.
@@ -496,5 +495,5 @@ class ListenedTasks:
 
 
 def _shown(record: TaskRecord) -> Hashable:
-    """Return those fields of a task record that can change and that clients see."""
+    """Return those fields of a task record that clients see and that can change."""
     return record.updated_at, record.phase, record.message, *record.questions

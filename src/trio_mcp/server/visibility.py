@@ -25,12 +25,13 @@ class Offer(Protocol):
 
     @property
     def scopes(self) -> frozenset[str]:
-        """OAuth scopes that a caller must have to use the tool, resource or prompt."""
+        """OAuth scopes that a caller needs to use the tool, resource or prompt."""
         ...
 
     @property
     def visible(self) -> Visible | None:
-        """Predicate on the caller, which never raises. `None` if all callers can see the tool, resource or prompt."""
+        """Function that is called with the caller and returns whether the caller can see the tool, resource or prompt.
+        It never raises. `None` if all callers can see it."""
         ...
 
     @property

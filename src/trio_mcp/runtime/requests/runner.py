@@ -232,7 +232,7 @@ class RequestRunner:
             if scope.request.meta and scope.is_overdue:
                 scope.expire()
             if scope.rounds is not None and scope.from_outside is None:
-                # If the handler returns while its request is parked, wait for the client's retry, which gets the result.
+                # If the handler returns while its request is parked, wait for the client's retry: it gets the result.
                 await scope.until_cancelled(scope.rounds.resumed())
             line = _reply_line(scope, result, failure, cancelled_inside)
             if scope.exchange.keeps_outcomes or (line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS)):

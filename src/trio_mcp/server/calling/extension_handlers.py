@@ -31,8 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ExtensionHandlers:
-    """The methods of a server's ``extensions``, and the handlers registered for them. ``hints`` say how clients may
-    cache results of cacheable methods."""
+    """The methods of a server's ``extensions``, and the handlers that its author registered for these methods.
+    ``hints`` say how clients may cache results of cacheable methods."""
 
     def __init__(self, extensions: Collection[Extension[Any, Any]], hints: CacheHints) -> None:
         self._extensions = extensions
@@ -100,9 +100,9 @@ class ExtensionHandlers:
             raise CapabilityMissing(f"extensions.{name}", request.revision)
 
     async def answer(self, scope: RequestScope, value: Awaitable[Any]) -> Any:
-        """Convert the result of an extension request to plain data. ``value`` awaits the result of `call_handler`, or
-        of the middleware around it. For a result of the wrong class, raise `TypeError`, which the client sees only as
-        "internal error"."""
+        """Convert the result of an extension request to plain data. Awaiting ``value`` runs the handler, with its
+        middleware if there is any, and returns the result. If the result has the wrong class, raise `TypeError`, which
+        the client sees only as "internal error"."""
         row, revision = scope.request.method, scope.request.revision
         result = await value
         if isinstance(result, FINISHED):

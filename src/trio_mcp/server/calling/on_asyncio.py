@@ -1,4 +1,4 @@
-"""Run asyncio handlers in their server's asyncio event loop. Each handler function is replaced by a trio wrapper."""
+"""Runs asyncio handlers in their server's asyncio event loop, by wrapping each handler in a trio function."""
 
 from __future__ import annotations
 

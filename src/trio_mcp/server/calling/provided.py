@@ -36,7 +36,7 @@ Context managers of other modules may be shared by several requests, so they are
 
 
 class _ProvidedValues:
-    """The dependencies of one request, or of a server if ``scope`` is missing. Each dependency is entered when it is
+    """The dependencies of one request or, if ``scope`` is missing, of a server. Each dependency is entered when it is
     first needed, and closed when ``stack`` closes."""
 
     def __init__(self, stack: AsyncExitStack, context: RequestContext, scope: RequestScope | None = None) -> None:
@@ -48,7 +48,8 @@ class _ProvidedValues:
         """Cancel scope around all dependencies, which limits the time for their cleanup."""
 
     async def value(self, provider: Provider) -> Any:
-        """Return the value of the dependency ``provider``. In a test, this may be the value of its replacement."""
+        """Return the value of the dependency ``provider``. If a test has replaced the dependency, return the value of
+        the replacement."""
         used = _overrides.get(provider.function, provider)
         if provider.once and self._scope is not None:
             shared = _server_values.get(self._scope.runner.host, {})
@@ -80,8 +81,8 @@ class _ProvidedValues:
         return value
 
     async def _enter_in_thread(self, manager: Any) -> Any:
-        """Enter a plain context manager in a worker thread, and arrange that a worker thread closes it, but only if it
-        was entered: a cancellation may end the wait for the thread before or after that."""
+        """Enter a plain context manager in a worker thread, and let ``stack`` close it in a worker thread. It is closed
+        only if it was entered: a cancellation may end the wait for the thread before or after that."""
         entered: list[Any] = []
 
         async def leave(*error: Any) -> bool | None:
@@ -104,7 +105,7 @@ class _ProvidedValues:
         return await run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned)
 
     def begin_grace(self) -> None:
-        """If the request was cancelled, allow cleanup to wait during the grace period. Called before each value is
+        """If the request was cancelled, let its cleanup wait during the grace period. Called before each value is
         closed, because the cancellation may arrive between two closes."""
         if self._scope is not None and trio.current_effective_deadline() <= trio.current_time():
             self._scope.runner.graces.shield(self.cleanup)
@@ -132,7 +133,7 @@ class _LoopValues(_ProvidedValues):
             raise
 
     def begin_grace(self) -> None:
-        """Do nothing, because an asyncio task that was cancelled may wait again."""
+        """Do nothing: in an asyncio task, cleanup can wait even after a cancellation."""
 
 
 class InjectedHandler:
@@ -184,12 +185,13 @@ class InjectedHandler:
         except BaseExceptionGroup as group:
             if failure is None or sole_exception(group) is not failure:
                 raise
-            raise failure from None  # a provider's nursery wraps exceptions in a group
+            raise failure from None  # a nursery in a provider wraps exceptions in a group
         finally:
             values.end_grace()
-            del failure  # its traceback refers to this frame: clear the reference cycle
+            del failure  # break the reference cycle: the exception's traceback refers to this frame
         if values.cleanup.cancelled_caught:
-            await trio.lowlevel.checkpoint_if_cancelled()  # the scope may have caught the request's cancellation
+            # The cleanup scope may have caught the request's cancellation.
+            await trio.lowlevel.checkpoint_if_cancelled()
         if not ends:
             raise self._swallowed()
         return ends.pop()
@@ -228,8 +230,8 @@ _server_values: dict[RequestHost, Mapping[Callable[..., Any], Any]] = {}
 
 @asynccontextmanager
 async def open_server_providers(providers: Sequence[Provider], host: RequestHost) -> AsyncGenerator[None]:
-    """Enter the ``once=True`` ``providers`` of the running server whose handlers run in ``host``. At the end of the
-    ``async with`` block, they are closed in reverse order."""
+    """Enter the dependencies of a running server: the providers with ``once=True``. Its handlers run in ``host``. At
+    the end of the ``async with`` block, they are closed in reverse order."""
     async with AsyncExitStack() as stack:
         values = _ProvidedValues(stack, RequestContext())
         for provider in providers:

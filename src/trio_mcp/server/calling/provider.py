@@ -109,8 +109,8 @@ def name_of(function: Any) -> str:
 
 @frozen(eq=False)
 class Provider:
-    """The function of a `Provide`, inspected once. ``open`` calls the function. If it is a generator function, ``open``
-    returns a context manager."""
+    """The function of a `Provide`, inspected once. Calling ``open`` calls the function. For a generator function,
+    ``open`` returns a context manager."""
 
     function: Callable[..., Any]
     open: Callable[..., Any]
@@ -133,7 +133,7 @@ class Provider:
     @classmethod
     def of(cls, note: Provide, path: tuple[Callable[..., Any], ...] = ()) -> Provider:
         """Inspect the function of the `Provide` ``note``, and return its provider. ``path`` lists the functions that
-        depend on it, to detect cycles. Raises `TypeError` if the function can't be used."""
+        depend on this function, to detect cycles. Raises `TypeError` if the function can't be used."""
         function, name = note.function, name_of(note.function)
         if function in path:
             circle = " → ".join(map(name_of, (*path[path.index(function) :], function)))

@@ -42,7 +42,7 @@ from ..context.input_required import InputRequired
 
 
 class Encoders:
-    """Functions of the server's author that convert values of a class, and of its subclasses, to JSON data.
+    """Functions that the server's author passed to convert values of a class, and of its subclasses, to JSON data.
 
     Raises `TypeError` for a key that isn't a class, for a class that already has a JSON form, and for an async
     function.
@@ -221,7 +221,7 @@ def _items(value: Any) -> list[Any] | None:
     """Return the items of a list or a similar iterable. Return `None` for any other value."""
     if isinstance(value, list | tuple):
         return cast("list[Any]", value)
-    if isinstance(value, _SINGLE):  # fast path, because the check below takes longer
+    if isinstance(value, _SINGLE):  # fast path for lists, because the check below takes longer
         return None
     return cast("list[Any]", collected(value)) if isinstance(value, ITERATED) else None
 
@@ -231,8 +231,8 @@ def _has_blocks(items: list[Any]) -> bool:
 
 
 def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return a tool result whose content blocks are ``value``, or its items if it is a list. Text and content blocks
-    stay, and everything else becomes JSON text."""
+    """Return a tool result with ``value`` as its content or, if ``value`` is a list, with the list's items. Text and
+    content blocks stay, and everything else becomes JSON text."""
     items = _items(value)
     return value if isinstance(value, CallToolResult) else _blocks([value] if items is None else items, encoders)
 
@@ -241,7 +241,7 @@ def _blocks(items: list[Any], encoders: Encoders | None) -> CallToolResult:
     try:
         return CallToolResult([_block(item, encoders) for item in items if item is not None])
     except UnreadMedia:
-        raise UnreadMedia(items) from None  # items, not value: a generator can't be read twice
+        raise UnreadMedia(items) from None  # use items instead of value, because a generator can't be read twice
 
 
 def _block(value: Any, encoders: Encoders | None = None) -> ContentBlock:
@@ -256,8 +256,7 @@ def _structured(value: Any, encoders: Encoders | None = None, *, is_wrapped: boo
     if isinstance(value, CallToolResult):
         return value
     plain = to_plain(value, encoders)
-    # Send the structured content as text too, for clients that don't support it (2025-06-18 tools, Structured Content:
-    # SHOULD).
+    # Send structured content as text too, as 2025-06-18 tools recommends, for clients that don't support it.
     return CallToolResult([_as_text(plain)], structured_content={"result": plain} if is_wrapped else plain)
 
 
@@ -297,7 +296,8 @@ def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return ``value`` with those members replaced by plain data that msgspec would encode differently."""
+    """Return a copy of ``value`` in which all members that msgspec would encode differently are replaced by plain
+    data."""
     if type(value) in _ATOMS:
         return value
     if isinstance(value, dict):
@@ -328,7 +328,7 @@ _WRITE: Final = partial(write_foreign, inner=_spelled_out)
 
 
 def _fields(value: Any, names: list[str]) -> dict[str, Any]:
-    # If a dataclass field isn't set by the constructor, its default is a class attribute, which msgspec ignores.
+    # If the constructor doesn't set a dataclass field, its default is a class attribute, which msgspec ignores.
     members = {name: getattr(value, name, msgspec.UNSET) for name in names}
     return {name: _spelled_out(member) for name, member in members.items() if member is not msgspec.UNSET}
 

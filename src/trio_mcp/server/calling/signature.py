@@ -149,7 +149,7 @@ class UserFunction:
 
             bound[self.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
         call, threads = partial(self.function, **bound), scope.runner.workers.share(scope.ticket.caller)
-        # Read scope.runner late: a task may outlive its request, and then has another runner.
+        # Read `scope.runner` only when it's needed: a task may outlive its request, and then has another runner.
         return await_result(run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned))
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class UserFunction:
             else:
                 read = read_leniently(self.schema, arguments)
             if read is not arguments:
-                self._check_size(read)  # the parsed strings may contain large JSON values
+                self._check_size(read)  # drop the parsed strings, which may contain large JSON values
                 return msgspec.convert(read, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             fault = error
@@ -212,7 +212,7 @@ def _returned(hint: Any) -> Any:
 
 def _checked_name(function: Callable[..., Any]) -> str:
     """Return the name of a handler function for error messages. Raises `TypeError` unless it's a function or method."""
-    # Check this first: from CPython 3.14 on, inspect.isroutine() is true for a functools.partial.
+    # Check this first, because inspect.isroutine() is true for a functools.partial from CPython 3.14 on.
     if isinstance(function, functools.partial):
         raise TypeError(
             "a functools.partial has no name, docstring and parameters of its own: write a function around it, or "
@@ -303,7 +303,7 @@ def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | N
                 f"    wrong:  {parameter.name}: Database = Depends(connect)\n"
                 f"    right:  {parameter.name}: Annotated[Database, Provide(connect)]"
             )
-    if f"{__package__}.provider" not in sys.modules:  # Provide was never imported, so no parameter has one
+    if f"{__package__}.provider" not in sys.modules:  # if `Provide` was never imported, no parameter has one
         return None
     from .provider import provide_of
 
@@ -346,7 +346,7 @@ def _allows_none(hint: Any) -> bool:
         msgspec.convert(None, hint, dec_hook=read_foreign)
     except (msgspec.ValidationError, ValueError):
         return False
-    except TypeError:  # msgspec doesn't support the type, and its own error says so
+    except TypeError:  # msgspec doesn't support the type, and raises an error that says so
         return True
     return True
 

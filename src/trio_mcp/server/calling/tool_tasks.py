@@ -59,19 +59,19 @@ def task_of_call(
     scope: RequestScope,
     tasks: Callable[[], TaskHost] | None,
 ) -> RequestTask | None:
-    """Return the task that a tool call is, or may become. Return `None` for a call that can't be a task. ``tasks``
-    returns the host that runs tasks. It is `None` if the server has no tasks.
+    """Return the task for a tool call that is a task, or may become one. Return `None` for a call that can't be a task.
+    ``tasks`` returns the host that runs tasks; it is `None` if the server has no tasks.
 
     Raises `CodedError` if the tool requires a task and the client has none, or the reverse: -32601 in 2025-11-25 and
     before, -32021 in later revisions.
     """
-    if scope.task is not None:  # the task is being run again
+    if scope.task is not None:  # the handler runs again for a task that already exists
         return scope.task
     request, form = scope.request, scope.request.revision.tasks
     asks = form == "core" and params.task is not None
     if support is None or tasks is None:
         if asks and tasks is not None:
-            # 2025-11-25 tasks, Tool-Level Negotiation 2.1: the server SHOULD refuse such a call.
+            # By 2025-11-25 tasks, the server SHOULD refuse to run this tool as a task.
             raise CodedError(METHOD_NOT_FOUND, f"{params.name} cannot run as a task: call it without task")
         if support == "required":
             raise CodedError(
@@ -103,15 +103,15 @@ def _task_needed(name: str, scope: RequestScope) -> CodedError:
     `None`."""
     revision = scope.request.revision
     if revision.tasks == "extension":
-        # extension tasks, Capability Negotiation: the error MUST be -32021, and name the extension.
+        # By the tasks extension, the error code MUST be -32021, and the error must name the extension.
         return CapabilityMissing(TASKS_CAPABILITY, revision)
-    # 2025-11-25 tasks, Tool-Level Negotiation 2.3: the server MUST refuse such a call.
+    # By 2025-11-25 tasks, the server MUST refuse a call without task if the tool runs only as a task.
     return CodedError(METHOD_NOT_FOUND, f"{name} runs only as a task: call it with task")
 
 
 def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallToolResult:
-    """Separate the task of a call from its handler, which returned the task's ``state``: the task continues although
-    the handler has ended. Returns a placeholder result that isn't sent to the client."""
+    """Let a task continue after its handler has ended. The handler returned the task's ``state``, because other code
+    completes the task. Return a placeholder result that isn't sent to the client."""
     task = scope.task
     if task is None:
         raise _task_needed(name, scope)
@@ -130,11 +130,11 @@ async def run_task(
     scope.task = task
     try:
         if scope.request.revision.tasks == "core":
-            await task.start()  # the client sent the call as a task, and waits for the task id
+            await task.start()  # the client sent the call as a task, so it waits for the task id
         elif not task.has_started:
             task.start_later()
         running = call()
-        del call  # free memory: thousands of tasks may be waiting
+        del call  # free memory, because thousands of tasks may be waiting
         result = await running
     except (CapabilityMissing, NotStarted):
         raise
@@ -153,7 +153,8 @@ async def run_task(
 
 
 async def run_within(task: RequestTask, scope: RequestScope, run: Callable[[], Awaitable[Any]]) -> Any:
-    """Run a call that is a task or may become one, by calling its middleware ``run``, and return the result.
+    """Run a tool call that is a task, or may become one, by calling ``run``, which runs the call's middleware. Return
+    the result.
 
     If middleware refuses the call with an error, no task remains. If middleware answers it without calling the tool, a
     task is created only if the requestor waits for a task id.

@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 @frozen
 class ElicitAnswer:
-    """The user's answer to an elicitation."""
+    """The user's answer to an elicitation: accepted with values, declined, or cancelled."""
 
     action: Literal["accept", "decline", "cancel"]
     """What the user did: ``accept`` (filled in the form), ``decline``, or ``cancel`` (closed it without choosing)."""
@@ -86,8 +86,8 @@ class ElicitAnswer:
 
 
 def should_notify_completion(elicitation_id: str, revision: Revision, capabilities: ClientCapabilities) -> bool:
-    """Return whether this client gets a notification when the user completes a URL elicitation. Raises `ValueError` if
-    the elicitation id isn't a non-empty string."""
+    """Return whether this client gets a notification when the user has completed a URL elicitation. Raises `ValueError`
+    if the elicitation id isn't a non-empty string."""
     if not isinstance(elicitation_id, str) or not elicitation_id:  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
         raise ValueError(f"the id of a URL elicitation must be a non-empty string, not {elicitation_id!r}")
     return COMPLETE in revision._methods and capabilities.supports("elicitation.url")
@@ -97,8 +97,8 @@ _SPECIFICATION: Final = f"{protocol.__name__}."
 
 
 def typed(data: Any, kind: type[T]) -> T:
-    """Convert JSON data to an instance of ``kind``, strictly. Members of a specification class have their JSON names in
-    the data. Members of other classes are called like the fields. Raises `ValueError` if the data doesn't fit, and
+    """Convert JSON data to an instance of ``kind``, strictly. Fields of a specification class have their JSON names in
+    the data, and fields of other classes their Python names. Raises `ValueError` if the data doesn't fit, and
     `TypeError` if no JSON data can be converted to ``kind``."""
     try:
         return structure(data, kind) if _is_of_specification(kind) else convert(data, kind)
@@ -107,15 +107,15 @@ def typed(data: Any, kind: type[T]) -> T:
 
 
 def typed_text(text: str, kind: type[T]) -> T:
-    """Convert JSON text to an instance of ``kind``, like `typed`. Empty text gives ``kind()``; if ``kind`` has no
-    defaults, it raises `ValueError`."""
+    """Convert JSON text to an instance of ``kind``, like `typed`. Convert empty text to ``kind()``, or raise
+    `ValueError` if ``kind`` has no defaults."""
     if text:
         try:
             data = msgspec.json.decode(text)
         except RecursionError:
             raise ValueError("the data is nested too deeply") from None
         return typed(data, kind)
-    if is_typeddict(kind):  # calling a TypedDict returns a plain dict without validation
+    if is_typeddict(kind):  # calling a TypedDict returns a plain dict, without validation
         return typed({}, kind)
     try:
         return kind()
@@ -175,9 +175,9 @@ class Form:
 
 
 def form_schema(form: type | JSONObject) -> JSONObject:
-    """Return the JSON Schema of an elicitation form. A dict is returned unchanged, and a class is translated. Any other
-    type, or a list of choices, becomes the single field `VALUE`. If the list of choices is inside another list, the
-    user can choose several.
+    """Return the JSON Schema of an elicitation form. A dict is returned unchanged, and a class becomes a form with its
+    fields. Any other type, or a list of choices, becomes a form with the single field `VALUE`. If the list of choices
+    is inside another list, the user can choose several.
 
     Fields that may be `None` aren't required. Plain strings in ``Annotated`` are descriptions of fields.
 
@@ -206,8 +206,7 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     properties, hints, optional = cast("JSONObject", schema.get("properties", {})), _hints(kind), optional_fields(form)
     fields = {name: _flat(field) | _annotation_facts(hints.get(name), field) for name, field in properties.items()}
     required = [name for name in schema.get("required", []) if name not in optional]
-    # 2025-11-25 schema, ElicitRequestFormParams: only the members type, properties and required are allowed in a form's
-    # schema.
+    # By the 2025-11-25 schema of ElicitRequestFormParams, a form may have only type, properties and required.
     schema = {"type": schema.get("type"), "properties": fields, "required": required}
     check_form_schema(schema)
     return schema
@@ -250,7 +249,8 @@ def _hints(form: type) -> dict[str, Any]:
 
 
 def _annotation_facts(hint: Any, field: JSONObject) -> JSONObject:
-    """Return what a field's annotation adds to its schema: a description, and the format of a date or time."""
+    """Return the members that a field's annotation adds to the field's JSON Schema: a description, and the format of a
+    date or time."""
     facts = list(_facts_in(hint))
     notes = [fact for fact in facts if isinstance(fact, str)]
     said: JSONObject = {"description": notes[0]} if notes and "description" not in field else {}
@@ -267,8 +267,8 @@ def _facts_in(hint: Any) -> Iterator[Any]:
 
 
 def _flat(field: JSONObject) -> JSONObject:
-    """Return the schema of a form field without ``null``. In a form, a field is optional if ``required`` doesn't list
-    it."""
+    """Return the schema of a form field, without ``null`` as an allowed value. In a form, a field is optional if
+    ``required`` doesn't list it."""
     if isinstance(branches := field.get("anyOf"), list):
         branches = [branch for branch in cast("list[JSONObject]", branches) if branch.get("type") != "null"]
         if len(branches) == 1:
@@ -276,7 +276,7 @@ def _flat(field: JSONObject) -> JSONObject:
             return _flat({**branches[0], **rest})
     if isinstance(items := field.get("items"), dict):
         items = _flat(cast("JSONObject", items))
-        if "enum" in items:  # a form's list items may not have an Enum's title or description
+        if "enum" in items:  # in a form's list, items may not have the title or description of an Enum
             items = {"type": items["type"], "enum": items["enum"]}
         field = {**field, "items": items}
     if field.get("default", ...) is None:

@@ -57,8 +57,8 @@ be a task."""
 
 
 def needed_for(asked: Asked) -> tuple[str, ...]:
-    """Return the capabilities that a client must have declared before it can get this request, in the order in which
-    they are checked."""
+    """Return the capabilities that a client must have declared before the server can send it this request. The first
+    missing capability is reported first."""
     match asked:
         case CreateMessageParams():
             has_tools = asked.tools is not None or asked.tool_choice is not None
@@ -116,8 +116,7 @@ def structured(method: str, result: Any, result_type: type[T], revision: Revisio
 
 def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
     """Return the error for a client's answer that doesn't fit the elicitation, sampling or roots request."""
-    # 2026-07-28 mrtr, Error Handling: in modern revisions, the client sends its answers as parameters of a retried
-    # request.
+    # In modern revisions, the client sends its answers as parameters of a retried request (2026-07-28 mrtr).
     return ProtocolViolation(reason) if revision.server_requests else BadAnswer(reason)
 
 
@@ -172,7 +171,7 @@ def replay(scope: RequestScope) -> None:
 
 
 async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the final result for a handler that returned the `InputRequired` ``value``.
+    """Return the final result of a request whose handler returned the `InputRequired` ``value``.
 
     In modern revisions, return a result that contains the requests in ``value``. Otherwise, send these requests to the
     client, run the handler ``again``, and return the result of that run. Raises `RuntimeError` if the handler requests
@@ -186,7 +185,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         rounds += 1
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
-        await trio.lowlevel.checkpoint()  # prevent an endless loop without a checkpoint if the handler requests nothing
+        await trio.lowlevel.checkpoint()  # if the handler requests nothing, this loop has no other checkpoint
         if scope.runner.stateless and scope.request.revision.server_requests:
             raise no_back_channel_when_stateless(scope.request.method, scope.request.revision)
         asked = _askable(result, scope)
@@ -216,7 +215,7 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
     missing: list[str] = []
     unsaid: list[str] = []
     for key, asked in value.requests.items():
-        # 2026-07-28 mrtr, Server Requirements 7: the server MUST NOT use capabilities that the client didn't declare.
+        # By 2026-07-28 mrtr, the server MUST NOT use capabilities that the client didn't declare.
         if lacking := request.missing(needed_for(asked)):
             missing += lacking
             continue
@@ -226,7 +225,7 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
             unsaid.append(str(error))
     if possible:
         return possible
-    if missing:  # 2026-07-28 basic, Per-request protocol fields: the error MUST name all missing capabilities
+    if missing:  # by 2026-07-28 basic, the error MUST name all missing capabilities
         raise CapabilityMissing(missing, request.revision)
     if unsaid:
         raise CodedError(INVALID_PARAMS, f"Invalid params: {'; '.join(unsaid)}")
@@ -263,8 +262,8 @@ def no_back_channel_when_stateless(method: Method, revision: Revision) -> NoBack
 
 
 async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | None, ttl: float) -> Any:
-    """Send a request of ``scope`` that the client runs as a task, and return the result as plain data. The client keeps
-    the task for ``ttl`` seconds.
+    """Send a request of ``scope`` to the client, which runs it as a task. Wait for the task, and return its result as
+    plain data. The client keeps the task for ``ttl`` seconds.
 
     Leaving the call for any reason cancels the task. Raises the errors of `RequestScope.ask`, `TaskCancelled` if the
     client cancelled the task, and `ValueError` if ``ttl`` isn't a valid number of seconds.
@@ -287,4 +286,4 @@ async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | Non
 
 
 async def _ignore_state(_: TaskState) -> None:
-    """Do nothing with a task state that the client reports, because only the task's result is needed."""
+    """Do nothing when the client reports a state of the task, because only the task's result is needed."""

@@ -96,7 +96,7 @@ class RequestContext(ContextNames[L_co]):
     @property
     def trace(self) -> TraceContext | None:
         """The distributed trace that the request belongs to. `None` if the request has no trace. The handler's requests
-        to the client, and its calls to other servers with a client of this package, continue the trace."""
+        to its client continue this trace, and so do its calls to other servers with a client of this package."""
         return None if self._live is None else self._live.request.trace
 
     @property
@@ -119,7 +119,7 @@ class RequestContext(ContextNames[L_co]):
     @property
     def stateless(self) -> bool:
         """True if the server keeps no state between requests: in modern requests, and on stateless servers."""
-        # 2026-07-28 basic, Statelessness: each request is processed independently.
+        # By 2026-07-28 basic, each modern request is processed independently.
         return self._live is not None and (self._live.runner.stateless or not self._live.request.revision.handshake)
 
     @property
@@ -138,7 +138,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def caller_tasks(self) -> CallerTasks | None:
-        """The tasks of this request's caller, in the handler of a tool. `None` if the server has no tasks."""
+        """The tasks of this request's caller, for the handler of a tool. `None` if the server has no tasks."""
         if self._live is None or self._tasks is None:
             return None
         from .tasks import CallerTasks  # lazy import: most servers have no tasks
@@ -185,7 +185,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def cancelled(self) -> threading.Event:
-        """An event that is set when the request is cancelled. Use it in threads and in code that `trio.Cancelled`
+        """An event that is set when the request is cancelled. Use it in threads and in other code that `trio.Cancelled`
         doesn't reach.
 
         It is set for every source of the cancel: the client, the application, the tool's timeout, or the handler
@@ -261,8 +261,8 @@ class RequestContext(ContextNames[L_co]):
         scope.put(line)
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
-        """Notify the client that its user has finished at the URL of an elicitation, which `elicit_url` or an error
-        -32042 has sent.
+        """Notify the client that its user has completed a URL elicitation, which was sent by `elicit_url` or by an
+        error -32042.
 
         You can keep the context and call this after the end of the request, as long as the connection is open. The call
         waits for room in the outbox; if it is cancelled before, nothing is sent.
@@ -287,7 +287,8 @@ class RequestContext(ContextNames[L_co]):
 
     def close_stream(self, retry: float = 1.0) -> bool:
         """Close the HTTP response of this request before the request ends. The client reconnects after ``retry``
-        seconds and gets the rest, so a long request doesn't keep a connection open (2025-11-25 transports, SEP-1699).
+        seconds and gets the messages sent later, so a long request doesn't keep an HTTP connection open (2025-11-25
+        transports, SEP-1699).
 
         Returns true if the response was closed. Progress, logs and the result are kept meanwhile, up to the `Limits`.
         Returns false, with nothing changed, if the client cannot reconnect: on all other transports, in other
@@ -361,8 +362,8 @@ class RequestContext(ContextNames[L_co]):
         return extension._settings_in(declared, "client")
 
     def no_channel(self) -> CodedError:
-        """Return the error that elicitation, sampling and roots requests raise if this context has no client.
-        Subclasses can override it to explain the reason."""
+        """Return the error that elicitation, sampling and roots requests raise if this context has no client. A
+        subclass can override this method to explain the reason."""
         return CodedError(
             INVALID_REQUEST,
             "there is no server-to-client channel: this RequestContext is passive, made without a request; "
@@ -471,7 +472,7 @@ class RequestContext(ContextNames[L_co]):
         asked = Form.of(form)
         question = ElicitFormParams(message, asked.schema, meta=meta)
         asking = self._ask("elicitation/create", question, ElicitResult, task_ttl)
-        del question  # free memory, here and below: thousands of tasks may await answers
+        del question  # free memory, here and below, because thousands of tasks may await answers
         answer = await asking
         if answer.action != "accept":
             return ElicitAnswer(answer.action)
@@ -561,9 +562,9 @@ class RequestContext(ContextNames[L_co]):
         return self._deliver(method, params, task_ttl)
 
     def _deliver(self, method: str, params: JSONObject | None, task_ttl: float | None) -> Awaitable[Any]:
-        """Send a request to the client and return its result as plain data. If ``task_ttl`` isn't `None`, the client
-        runs the request as a task. Raises the errors of `send_request`. Time spent waiting for the user doesn't count
-        towards the handler's timeout."""
+        """Send a request to the client, wait for the answer, and return the result as plain data. If ``task_ttl`` isn't
+        `None`, the client runs the request as a task. Raises the errors of `send_request`. Waiting for the user doesn't
+        count towards the handler's timeout."""
         scope = self._live
         assert scope is not None, "a passive context asks nothing"
         ask = ask_client(scope, method, params) if task_ttl is None else ask_as_task(scope, method, params, task_ttl)
@@ -588,8 +589,8 @@ def live_scope(ctx: RequestContext[Any]) -> RequestScope | None:
 
 
 def scope_of(ctx: RequestContext[Any]) -> RequestScope:
-    """Return the running request that the context ``ctx`` belongs to. For this package's own handlers, which never get
-    a passive context."""
+    """Return the running request that the context ``ctx`` belongs to. Only for handlers of this package itself, which
+    never get a passive context."""
     live = live_scope(ctx)
     assert live is not None, "handlers of extensions run for requests alone"
     return live

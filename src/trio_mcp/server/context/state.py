@@ -89,7 +89,7 @@ class CallerState:
         """Storage of the values in a passive context, which tests create."""
 
     def at(self, handle: str) -> CallerState:
-        """Return another state of the same caller, called ``handle``, whose values are separate.
+        """Return a separate state of the same caller, with the name ``handle`` and its own values.
 
         For a client without a token and session, the state belongs to every client that has ``handle``. So let the
         server generate the handle, for example with `secrets.token_urlsafe`, and send it to one client only. Raises
@@ -201,7 +201,7 @@ _states: Final = WeakKeyDictionary[RequestHost, HostState]()
 
 @frozen
 class _Entry:
-    """The stored state of one caller, as an entry in a directory."""
+    """The stored state of one caller: one entry in the directory of a store."""
 
     state: HostState
     limits: Limits = DEFAULT_LIMITS
@@ -226,10 +226,10 @@ class _Entry:
         return {} if stored is None else self._opened(stored.state)
 
     async def change(self, key: str, expected: str | None, change: Callable[[_Values], bool]) -> bool:
-        """Change the caller's values by calling ``change``, which returns whether it changed any. If the version of
-        ``key`` isn't ``expected``, do nothing. Return whether anything was changed."""
+        """Change the caller's values by calling ``change``, which returns whether it has changed any. Do nothing if
+        ``expected`` is given and isn't the version of ``key``. Return whether anything was changed."""
         directory, name = self.state.directory, self._id
-        while True:  # try again if another task changed the state meanwhile
+        while True:  # try again if another task has changed the state meanwhile
             await trio.lowlevel.checkpoint()
             stored = await directory.read(name, idle_ms=self._idle)
             values = {} if stored is None else self._opened(stored.state)

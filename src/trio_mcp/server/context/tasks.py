@@ -40,7 +40,7 @@ TaskOutcome: TypeAlias = CallToolResult | str | CodedError
 
 
 def state_in(record: TaskRecord) -> TaskState:
-    """Return the state of a task as revision 2025-11-25 describes it: a tool result with ``isError`` makes the task
+    """Return the state of a task as revision 2025-11-25 describes it: a task with an ``isError`` tool result is
     ``failed``."""
     return state_of(core_task(record))
 
@@ -209,7 +209,7 @@ class CallerTasks(StoredTasks):
         own_ttl = None if own is None else own.ttl_ms if ttl is None else self._milliseconds(ttl)
         if own is not None and await own.delegate(own_ttl, message):
             return await self.get_task(own.id)
-        self._request.request.unpack()  # the parameters are stored with the new task as well
+        self._request.request.unpack()  # the parameters are stored again with the new task
         host = self._host()
         settings = host.settings
         ttl_ms = self._milliseconds(settings.ttl if ttl is None else ttl)
@@ -272,13 +272,13 @@ class TaskContext:
 
     @property
     def has_started(self) -> bool:
-        """True once the client got the task as the response to its request."""
+        """True once the client has received the task as the response to its request."""
         return self._task is not None and self._task.has_started
 
     @property
     def attempt(self) -> int:
-        """The number of this run of the task, starting with 1. It is greater if an earlier run was interrupted by the
-        end of its process. Runs that were handed over in a graceful shutdown don't count."""
+        """The number of this run of the task's handler, starting with 1. It grows if the server process ends during a
+        run, and the handler runs again. Runs that were handed over in a graceful shutdown don't count."""
         return 1 if self._task is None else self._task.attempt
 
     @property
@@ -299,7 +299,7 @@ class TaskContext:
             self._task.set_message(message)
 
     async def start(self) -> None:
-        """Send the client the task as the response to its request now. The handler continues to run.
+        """Send the client the task as the response to its request, now. The handler continues to run.
 
         Idempotent. While the client is answering questions sent in the response, this waits until it returns. Raises
         `CodedError` (-31000) if there are too many tasks.

@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 def passthrough(member: T) -> T:
-    """Return a property or method that runs the original directly in the worker thread, because it is thread-safe."""
+    """Return a property or method that runs the original directly in the worker thread, because the original is
+    thread-safe."""
     if not isinstance(member, property):
         return cast("T", _calling(member, lambda _, call: call()))
     getter: Any = member.fget
@@ -41,8 +42,8 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Co
 
 
 def blocking_question(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method like `blocking`, for an original that waits for the client's answer. Meanwhile, another worker
-    thread may run."""
+    """Return a blocking method for an original async method that waits for the client's answer. During the wait,
+    another worker thread may run. Otherwise like `blocking`."""
     return _calling(method, partial(await_in_trio, asks=True))
 
 
@@ -57,9 +58,9 @@ def _calling(method: Any, run: Callable[[RequestScope | None, Callable[[], Any]]
 
 
 def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
-    """Call the function ``call`` in trio's thread, for the request ``scope``, and return its result. Raises the
-    exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler."""
-    if scope is None:  # a passive context, as in tests, works without trio
+    """Call ``call`` in trio's thread, for the request ``scope``, and return its result. Raises the exceptions of
+    ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler."""
+    if scope is None:  # a passive context, which tests create, works without trio
         return trio.from_thread.run_sync(call) if is_trios_thread() else call()
     if is_own := in_worker_thread():
         trio.from_thread.check_cancelled()
@@ -92,15 +93,15 @@ def await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], 
 
 
 def runs_in_trio(scope: RequestScope | None) -> bool:
-    """Return whether the current thread is the thread of the trio run that handles the request."""
+    """Return whether the current thread is trio's thread, in which the request ``scope`` is handled."""
     return trio.lowlevel.in_trio_run() and (scope is None or scope.runner.trio_run.is_here)
 
 
 def is_trios_thread() -> bool:
-    """Return whether trio started the current thread. Raises `trio.Cancelled` if trio's call that runs in the thread
-    was cancelled."""
+    """Return whether trio started the current thread. Raises `trio.Cancelled` if trio has cancelled the call that runs
+    in the thread."""
     try:
         trio.from_thread.check_cancelled()
-    except RuntimeError:  # a thread started by the handler
+    except RuntimeError:  # the handler itself started this thread
         return False
     return True

@@ -25,13 +25,12 @@ LifespanIn: TypeAlias = Callable[[RequestHost], Any]
 """Function that takes the host of a server run, and returns the value that the server's lifespan yielded in that
 run."""
 
-_JOINT: Final = "_"  # model providers allow letters, digits, underscores and hyphens in tool names, but rarely dots
+_JOINT: Final = "_"  # an underscore, because model providers rarely allow dots in tool names
 
 
 def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn) -> None:
-    """Add ``offers``, the tools, resources and prompts of a server, to those of another server, ``shown_in``.
-    ``lifespan_in`` returns the lifespan value for their handlers. See `Server.mount`, which documents the
-    `ValueError`."""
+    """Add ``offers``, the tools, resources and prompts of a server, to ``shown_in``, those of another server.
+    ``lifespan_in`` returns the lifespan value for their handlers. `Server.mount` documents the `ValueError`."""
     before = prefix + _JOINT if prefix else ""
     if before:
         check_name(before)
@@ -66,7 +65,7 @@ def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: Lif
     for registry, mirror in mirrors:
         registry.mirror_in(mirror)
     all_resources.mounted.append(resources)
-    all_resources.unlisted += resources.unlisted  # unlisted resources' handlers need no lifespan value
+    all_resources.unlisted += resources.unlisted  # handlers of unlisted resources need no lifespan value
     all_completions.mounted.append(MountedCompletions(completions, before, lifespan_in))
 
 
@@ -85,7 +84,7 @@ class MountedFunction(UserFunction):
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Call the handler function with its own server's lifespan value. See `UserFunction.call`."""
+        """Call the handler function with the lifespan value of its own server. See `UserFunction.call`."""
         return self.handler.call(scope, self.lifespan_in(scope.runner.host), bound, tasks)
 
 

@@ -81,7 +81,7 @@ class Prompts:
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         try:
-            # Clients send all prompt arguments as strings, so parse them as the types of the handler's parameters.
+            # Clients send all prompt arguments as strings, so parse each one as the type of the handler's parameter.
             given = params.arguments or {} if arguments is None else arguments
             bound = entry.handler.bind(cast("JSONObject", given), strict=False)
         except BadArguments as error:
@@ -203,7 +203,7 @@ class Completions:
 
 def _completion(value: Any) -> Completion:
     """Return the result of a completion function as at most 100 strings (2025-11-25 completion, Completion Results). If
-    there were more, ``total`` and ``has_more`` are set."""
+    there were more, set ``total`` and ``has_more``."""
     if not isinstance(value, Completion):
         value = Completion([value] if isinstance(value, str) else [] if value is None else list(value))
     values: list[Any] = value.values[:MAX_COMPLETION_VALUES]

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
 else:
-    L_co = TypeVar("L_co", covariant=True)  # TypeVar defaults exist from Python 3.13 on; nothing reads them at run time
+    # TypeVar defaults exist from Python 3.13 on, and nothing reads them at run time.
+    L_co = TypeVar("L_co", covariant=True)
 
 
 T = TypeVar("T", bound=Offer)
@@ -139,8 +140,9 @@ class Registry(Generic[T]):
         return bool(hidden)
 
     def enable(self, tags: frozenset[str]) -> bool:
-        """Show the entries again that were disabled only because of ``tags``, in their old positions. Return whether
-        there were any. If a name was taken in a mirror meanwhile, raise `ValueError` and change nothing."""
+        """Undo `disable` for ``tags``: show the entries again that no other tag disables, in their old positions.
+        Return whether there were any. If a name was taken in a mirror meanwhile, raise `ValueError` and change
+        nothing."""
         left = self._disabled_tags - tags
         shown = {name: entry for name, entry in self._disabled.items() if entry[0].tags.isdisjoint(left)}
         for name in shown:
@@ -158,7 +160,7 @@ class Registry(Generic[T]):
         serials = sorted(self._serials.items(), key=itemgetter(1))
         items = {name: self._items[name] for name, _ in serials}
         for kept, found in ((self._serials, dict(serials)), (self._items, items)):
-            kept.clear()  # keep this dict: `get` and `names` are its bound methods
+            kept.clear()  # change this dict, don't replace it: `get` and `names` are its bound methods
             kept.update(cast("dict[str, Any]", found))
 
     def known(self, name: str) -> T | None:
@@ -178,9 +180,10 @@ class Registry(Generic[T]):
         return item if item is None or item.visible is None or item.visible(auth) else None
 
     def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
-        """Yield the names of the entries that are listed for this caller, without entries whose serial number is
-        ``after`` or less."""
-        shown: dict[frozenset[str], bool] = {}  # cache the result: checking the scopes of a thousand tools is slow
+        """Yield the names of the entries that are listed for this caller, starting after the entry with the serial
+        number ``after``."""
+        # Cache the result, because checking the scopes of a thousand tools is slow.
+        shown: dict[frozenset[str], bool] = {}
         for name, serial in list(self._serials.items()):
             if serial <= after:
                 continue
@@ -193,8 +196,8 @@ class Registry(Generic[T]):
                 yield name
 
     def page(self, cursor: str | None, peer: Peer) -> tuple[list[T], str | None]:
-        """Return the entries after ``cursor`` that are listed for this caller, and the next page's cursor, which is
-        `None` on the last page.
+        """Return one page of the entries that are listed for this caller, starting after ``cursor``, and the next
+        page's cursor. The cursor is `None` on the last page.
 
         Raises `CodedError` (-32602) for a cursor that this registry didn't issue (2025-11-25 pagination, Error
         Handling).
@@ -212,7 +215,8 @@ class Registry(Generic[T]):
         ).decode()
 
     def listing(self, cursor: str | None, peer: Peer) -> tuple[CachedPage, str | None]:
-        """Return a page of entries in the form that clients see, like `page` does. The page's JSON is cached."""
+        """Return one page of the entries that are listed for this caller, in the form that clients see, and the next
+        page's cursor. The page's JSON is cached."""
         from ...protocol.listings import CachedPage, ListedTexts  # lazy import: servers start faster without it
 
         if self._texts is None:
@@ -233,7 +237,7 @@ class Registry(Generic[T]):
 
 
 def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozenset[str], *, enabled: bool) -> list[str]:
-    """Enable or disable all entries that have one of ``tags``, in all ``registries``. Return the kinds of entries that
+    """Enable or disable all entries in ``registries`` that have one of ``tags``. Return the kinds of entries that
     changed, such as tools. Raises `ValueError` for a tag that was never used."""
     known = frozenset[str]().union(*(each.tags for of_kind in registries.values() for each in of_kind))
     if not tags or not known.issuperset(tags):
@@ -247,9 +251,9 @@ def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozens
 
 
 class Mirror(Generic[T]):
-    """Shows the entries of one registry in another registry, ``shown_in``. ``renamed`` returns an entry's name in the
-    other registry, and raises `ValueError` for an invalid name. ``changed`` returns the entry in its form for the other
-    registry."""
+    """Shows the entries of one registry in another registry, ``shown_in``, for example those of a mounted server.
+    ``renamed`` returns an entry's name in the other registry, and raises `ValueError` for an invalid name. ``changed``
+    returns the entry in its form for the other registry."""
 
     def __init__(self, shown_in: Registry[T], renamed: Callable[[str], str], changed: Callable[[T], T]) -> None:
         self._shown_in = shown_in
@@ -262,15 +266,15 @@ class Mirror(Generic[T]):
         self._shown_in.check_free(self._renamed(name))
 
     def add(self, name: str, item: T) -> None:
-        """Show the entry ``item``, whose name here is ``name``, in the other registry. Raises the errors of
-        `check_free`."""
+        """Show the entry ``item``, called ``name`` in the original registry, in the other registry. Raises the errors
+        of `check_free`."""
         shown = self._changed(item)
         self._shown_in.add(self._renamed(name), shown)
         self._shown[name] = shown
 
     def remove(self, name: str) -> None:
-        """Stop showing the entry called ``name`` in the other registry. If a different entry has taken that name there
-        meanwhile, it stays."""
+        """Stop showing the entry called ``name`` in the other registry. If a different entry has taken its name in the
+        other registry, that entry stays."""
         shown, there = self._shown.pop(name), self._renamed(name)
         if self._shown_in.known(there) is shown:
             self._shown_in.remove(there)

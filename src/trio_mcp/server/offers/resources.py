@@ -110,7 +110,7 @@ class UnlistedResources(Protocol):
 
     @property
     def registries(self) -> tuple[Registry[Any], ...]:
-        """The registries of the unlisted resources, for their scopes and tags."""
+        """The registries that contain the unlisted resources, so that their scopes and tags are found."""
         ...
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
@@ -177,7 +177,7 @@ class Resources:
         self, uri: str, auth: Auth | None, *, disabled: bool = False
     ) -> tuple[RegisteredResource, dict[str, str]] | None:
         """Return the resource or template that serves ``uri`` to this caller, and the values of the template's
-        parameters. Return `None` if nothing serves ``uri``.
+        parameters. Return `None` if no resource or template serves ``uri``.
 
         Resources come first, then templates in the order of registration, then unlisted resources. A URI that is too
         long isn't matched. ``disabled``: see `Registry.get_for`.
@@ -244,7 +244,7 @@ class Resources:
 
 
 def _is_parts(value: Any) -> bool:
-    """Return whether the items of the list ``value`` are resource contents. Otherwise the list itself is JSON data."""
+    """Return whether all items of the list ``value`` are resource contents. Otherwise, the list itself is JSON data."""
     parts = cast("list[Any]", value) if isinstance(value, list) else []
     return bool(parts) and all(isinstance(part, TextResourceContents | BlobResourceContents) for part in parts)
 

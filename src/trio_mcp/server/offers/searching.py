@@ -57,7 +57,8 @@ class ToolSearch:
         read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         self._own = {
             SEARCH: RegisteredTool.of(self.search_tools, {"annotations": read_only}),
-            CALL: RegisteredTool.of(call_tool, {"task": "optional"}),  # the tool that is called decides
+            # The tool that `call_tool` calls decides whether the call becomes a task.
+            CALL: RegisteredTool.of(call_tool, {"task": "optional"}),
         }
         self.listed: Registry[RegisteredTool] = Registry("tool", None)
         """The tools that clients see."""
@@ -70,8 +71,8 @@ class ToolSearch:
     def resolve_call(
         self, name: str, arguments: Any, find: Callable[[str], RegisteredTool | None]
     ) -> tuple[str, Any, RegisteredTool | None]:
-        """Resolve a call of ``search_tools`` or ``call_tool``: return the name and the arguments of the tool that is
-        meant, and the tool. ``call_tool`` means the tool named in its ``arguments``, if ``find`` finds that tool."""
+        """Resolve a call of ``search_tools`` or ``call_tool``: return the name, the arguments and the tool to call. A
+        call of ``call_tool`` contains the name of another tool in its ``arguments``, which ``find`` looks up."""
         entry = self._own.get(name)
         if name != CALL or not isinstance(arguments, dict):
             return name, arguments, entry
@@ -145,7 +146,7 @@ class ToolIndex(Mirror[RegisteredTool]):
         self._terms: dict[str, Counter[str]] = {}
 
     def check_free(self, name: str) -> None:
-        """Do nothing, because every name can be indexed."""
+        """Do nothing, because the index accepts every name."""
 
     def add(self, name: str, item: RegisteredTool) -> None:
         """Index a tool if the model can see it. See `Mirror.add`."""
@@ -201,8 +202,8 @@ def terms_of(tool: Tool) -> Counter[str]:
 
 
 def in_a_line(tool: Tool) -> str:
-    """Return one line about a tool for a search result: its name, its parameters and the first line of its description,
-    each truncated."""
+    """Return one line that describes a tool in a search result: its name, its parameters and the first line of its
+    description, each truncated."""
     required: Any = tool.input_schema.get("required")
     needed = cast("list[Any]", required) if isinstance(required, list) else []
     parts = [

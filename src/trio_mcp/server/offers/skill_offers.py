@@ -76,8 +76,8 @@ class _OfferedSkill:
 
 
 class SkillOffers:
-    """The skills that ``server`` offers. ``contents`` returns a file, given the path of its skill and its path in the
-    skill. ``recheck`` waits until changed files have been read."""
+    """The skills that ``server`` offers to its clients. ``contents(skill, file)`` returns a file's contents, given the
+    two paths. ``recheck`` waits until changed skill folders have been read."""
 
     def __init__(
         self, server: Any, contents: Callable[[str, str], Awaitable[bytes]], recheck: Callable[[], Awaitable[None]]
@@ -141,7 +141,7 @@ class SkillOffers:
                 self._server._observers.list_changed(_CHANGED)
         files = {**before.files, **skill.files}
         changed = [file.uri for path, file in files.items() if before.files.get(path) != skill.files.get(path)]
-        # A skill is identified by its SKILL.md, so this notification covers any change of the skill.
+        # A skill is identified by its SKILL.md, so a notification about this file covers any change of the skill.
         for uri in dict.fromkeys([skill.entry.uri, *changed]):
             self._server.resource_updated(uri)
 
@@ -166,8 +166,8 @@ class SkillOffers:
     # Lookup by URI
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
-        """Return the file or folder at ``uri`` as a resource, from the innermost skill that this caller can see and
-        that contains it. See `UnlistedResources.find`."""
+        """Return the file or folder at ``uri`` as a resource. If several skills contain it, use the innermost one that
+        this caller can see. See `UnlistedResources.find`."""
         found = next(self._at(uri, auth, disabled=disabled), None)
         return None if found is None else found[0].file
 

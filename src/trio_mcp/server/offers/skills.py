@@ -170,7 +170,7 @@ class Skills(SkillsExtension):
             raise fault
 
     async def _recheck_if_due(self) -> None:
-        """Check the skill folders for changes if the last check was longer ago than ``recheck`` seconds. Errors are
+        """If the last check is more than ``recheck`` seconds ago, check the skill folders for changes. Errors are
         logged."""
         if self._folders and not 0 <= trio.current_time() - self._checked_at < self._recheck:
             for fault in await self._reload():
@@ -179,7 +179,7 @@ class Skills(SkillsExtension):
                     logger.warning("a skill is not offered: %s", fault)
 
     async def _reload(self, *, anew: str | None = None) -> list[Exception]:
-        """Read all skills whose files have changed, and the skill ``anew`` in any case. Return the errors in skill
+        """Read all skills whose files have changed, and also the skill at the path ``anew``. Return the errors in skill
         folders."""
         faults: list[Exception] = []
         async with self._reload_lock:
@@ -218,7 +218,7 @@ class Skills(SkillsExtension):
     # Methods that the server calls on its extension
 
     def _register(self, server: Any) -> None:
-        """Add the skills to ``server``, which has this extension. See `Extension._register`."""
+        """Add the skills to ``server``, which was created with this extension. See `Extension._register`."""
         offers = SkillOffers(server, self._contents, self._recheck_if_due)
         server.handles(self._listing)(offers.answer_list)
         server.handles(self._getting)(offers.answer_get)
@@ -229,9 +229,8 @@ class Skills(SkillsExtension):
             offers.add(skill, options)
 
     async def _contents(self, path: str, name: str) -> bytes:
-        """Return the file ``name`` of the skill at ``path``, with exactly the bytes that the skill's entry
-        describes. If the file has changed, the entry is first created again. Raises `ResourceNotFound` if there is
-        no such file."""
+        """Return the file ``name`` of the skill at ``path``, with exactly the bytes that the skill's entry describes.
+        If the file has changed, read the skill again first. Raises `ResourceNotFound` if there is no such file."""
         for _ in range(_MAX_ATTEMPTS):
             skill = self._skills[path][0] if path in self._skills else None
             if skill is None or name not in skill.files:

@@ -170,7 +170,8 @@ def _described(handler: UserFunction, output: JSONObject | None, options: ToolOp
 def check_name(name: str) -> None:
     """Raise `ValueError` unless ``name`` is a valid tool name."""
     if not _NAME.fullmatch(name):
-        # 2025-11-25 tools, Tool Names. Hosts reject other names, or even the whole list that contains such a name.
+        # By 2025-11-25 tools, tool names are limited to these characters.
+        # For any other name, some hosts reject the whole list.
         raise ValueError(
             f"{name[:200]!r} is not a valid tool name: use 1 to 128 letters from A to Z, digits, _, - and .; "
             + ("set one with name=..." if name == "<lambda>" else "the name for people is title=...")
@@ -245,7 +246,7 @@ class Tools:
             raise CapabilityMissing(missing, request.revision)
         task = None
         if entry.task is not None or params.task is not None:
-            # 2025-11-25 tasks, Task Support 1: servers without tasks MUST ignore the ``task`` parameter.
+            # By 2025-11-25 tasks, servers without tasks MUST ignore the ``task`` parameter.
             task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
         if is_own := arguments is None:
             arguments = params.arguments or {}
@@ -260,8 +261,8 @@ class Tools:
                 bound = entry.bind(arguments)
             except BadArguments as error:
                 fault = str(error)
-            # Free large arguments before the handler runs. If there is middleware, keep them, because it may call the
-            # tool again.
+            # Free large arguments before the handler runs.
+            # If there is middleware, keep them, because it may call the tool again.
             if request.size > _LARGE and is_own and arguments and fault is None and task is None:
                 request.put_away("arguments")
         if fault is not None:
@@ -283,8 +284,8 @@ class Tools:
         params: CallToolParams,
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Answer ``tools/call`` with ``run``, the request's middleware, which calls `call`. If the call is or becomes a
-        task, the middleware is part of the task, and runs again if the tool runs again."""
+        """Answer ``tools/call`` by running the request's middleware ``run``, which calls `call`. If the call is or
+        becomes a task, the middleware is part of the task: it runs again if the tool runs again."""
         entry, task = self._find(params, scope)[1], scope.task
         if entry is not None and not scope.request.missing(entry.requires):
             if task is None and (entry.task is not None or params.task is not None):
@@ -294,8 +295,9 @@ class Tools:
         return run() if task is None else run_within(task, scope, run)
 
     def _find(self, params: CallToolParams, scope: RequestScope) -> tuple[CallToolParams, RegisteredTool | None]:
-        """Return the resolved call and its tool, with `None` if the tool doesn't exist for the caller. When a task runs
-        again, the caller isn't checked: the caller was authorized before, with a token that isn't stored."""
+        """Find the tool of a call. Return the resolved call, and the tool or `None` if it doesn't exist for the caller.
+        If a task runs again, the caller isn't checked: the caller was authorized before, with a token that isn't
+        stored."""
         find = self.registry.get if scope.task is not None else partial(self.registry.get_for, scope.exchange.peer.auth)
         if (entry := find(params.name)) is not None:
             return params, entry
@@ -303,7 +305,8 @@ class Tools:
         return attrs.evolve(params, name=name, arguments=arguments), entry
 
     def resolve_call(self, params: CallToolParams, scope: RequestScope) -> CallToolParams:
-        """Resolve the call ``params``: return the call with the name and arguments of the tool that it means."""
+        """Resolve the call ``params``: return it with the name and arguments of the tool to call. With tool search,
+        this differs from ``params``."""
         return self._find(params, scope)[0]
 
     def named(self, params: JSONObject, auth: Auth | None) -> RegisteredTool | None:
@@ -326,9 +329,9 @@ class Tools:
         return self.registry.known(name)
 
     def task_exists(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether the task of ``record`` exists for a request's caller: whether the caller can see the task's
-        tool. If that tool was removed, its scopes are unknown: if any tools depend on the caller, the task then doesn't
-        exist for callers whose scopes are checked."""
+        """Return whether a request's caller can see the task of ``record``, which is the case if the caller can see the
+        task's tool. If that tool was removed, its scopes are unknown. If any tools depend on the caller, the task is
+        then hidden from callers whose scopes are checked."""
         peer, entry = scope.exchange.peer, self._tool_of(record)
         if entry is None:
             return peer.check_scopes is None or not self.registry.depends_on_caller
@@ -336,7 +339,7 @@ class Tools:
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
         """Raise `CodedError` if a task doesn't exist for a request's caller, or if the caller lacks a scope of the
-        task's tool. This way, a task's result is as protected as its tool."""
+        task's tool. This protects a task's result as well as its tool."""
         if not self.task_exists(scope, record):
             from ...tasks.task_methods import unknown_task  # lazy import: most servers have no tasks
 
@@ -405,7 +408,7 @@ class Tools:
         return await (read() if entry.timeout is None else self._call_limited(entry, read, scope))
 
     async def _call_limited(self, entry: RegisteredTool, call: Callable[[], Any], scope: RequestScope) -> Any:
-        # Start the timeout here, after the wait for other calls, which doesn't count.
+        # Start the timeout only here, so that the wait for other calls of the tool doesn't count.
         async with entry.slots or nullcontext():
             if entry.timeout is None:
                 return await call()
@@ -418,12 +421,12 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
     """Return what is wrong with ``result`` according to the tool's declarations. Return `None` if the result is
     valid."""
     if entry.has_view and not result.content:
-        # SEP-1865, Graceful Degradation: tools MUST return meaningful content even when UI is available.
+        # By SEP-1865, tools MUST return meaningful content even when a user interface is available.
         return "has a view, but returned no content for other hosts"
     schema, data = entry.listed.output_schema, result.structured_content
     if schema is None:
         return None
-    # 2025-06-18 tools, Output Schema: servers MUST provide structured results that conform.
+    # By 2025-06-18 tools, structured results MUST conform to the output schema.
     if data is None:
         return "declares an output schema, but returned no structured content"
     if not isinstance(data, dict) and schema.get("type") == "object":
@@ -456,7 +459,8 @@ class _ConcurrencyLimit:
 
     async def __aenter__(self) -> None:
         try:
-            self._limiter.acquire_nowait()  # no checkpoint here: calls of other tools could overtake
+            # Don't checkpoint here, because calls of other tools could overtake this call.
+            self._limiter.acquire_nowait()
         except trio.WouldBlock:
             await self._limiter.acquire()
 

@@ -60,7 +60,7 @@ def checked_uri(uri: str) -> str:
     """Return the URI or template of a resource in the form in which it's listed. Characters that URIs cannot contain,
     such as ``é`` or a space, are percent-encoded. Raises `ValueError` if the URI is invalid."""
     if len(uri) <= LONGEST_URI and uri.count(":") == 1 and "@" not in uri and _PLAIN.fullmatch(uri):
-        return uri  # fast path: no need to compile the other patterns
+        return uri  # fast path that doesn't compile the other patterns
     shown, plain = uri[:200], _ANY_EXPRESSION.sub("0", uri)
     if not _SCHEME.match(uri):
         raise ValueError(f"{shown!r} is not a URI: it must begin with a scheme, for example 'data://{shown}'")
@@ -106,11 +106,11 @@ def normal_uri(uri: str) -> str:
 
 @lru_cache(_RECENT)
 def _encoded(uri: str) -> tuple[str, str]:
-    """Return the normal form of ``uri`` in two variants. The first variant keeps the case of the host, because part of
-    the host may be a template value. Both variants keep the segments ``.`` and ``..``, which no template value may
-    have. A value has the same position in both variants."""
+    """Return the normal form of ``uri`` in two variants: the first keeps the case of the host, because part of the host
+    may be a template value. Both keep the segments ``.`` and ``..``, which no template value may have. A template value
+    is at the same position in both."""
     if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
-        return uri, uri  # stray % signs: decoding a part could create a new escape, as in "%%32e"
+        return uri, uri  # if there are stray % signs, decoding could create a new escape, as in "%%32e"
     scheme, slashes, authority, rest = _parts(_quoted(_ESCAPE.sub(_unescaped, uri), "surrogatepass"))
     scheme, start = scheme.lower(), authority.rfind("@") + 1
     name, _, port = authority.rpartition(":")
