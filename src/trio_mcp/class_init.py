@@ -21,7 +21,7 @@ _NOTHING_MORE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class _OwnFields(NamedTuple):
-    """The fields that a class body declares: their annotations, and their defaults or the results of `attrs.field`."""
+    """The fields that a class body declares: their annotations, and their default values or `attrs.field` calls."""
 
     hints: dict[str, Any]
     given: dict[str, Any]
@@ -46,7 +46,7 @@ class Field(NamedTuple):
 
 
 def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -> dict[str, Any]:
-    """Return the class attribute in which `init_of` finds the fields of the class."""
+    """Return the value of the class attribute in which `init_of` finds the fields that the class declares."""
     return {_OWN: _OwnFields(hints, given, kw_only)}
 
 
@@ -106,12 +106,13 @@ def plain_fields(kind: type) -> tuple[Field, ...] | None:
             if "__attrs_attrs__" in vars(base):
                 return None
             continue
-        if own.kw_only and fields:  # attrs releases differ in whether inherited fields become keyword-only
+        # Releases of attrs differ in whether inherited fields become keyword-only, so let attrs decide.
+        if own.kw_only and fields:
             return None
         for field in _read(own):
             if field is None:
                 return None
-            fields.pop(field.name, None)  # an overridden field is ordered by the position of the override
+            fields.pop(field.name, None)  # if a field is overridden, the position of the override counts
             fields[field.name] = field
     return tuple(fields.values())
 
@@ -133,7 +134,7 @@ _FIELD: Final = cast("type[Any]", type(attrs.field()))
 
 
 def _compiled(kind: type, fields: tuple[Field, ...], frozen: bool) -> FunctionType:
-    names: dict[str, Any] = dict(vars(sys.modules[kind.__module__]))  # names that the annotations refer to
+    names: dict[str, Any] = dict(vars(sys.modules[kind.__module__]))  # The names that the annotations refer to.
     names |= {"NOTHING": attrs.NOTHING, "_bound": object.__setattr__.__get__}
     positional: list[str] = []
     by_name: list[str] = []

@@ -36,7 +36,7 @@ def _all_fields(kind: type) -> dict[str, str]:
         return {}
     assert isinstance(definition, ast.ClassDef)
     found: dict[str, str] = {}
-    for base in definition.bases:  # read bases from the source: at run time, a TypedDict has other bases
+    for base in definition.bases:  # read the bases from the source, because a TypedDict has other bases at run time
         named = vars(sys.modules[kind.__module__]).get(ast.unparse(base))
         if isinstance(named, type) and named.__module__.startswith("trio_mcp."):
             found |= _all_fields(named)

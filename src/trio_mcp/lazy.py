@@ -40,7 +40,7 @@ class _Missing:
         raise ImportError(self._message)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name[:2] == "__":  # inspect, copy and pickle look for these attributes, and handle AttributeError
+        if name[:2] == "__":  # inspect, copy and pickle look for these attributes, and handle the AttributeError
             raise AttributeError(name)
         self.fail()
 
@@ -52,8 +52,8 @@ def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) ->
     module = next((module for module, text in names.items() if name in text.split()), None)
     if module is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
-    # Nearly all objects that an import creates are permanent, and the garbage collector would traverse each of them a
-    # dozen times.
+    # Collect no garbage during an import, because nearly all objects that it creates are permanent.
+    # The garbage collector would traverse each of them a dozen times.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

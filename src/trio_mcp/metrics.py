@@ -105,7 +105,7 @@ class Meters:
         self._queued.record(queued, {_METHOD: attributes[_METHOD]})
 
     def record_cancel(self, seconds: float, attributes: Mapping[str, str]) -> None:
-        """Record that a cancelled handler was resumed ``seconds`` after the cancellation arrived."""
+        """Record that a cancelled handler took its first step ``seconds`` after the cancellation arrived."""
         self._cancelled.record(seconds, attributes)
 
     def record_session(self, role: str, seconds: float, attributes: Mapping[str, str]) -> None:

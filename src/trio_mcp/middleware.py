@@ -112,7 +112,7 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
     ``limit`` is greater than 0, and `TypeError` unless it is an integer.
     """
     _check_positive("limit", limit)
-    trio.CapacityLimiter(limit)  # check now, so that an invalid limit raises before any request
+    trio.CapacityLimiter(limit)  # check the limit now, so that an invalid limit raises before any request
     limiters: dict[Hashable, trio.CapacityLimiter] = {}
 
     async def limit_concurrency(request: ServerRequest, next: Next) -> Any:
@@ -122,7 +122,8 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
         limiter = limiters.setdefault(name, trio.CapacityLimiter(limit))
         try:
             try:
-                limiter.acquire_on_behalf_of_nowait(borrower)  # no checkpoint, which would change the order of handlers
+                # Don't checkpoint here, because that would change the order of handlers.
+                limiter.acquire_on_behalf_of_nowait(borrower)
             except trio.WouldBlock:
                 await limiter.acquire_on_behalf_of(borrower)
             try:
@@ -130,8 +131,8 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
             finally:
                 limiter.release_on_behalf_of(borrower)
         finally:
-            # A returned token goes to a waiting request at once. So if no token is borrowed, no request is waiting, and
-            # the limiter can be removed.
+            # Remove the limiter if no token is borrowed.
+            # A returned token goes to a waiting request at once, so no request is waiting then.
             if not limiter.borrowed_tokens and limiters.get(name) is limiter:
                 del limiters[name]
 
@@ -236,7 +237,7 @@ class _RateLimit(PositionedMiddleware):
         return await next(request)
 
     async def _acquire_shared(self, rates: RateLimits, limit: bytes, key: Hashable) -> float | None:
-        """Take a token from a bucket that all replicas share, and return the seconds to wait, like `_Buckets.acquire`.
+        """Take a token from a bucket that all replicas share. Return 0, or the seconds to wait if the bucket is empty.
         Return `None` if the shared storage is unavailable or the key cannot be shared."""
         try:
             digest = sha256(limit + _plain(key)).digest()
@@ -281,7 +282,8 @@ def _plain(key: object) -> bytes:
 
 class _Buckets:
     """Token buckets of a rate limit, by key. A bucket holds at most ``burst`` tokens, and gets one every ``interval``
-    seconds. Only the time at which a bucket will be full is stored. A bucket without a stored time is full."""
+    seconds. For each bucket, only the time at which it will be full is stored. A bucket without a stored time is
+    full."""
 
     def __init__(self, interval: float, burst: int, limit: int) -> None:
         self._interval = interval
@@ -292,7 +294,7 @@ class _Buckets:
         """Take a token from a bucket, and return 0. If the bucket is empty, return the seconds until its next token."""
         full_at = max(self._full_at.get(key, now), now) + self._interval
         wait = full_at - now - self._interval * self._burst
-        if wait > 1e-9:  # smaller waits are rounding errors of adding intervals
+        if wait > 1e-9:  # smaller waits are rounding errors from adding intervals
             return wait
         self._full_at[key] = full_at
         return 0

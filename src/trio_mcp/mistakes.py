@@ -139,7 +139,7 @@ OPTIONS: Final = {
 
 def raise_no_attribute(owner: object, name: str, names: Mapping[str, str]) -> NoReturn:
     """Raise the `AttributeError` for a missing attribute of ``owner``. If ``names`` contains the attribute, the message
-    contains the code to write. If a property itself raised an `AttributeError`, raise that error again."""
+    contains the code to write instead. If a property itself raised an `AttributeError`, raise that error again."""
     if hasattr(type(owner), name):
         object.__getattribute__(owner, name)
     words = f"{type(owner).__name__!r} object has no attribute {name!r}"
@@ -165,8 +165,8 @@ def _first_name(words: str) -> str:
 
 
 def raise_no_name(name: str) -> None:
-    """Raise the error for a missing ``name`` of this package. It contains the code to write if another SDK, or another
-    module of this package, has the name. Called by the package's ``__getattr__``.
+    """Raise the error for a missing ``name`` of this package. If another SDK or another module of this package has the
+    name, the message contains the code to write instead. Called by the package's ``__getattr__``.
 
     In ``from trio_mcp import NAME`` the error is `ImportError`, since Python replaces the message of an
     `AttributeError`. Anywhere else, for example in ``hasattr``, it is `AttributeError`.
@@ -218,7 +218,7 @@ def options_of(function: str) -> Mapping[str, str]:
     """Return the options that other SDKs have for ``function``, each with what to write instead."""
     if function.startswith("serve_"):
         return _SERVE_OPTIONS
-    if function == "http_app":  # an ASGI server does the listening, so it has these options
+    if function == "http_app":  # these options belong to the ASGI server, which does the listening
         return {name: words for name, words in _SERVE_OPTIONS.items() if name not in _OF_LISTENERS}
     return _OPEN_OPTIONS if "open" in function else {}
 

@@ -130,10 +130,11 @@ class ConnectionTracer:
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> ClientSpan:
         """Return the span of a request that the current task is about to send. ``present`` is the trace context that
-        the request is part of. Return `None` if tracing failed."""
+        the new span continues. Return `None` if tracing failed."""
         params, parent = params or {}, context.get_current()
         if present is not None and not trace.get_current_span(parent).get_span_context().is_valid:
-            parent = propagate.extract(present.inject_into({}), parent)  # the request being handled isn't traced here
+            # The request that this task handles isn't traced here.
+            parent = propagate.extract(present.inject_into({}), parent)
         attributes = self._attributes(request, params)
         span = self._start(attributes, trace.SpanKind.CLIENT, parent)
         carrier: dict[str, str] = {}
@@ -153,7 +154,7 @@ class ConnectionTracer:
         parent = propagate.extract(_carrier(request.meta), ambient)
         attributes = self._attributes(request, request.params)
         span = self._start(attributes, trace.SpanKind.SERVER, parent, ambient)
-        context.attach(trace.set_span_in_context(span, parent))  # for this task only, which ends with the request
+        context.attach(trace.set_span_in_context(span, parent))  # set for this task only, which ends with the request
 
         def measure(seconds: float, attributes: Mapping[str, str]) -> None:
             self._meters.record_handler(seconds + queued, queued, attributes)
@@ -206,8 +207,8 @@ def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _SpanRecord:
-    """An OpenTelemetry ``span`` with its ``attributes``. When the span ends, ``measure`` is called with the attributes
-    and the duration in seconds."""
+    """An OpenTelemetry ``span`` with its ``attributes``. At the end of the span, ``measure`` is called with the
+    attributes and the duration in seconds."""
 
     def __init__(
         self, span: trace.Span, attributes: dict[str, str], measure: Callable[[float, Mapping[str, str]], None]
@@ -263,8 +264,8 @@ class ClientSpan:
         """The request's parameters, whose ``_meta`` contains the trace context for the peer."""
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """End the span of the outgoing request. ``result`` is the request's result as plain data. If ``error`` is
-        given, the caller gets that exception instead of a result."""
+        """End the span of the outgoing request. ``result`` is the request's result as plain data. If the request
+        failed, ``error`` is the exception that its caller gets."""
         if error is None:
             told = as_object(result)
             self._record.record_cancel_state(told.get("state"))
@@ -306,15 +307,15 @@ class ServerSpan:
         self._record.add_event("cleanup.done")
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
-        """End the span of the incoming request. ``request`` is the request that gets the response. If it was cancelled,
-        ``cause`` is the cause and ``at`` the time of the cancellation."""
+        """End the span of the incoming request. ``request`` is the request, or its last retry, to which the response is
+        sent. If it was cancelled, ``cause`` is the cause and ``at`` the time of the cancellation."""
         if cause is not None and at is not None:
             self._cancelled(cause, at)
         if request is not self._request:  # the response goes to the client's retry of the request
             _link(self._record.span, request.meta)
         if (error := request.error) is not None:
             self._record.finish(str(error.code), error.message, code=error.code)
-        elif cause is not None:  # the peer cancelled it, so there is no response; the reason is the peer's text
+        elif cause is not None:  # the peer cancelled the request, so there is no response
             self._record.finish("cancelled", f"cancelled: {cause}", cause=cause)
         else:
             failed = request.failed or (isinstance(result, CallToolResult) and result.is_error)

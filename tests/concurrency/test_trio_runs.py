@@ -96,7 +96,7 @@ async def test_call_to_a_blocked_trio_thread_raises_runtime_error_and_never_runs
     thread = threading.Thread(target=change)
     thread.start()
     thread.join()  # trio's thread is blocked here
-    assert "so it was not made: a task there waits for this thread without await" in str(failures[0])
+    assert "so the call was not made: a trio task waits for this thread without await" in str(failures[0])
     await trio.testing.wait_all_tasks_blocked()
     assert ran == []
 

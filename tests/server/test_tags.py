@@ -304,7 +304,7 @@ async def test_scopes_of_items_disabled_at_start_are_known_to_the_server() -> No
 
 def test_disabling_an_unknown_tag_raises_value_error() -> None:
     server = made()
-    with pytest.raises(ValueError, match="no offer has 'betta'; tags are admin, beta"):
+    with pytest.raises(ValueError, match="no tool, resource or prompt has the tag 'betta'; known tags are admin, beta"):
         server.disable("betta")
     with pytest.raises(ValueError, match="no tag was given"):
         server.enable()

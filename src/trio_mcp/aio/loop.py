@@ -41,8 +41,8 @@ V = TypeVar("V", bound=Wrapper)
 
 
 class AsyncBridgedIterator(BridgedItems[T], AsyncIterator[T]):
-    """An asyncio iterator over the items of a trio iterator. Only one task may use it at a time. If a step is
-    cancelled, no item is lost."""
+    """An asyncio iterator over the items of a trio iterator. Only one task may use the iterator at a time. If fetching
+    an item is cancelled, the item isn't lost."""
 
     async def __anext__(self) -> T:
         if not self.items:
@@ -84,8 +84,8 @@ class HandlerLoop:
         return self._run(lambda: answer) if inspect.isawaitable(answer) else answer
 
     def _call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Schedule a plain callback in the event loop. If a hundred calls are waiting for a busy loop, the callback is
-        dropped."""
+        """Schedule a plain callback in the event loop. If a hundred callbacks are already waiting for the busy loop,
+        the callback is dropped."""
         if self._room.acquire(blocking=False):
             self._loop.call_soon_threadsafe(self._run_posted, callback, args)
 
@@ -110,7 +110,7 @@ class HandlerLoop:
 def async_method(
     method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return an asyncio method that runs the original async method in the trio thread."""
+    """Return an asyncio method that runs the original trio method, which is async, in the trio thread."""
 
     @wraps(method)
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -125,7 +125,7 @@ def async_method(
 def wrapped_method(
     method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, V]]:
-    """Return a method like `async_method` whose result is wrapped with ``view``."""
+    """Return a method like `async_method` whose result is wrapped by calling ``view``."""
     call = async_method(method)
 
     @wraps(method)
@@ -138,8 +138,8 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
-    """Return a method that returns an asyncio iterator over the original's items. The original is called when the first
-    item is requested."""
+    """Return a method that returns an asyncio iterator over the items that the original trio method iterates over. The
+    original is called when the first item is requested."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -151,8 +151,8 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractAsyncContextManager[V]]:
-    """Return a method whose async context manager yields a ``view`` of the value that the original's context manager
-    yields."""
+    """Return a method that returns an async context manager for asyncio. It enters the trio context manager that the
+    original method returns, and wraps its value with ``view``."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -165,8 +165,8 @@ def context_method(
 def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V], name: str
 ) -> Callable[P, AbstractAsyncContextManager[V]]:
-    """Return a function for asyncio that opens a client or group like ``original``, an ``open_*`` function, and yields
-    a ``view`` of it."""
+    """Return an asyncio version of ``original``, an ``open_*`` function: it opens a client or group, and yields a
+    ``view`` of it."""
 
     @async_with_only(name)
     @wraps(function)

@@ -45,8 +45,8 @@ V = TypeVar("V", bound=Wrapper)
 
 
 class BridgedContext(AbstractContextManager[V]):
-    """A trio context manager that threads can enter and exit, also different threads. Entering it returns a ``view`` of
-    the trio value.
+    """A trio context manager that any thread can enter and exit, even two different threads. Entering it returns a
+    ``view`` of the trio value.
 
     ``start`` starts it in the trio thread. An object that is garbage-collected is closed, and so are all others at the
     end of the interpreter. A first Ctrl-C is raised when everything has ended, a second one at once.
@@ -66,7 +66,7 @@ class BridgedContext(AbstractContextManager[V]):
 
     def __enter__(self) -> V:
         check_may_block()
-        if self._was_entered:  # otherwise the end of the first use could be mistaken for that of the second
+        if self._was_entered:  # the end of the first use could be mistaken for the end of a second use
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         news, ended = threading.Event(), self._finished
@@ -122,8 +122,8 @@ class BridgedContext(AbstractContextManager[V]):
 
 
 class BridgedIterator(BridgedItems[T], Iterator[T]):
-    """A plain iterator over the items of a trio iterator. Only one thread may use it at a time. If a step is
-    interrupted, no item is lost."""
+    """A plain iterator over the items of a trio iterator. Only one thread may use the iterator at a time. If fetching
+    an item is interrupted, the item isn't lost."""
 
     def __next__(self) -> T:
         if not self.items:
@@ -159,7 +159,8 @@ async def _in_thread(callback: Callable[..., Any], *args: Any) -> None:
 
 
 def blocking_method(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that runs the original async method in the trio thread, and blocks until the original returns."""
+    """Return a method that runs the original trio method, which is async, in the trio thread. It blocks until the
+    original returns."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -174,7 +175,7 @@ def blocking_method(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Call
 def wrapped_method(
     method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], V]:
-    """Return a method like `blocking_method` whose result is wrapped with ``view``."""
+    """Return a method like `blocking_method` whose result is wrapped by calling ``view``."""
     call = blocking_method(method)
 
     @wraps(method)
@@ -187,8 +188,8 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    """Return a method that returns a plain iterator over the original's items. The original is called when the first
-    item is requested."""
+    """Return a method that returns a plain iterator over the items that the original trio method iterates over. The
+    original is called when the first item is requested."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -200,8 +201,8 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractContextManager[V]]:
-    """Return a method whose context manager yields a ``view`` of the value that the original's context manager
-    yields."""
+    """Return a method that returns a plain context manager. It enters the trio context manager that the original method
+    returns, and wraps its value with ``view``."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -214,8 +215,8 @@ def context_method(
 def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[P, AbstractContextManager[V]]:
-    """Return a function for blocking code that opens a client or group like ``original``, an ``open_*`` function, and
-    yields a ``view`` of it."""
+    """Return a blocking version of ``original``, an ``open_*`` function: it opens a client or group, and yields a
+    ``view`` of it."""
 
     @wraps(function)
     def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[V]:

@@ -92,7 +92,7 @@ class BridgedCall(Generic[T]):
                 self._error = error
             except trio.Cancelled:
                 raise
-            except BaseException as error:  # raised here, an exception such as SystemExit would end all clients
+            except BaseException as error:  # an exception such as SystemExit, raised here, would end all clients
                 cancelled, self._error = _split_cancelled(error)
                 if cancelled is not None:
                     raise cancelled from None
@@ -111,8 +111,8 @@ class BridgedCall(Generic[T]):
             self.portal.run_soon(partial(self._scope.cancel, reason=reason))
 
     def result(self) -> T:
-        """Return the result of a call that has ended, or raise its exception. Raises `ConnectionLost` if the call ended
-        because its client was closed."""
+        """Return the result of the call, which must have ended, or raise its exception. Raises `ConnectionLost` if the
+        call ended because its client was closed."""
         if self._error is not None:
             try:
                 raise self._error
@@ -158,7 +158,8 @@ class BridgedCall(Generic[T]):
 
 
 def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Split ``error`` in two: trio's `Cancelled` exceptions, which must be raised in trio, and all other exceptions."""
+    """Split ``error`` into two parts: trio's `Cancelled` exceptions, which must be raised in trio, and all other
+    exceptions."""
     if isinstance(error, BaseExceptionGroup):
         return cast("BaseExceptionGroup[BaseException]", error).split(trio.Cancelled)
     return None, error
@@ -179,7 +180,8 @@ def call_contained(handler: Callable[..., T], *args: Any) -> T:
 
 
 def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return ``functions`` with each plain function wrapped by `call_contained`. Async functions stay unwrapped."""
+    """Return ``functions``, the handlers of a client, with each plain function wrapped by `call_contained`. Async
+    functions stay unwrapped."""
     return {
         key: partial(call_contained, each) if callable(each) and not is_async(each) else each
         for key, each in functions.items()
@@ -225,8 +227,8 @@ METHOD_TABLES: Final = frozenset({"handlers", "on_notification"})
 
 @define(eq=False)
 class OpenContext(Generic[T]):
-    """A trio context manager that is entered and exited in the trio thread. Also tracks the calls that are made while
-    it is open.
+    """A trio context manager that is entered and exited in the trio thread. It also tracks the calls that are made
+    while it is open.
 
     ``on_opened`` is called there after entering. ``is_over`` is called now and then, and returns whether `close` can no
     longer be called. The calls end with the context manager: on exit, remaining calls are cancelled.
@@ -314,11 +316,11 @@ class BridgedItems(Generic[T]):
 
 @contextmanager
 def deferred_interrupts() -> Generator[None]:
-    """Defer Ctrl-C to the end of the block. Otherwise, Ctrl-C right after the start of a call could make it impossible
-    to cancel the call or to wait for it."""
+    """Defer a Ctrl-C to the end of the block. Right after the start of a call, a Ctrl-C could otherwise leave a call
+    that can't be cancelled or waited for."""
     interrupt = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(interrupt):
-        yield  # Ctrl-C interrupts only the main thread, and only if Python handles the signal
+        yield  # only the main thread can be interrupted, and only if Python handles the signal
         return
     held: list[tuple[int, Any]] = []
     signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
@@ -331,8 +333,8 @@ def deferred_interrupts() -> Generator[None]:
 
 
 def reason_of(failure: BaseException) -> str:
-    """Return the reason for a cancellation that is sent to a server, because the caller abandoned its call after the
-    exception ``failure``."""
+    """Return the reason to send to a server with a cancellation. The caller abandoned its call because of the exception
+    ``failure``."""
     if isinstance(failure, KeyboardInterrupt):
         return "the user pressed Ctrl-C"
     if isinstance(failure, CodedError):
@@ -355,7 +357,7 @@ sleep."""
 
 
 def wait_for(event: threading.Event) -> None:
-    """Wait for ``event``, in such a way that Ctrl-C is raised soon, whenever the user presses it."""
+    """Block until ``event`` is set, in such a way that a Ctrl-C is raised soon, whenever the user presses it."""
     while not event.wait(_WAIT_INTERVAL):
         pass
 
@@ -366,13 +368,13 @@ def _next_callback(inbox: queue.SimpleQueue[Callback | None], call: BridgedCall[
         try:
             return inbox.get(timeout=_WAIT_INTERVAL)
         except queue.Empty:
-            if is_over:  # Ctrl-C may have removed the notice of the end from the queue
+            if is_over:  # a Ctrl-C may have removed from the queue the notice that the call has ended
                 return None
 
 
 def run_blocking(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
     """Run a coroutine in the trio thread, and return its result. ``make`` returns the coroutine. The calling thread
-    waits, and runs the callbacks of the call. Ctrl-C cancels the call, and is raised when the call has ended; a second
+    waits, and runs the callbacks of the call. Ctrl-C cancels the call, and is raised when the call has ended. A second
     Ctrl-C is raised at once."""
     check_may_block()
     inbox: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
@@ -410,13 +412,14 @@ class Wrapper:
 
 
 def wrapping(original: Callable[..., Any]) -> Callable[[F], F]:
-    """Return the decorator `functools.wraps` for a method, with type hints that keep it a method."""
+    """Return `functools.wraps` for the method ``original``, with type hints that keep the decorated function a
+    method."""
     return cast("Any", wraps(original))
 
 
 class PassThrough(Generic[T]):
-    """An attribute of a `Wrapper` that returns the original's attribute unchanged. The attribute must be a plain value
-    that any thread may read."""
+    """An attribute of a `Wrapper` that returns the same attribute of the trio object. It must be a plain value that any
+    thread may read."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

@@ -61,7 +61,8 @@ async def run_in_trio(start: StartWork, make: Callable[[BridgedCall[Any]], Await
             call.cancel("the caller is gone")
             raise
         except BaseException as error:
-            if loop.is_closed():  # the same case, but the queue has replaced the exception with its own
+            # The event loop no longer runs this task, and the queue has replaced GeneratorExit with its own exception.
+            if loop.is_closed():
                 call.cancel("the caller is gone")
                 raise GeneratorExit from None
             if failure is None:
@@ -92,7 +93,7 @@ def _reason_of(failure: BaseException) -> str:
 
 
 class AsyncBridgedContext(AbstractAsyncContextManager[T]):
-    """A trio context manager that asyncio tasks can enter and exit, also different tasks. Entering it returns a
+    """A trio context manager that any asyncio task can enter and exit, even two different tasks. Entering it returns a
     ``view`` of the trio value.
 
     ``manager`` creates the trio context manager, in the task that enters; ``start`` starts it in the trio thread. The
@@ -117,7 +118,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
 
     async def __aenter__(self) -> T:
         loop = running_loop()
-        if self._was_entered:  # otherwise the end of the first use could be mistaken for that of the second
+        if self._was_entered:  # the end of the first use could be mistaken for the end of a second use
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         opened, ended = _uncancellable_future(), self._finished
@@ -157,8 +158,8 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         self._call.raise_failure()
 
     async def _close_with_loop(self) -> AsyncGenerator[None]:
-        """An async generator that closes this context manager when the event loop ends, because event loops close their
-        async generators then."""
+        """An async generator that closes this context manager when the event loop ends, because an ending event loop
+        closes its async generators."""
         try:
             yield
         finally:

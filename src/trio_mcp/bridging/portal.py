@@ -74,7 +74,7 @@ class TrioPortal:
             )
 
     def run_soon(self, function: Callable[..., Any], *args: Any) -> bool:
-        """Call ``function`` soon in the trio thread. See the module's function `run_soon`."""
+        """Call ``function`` soon in the trio thread. See the function `run_soon` of this module."""
         return run_soon(self._token, function, *args)
 
     async def _main(self) -> None:
@@ -97,7 +97,7 @@ class TrioPortal:
             work.finish()
 
     def join(self) -> None:
-        """If no work is left, wait until the trio thread has ended, which takes only a moment."""
+        """If the trio thread has no more work, wait until it has ended, which takes only a moment."""
         if not (self._running_count or self.is_inherited):
             self._thread.join()
 

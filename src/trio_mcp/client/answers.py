@@ -45,12 +45,12 @@ class of the specification."""
 
 
 class AnsweredLater(CodedError):
-    """Raised if this client has no handler for a request of the server, because another client answers it later
+    """Raised if this client has no handler for a request of the server, because another client will answer the request
     (`ClientSettings.answers_later`). The server must then send the request in a task."""
 
 
 class Relay(ABC):
-    """A receiver, such as a proxy, for the server's notifications, and for the server's requests (sampling,
+    """A receiver of the server's notifications and requests, such as a proxy. It gets the requests (sampling,
     elicitation, roots) that the client declared to forward (`ClientSettings.forwards`).
 
     A proxy implements this for its upstream server, so that clients don't depend on proxies.
@@ -79,8 +79,8 @@ class Relay(ABC):
 
 @define(eq=False)
 class Answers:
-    """Calls the client's handlers for sampling, elicitation and roots, at most ``max_questions`` handlers of one kind
-    concurrently.
+    """Calls the client's handlers for sampling, elicitation and roots requests, at most ``max_questions`` handlers of
+    one kind concurrently.
 
     Plain ``def`` handlers run in threads of ``workers``, with ``graces`` to finish after a cancel. The time ``limits``
     of calls are paused while the user answers, or while a request of the server waits for other handlers.
@@ -164,7 +164,8 @@ class Answers:
             if not of_task:
                 words = f"{method} is answered later by another client, so it may only be asked in a task"
                 raise AnsweredLater(METHOD_NOT_FOUND, words, {"method": method})
-            return trio.sleep_forever  # until the server withdraws the request: an error would count as an answer
+            # Wait until the server withdraws the request, because an error would count as an answer.
+            return trio.sleep_forever
         match method:
             case name if self.forwards(name):
                 return self._forwarded(name, params, key)
@@ -194,8 +195,8 @@ class Answers:
         return answer
 
     def _is_for_later(self, later: ClientCapabilities, method: str, params: Any) -> bool:
-        """Return whether the client has no handler for this request of the server, so that another client must answer
-        it ``later``."""
+        """Return whether the client leaves this request of the server to another client, which answers it ``later``,
+        because it has no handler for it."""
         if method not in ASKABLE:
             return False
         plain = cast("JSONObject", params) if isinstance(params, dict) else None
@@ -222,8 +223,7 @@ class Answers:
 
     def _sampling(self, handler: Callable[..., Any], params: CreateMessageParams) -> Answer:
         if not self._settings.sampling_tools and (params.tools is not None or params.tool_choice is not None):
-            # 2025-11-25 and 2026-07-28 schema, CreateMessageRequestParams: the client MUST return an error if it didn't
-            # declare sampling.tools.
+            # By the specification's schema, a client that didn't declare sampling.tools MUST return an error.
             raise CodedError(INVALID_PARAMS, "Invalid params: sampling with tools was not declared")
 
         async def sample() -> CreateMessageResult:
@@ -236,7 +236,7 @@ class Answers:
         is_form = isinstance(params, ElicitFormParams)
         handler = self._settings.elicitation if is_form else self._settings.elicitation_url
         if handler is None:
-            # 2025-11-25 elicitation, Error Handling: the client MUST return -32602 for an undeclared mode.
+            # By 2025-11-25 elicitation, the client MUST return -32602 for an undeclared mode.
             raise CodedError(
                 INVALID_PARAMS, f"Invalid params: elicitation mode {'form' if is_form else 'url'} was not declared"
             )
@@ -267,7 +267,7 @@ class Answers:
                 return await self._run(handler, *args)
 
     async def _run(self, handler: Callable[..., Any], *args: Any) -> Any:
-        # An object with an async __call__ is an async function as well.
+        # An object with an async __call__ counts as an async function as well.
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             return await handler(*args)
         return await await_result(run_in_worker(partial(handler, *args), self._workers, lambda: self._graces))
@@ -280,8 +280,8 @@ def _own(kind: str, handler: Any) -> Any:
 
 
 def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapabilities:
-    """Return the capabilities of the client's handlers (``here``), plus the capabilities that are answered later
-    (``later``)."""
+    """Return the capabilities of the client's own handlers (``here``), plus the capabilities of those requests that
+    another client answers (``later``)."""
 
     def either(path: str) -> JSONObject | None:
         return {} if here.supports(path) or later.supports(path) else None
@@ -296,9 +296,9 @@ def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapa
 
 
 def _check_form(answer: ElicitResult, schema: JSONObject) -> None:
-    """Raise `ValueError` if the values of an accepted form don't match ``schema`` (2025-11-25 and 2026-07-28
-    elicitation, Security Considerations: clients SHOULD validate all responses against the schema). Only the flat form
-    schemas of the specification are checked. Other schemas are ignored."""
+    """Raise `ValueError` if the values of an accepted form don't match ``schema``, because clients SHOULD check this
+    (2025-11-25 and 2026-07-28 elicitation, Security Considerations). Only the flat form schemas of the specification
+    are checked. Other schemas are ignored."""
     if answer.action != "accept":
         return
     try:
@@ -319,7 +319,7 @@ def _expect(kind: type[T], answer: Any, who: str) -> T:
 
 
 class Turn:
-    """Lets one handler run among at most ``limit`` concurrent handlers (`Turns`). While the handler waits for a
+    """Counts one running handler towards the limit of concurrent handlers (`Turns`). While the handler waits for a
     server's reply, another handler may run."""
 
     def __init__(self, turns: Turns) -> None:
@@ -341,7 +341,8 @@ class Turn:
         if self._counts or self._calls or self._over:
             return
         await self._turns.acquire(first=True)
-        if self._counts or self._calls or self._over:  # another task resumed or called meanwhile
+        # Another task has resumed this handler, or called a server again, meanwhile.
+        if self._counts or self._calls or self._over:
             self._turns.release()
         else:
             self._counts = True
@@ -378,8 +379,8 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Run the block as one of at most ``limit`` concurrent handlers, and wait for that if necessary. There is no
-        checkpoint if it isn't necessary."""
+        """Run the ``with`` block as one of at most ``limit`` concurrent handlers. If too many handlers are running,
+        wait first. Otherwise, there is no checkpoint."""
         await self.acquire(first=False)
         turn = Turn(self)
         token = current_turn.set(turn)

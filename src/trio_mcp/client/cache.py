@@ -41,8 +41,8 @@ class Change:
 
 
 def change_in(event: NotificationReceived) -> Change | None:
-    """Return the change that a notification reports. Returns `None` for other notifications and for malformed ones,
-    since a notification has no error reply."""
+    """Return the change that a notification reports. Return `None` for other notifications and for malformed
+    notifications, which get no error reply."""
     name = event.method.name
     if name == "notifications/resources/updated":
         try:
@@ -95,7 +95,7 @@ class _CacheEntry:
 
 @define(eq=False)
 class PendingAnswer:
-    """A request that is in flight and whose response may be cached."""
+    """A request that was sent, and whose response may be cached when it arrives."""
 
     partition: CachePartition
     request: RequestKey
@@ -104,8 +104,8 @@ class PendingAnswer:
     same request."""
 
     def store(self, result: Any, received: float) -> None:
-        """Cache the response, received at time ``received``, if its cache hints allow it. Unless this request is
-        outdated, a previously cached response is dropped even if this response can't be cached."""
+        """Cache the response, received at time ``received``, if its cache hints allow it. A previously cached response
+        is dropped in any case, unless this request is outdated."""
         self.partition._cache._answered(self, result, received)
 
     def record_error(self, code: int) -> None:
@@ -113,7 +113,7 @@ class PendingAnswer:
         cursor, drop all cached pages of the list."""
         request = self.request
         if request.cursor is not None and code == INVALID_PARAMS:
-            # 2026-07-28 caching, Interaction with Pagination: clients SHOULD discard all cached pages.
+            # By 2026-07-28 caching, clients SHOULD discard all cached pages.
             self.partition._cache._outdate(self.partition._server, request.method)
         else:
             self.partition._forget(request)
@@ -180,20 +180,20 @@ class ResponseCache:
         )
 
     def _find(self, partition: CachePartition, request: RequestKey, now: float) -> Any:
-        """Return a copy of the cached response to a request, if it is fresh and this partition may use it. Otherwise
-        return `None`."""
+        """Return a copy of the cached response to a request, if the response is fresh and this partition may use it.
+        Otherwise return `None`."""
         with self._lock:
             for key in partition._keys(request):
                 entry = self._entries.get(key)
                 if entry is None:
                     continue
-                # 2026-07-28 caching, Freshness Calculation: a response is fresh while now < t_received + ttlMs.
+                # By 2026-07-28 caching, a response is fresh while now < t_received + ttlMs.
                 if now < entry.fresh_until:
                     self._entries.move_to_end(key)
                     try:
                         return decode_value(entry.body)
                     except RecursionError:
-                        pass  # the cached JSON is nested too deeply to decode with the remaining stack
+                        pass  # the stack has no room to decode the nested JSON in the cache
                 self._remove(key)
         return None
 
@@ -217,7 +217,7 @@ class ResponseCache:
         self._outdate_earlier(fetch)
         fetch.partition._forget(fetch.request)
         if not isinstance(result, dict):
-            return  # the code that reads the result reports the malformed value
+            return  # the code that reads the result reports this malformed value
         hints = cast("JSONObject", result)
         ttl = min(ttl_ms_in(hints), self._max_ttl * 1000) / 1000
         if ttl == 0:
@@ -225,15 +225,15 @@ class ResponseCache:
         try:
             body = encode_value(result)
         except NotSerializable:
-            return  # the response is nested too deeply to encode with the remaining stack
+            return  # the stack has no room to encode this nested response
         private, public = fetch.partition._keys(fetch.request)
         with self._lock:
             if not fetch.is_outdated:  # another thread may have marked the request as outdated meanwhile
                 self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def _outdate_earlier(self, fetch: PendingAnswer) -> None:
-        """Mark earlier requests in flight that equal ``fetch`` as outdated, because their responses may describe an
-        earlier state of the server."""
+        """Mark earlier requests in flight that equal ``fetch`` as outdated: their responses, which arrive later, may
+        describe an earlier state of the server."""
         with self._lock:
             for earlier in self._fetches:
                 if earlier is fetch:
@@ -278,7 +278,8 @@ class ResponseCache:
 
 @frozen(eq=False)
 class CachePartition:
-    """The part of a `ResponseCache` that one authorization context may see. Created by `ResponseCache.partition`."""
+    """The part of a `ResponseCache` that one authorization context may read and write. Created by
+    `ResponseCache.partition`."""
 
     _cache: ResponseCache
     """The cache that this partition belongs to. Its size limits apply."""
@@ -302,7 +303,8 @@ class CachePartition:
         for method in _OUTDATED_BY[change.kind]:
             self._cache._outdate(self._server, method, change.uri)
         if change.kind == "resource":
-            self._cache._outdate(self._server, "skills/list")  # skill entries list files (SEP-2640, Resources)
+            # Lists of skills contain their files, so a changed file changes the list (SEP-2640).
+            self._cache._outdate(self._server, "skills/list")
 
 
 def _holds(request: RequestKey, uri: str | None) -> bool:

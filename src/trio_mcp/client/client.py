@@ -171,7 +171,8 @@ class Client(Requests):
 
     @property
     def discovery(self) -> JSONObject | None:
-        """The server's response to ``server/discover``, as a JSON object that you can save. `None` for a legacy server.
+        """The server's response to ``server/discover``, as a JSON object that you can save and pass as ``prior`` later.
+        `None` for a legacy server.
 
         Pass it as the option ``prior`` of a later client of the same server, which then connects without a round trip.
         The object contains the server's description of itself, and a hash of its address or command, but no
@@ -421,8 +422,8 @@ class Client(Requests):
             self._legacy_session.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe` for a resource. In modern revisions, wait until the resource's stream has ended, or do
-        nothing if there is no stream. In legacy revisions, send a request to the server."""
+        """Undo `subscribe` for a resource. In modern revisions, wait until the resource's stream has ended, if there is
+        one. In legacy revisions, send a request to the server."""
         if self.revision.changes == "listen":
             await self._change_streams.unsubscribe(uri)
         else:
@@ -458,8 +459,8 @@ class Client(Requests):
             await trio.sleep_forever()
 
     async def roots_changed(self) -> None:
-        """Notify a legacy server that the client's roots have changed. Waits until the outbox has room; if cancelled
-        before that, nothing is sent.
+        """Notify a legacy server that the client's roots have changed. Waits until the outbox has room. If cancelled
+        before that, sends nothing.
 
         Nothing is sent to modern servers, which request the roots each time they need them. Nothing is sent either
         unless the client declared ``list_changed`` of roots: without ``roots``, or with ``forwards`` that lack it.
@@ -482,8 +483,8 @@ class Client(Requests):
     @overload
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None: ...
     async def send_notification(self, method: str | ExtensionNotification[Any], params: Any = None) -> None:
-        """Send any notification to the server. Waits until the outbox has room; if cancelled before that, nothing is
-        sent.
+        """Send any notification to the server. Waits until the outbox has room. If cancelled before that, sends
+        nothing.
 
         For a notification of an extension, pass an instance of its parameter class as ``params``. If this raises,
         nothing was sent.
@@ -505,11 +506,11 @@ class Client(Requests):
             await self._connection.room()
             self._connection.outbox.put_sealed(line)
 
-    # For other code of this package: opening clients, and forwarding requests, as proxies do
+    # Methods for other code of this package, which opens clients and forwards requests
 
     def _adopt_prior(self) -> bool:
-        """Use the revision and capabilities of the earlier discovery response (``prior``), if there is one. Returns
-        whether it was used: see `PriorClient`."""
+        """Use the revision and capabilities of the earlier discovery response (``prior``), if there is one. Return
+        whether it was used. Overridden in `PriorClient`."""
         return False
 
     async def _request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
@@ -525,7 +526,7 @@ class Client(Requests):
         return await self.request(method, params, kind, refresh=refresh)
 
     def _learn_skills(self) -> None:
-        """Let this client send the methods of the skills extension, even if the client doesn't declare the
+        """Let this client send the methods of the skills extension, even if the client doesn't declare that
         extension."""
         if self._knows_skills:
             return
@@ -548,13 +549,14 @@ def learn_skills(client: Client) -> None:
 
 
 def forward_to(client: Client, relay: Relay) -> None:
-    """Forward the server's notifications and its requests (sampling, elicitation, roots) from ``client`` to ``relay``.
+    """From now on, pass the server's notifications and requests (sampling, elicitation, roots) from ``client`` to
+    ``relay``.
 
     Notifications go to ``relay`` as well as to the callbacks. Questions that the client declared to forward go to
     ``relay`` instead of the handlers. Raises `RuntimeError` if the client already has a relay.
     """
     if client._callbacks.relay is not None:
-        raise RuntimeError("this client already forwards to another relay; use one client for each")
+        raise RuntimeError("this client already forwards to another relay; use one client for each relay")
     client._answers.relay = relay
     client._callbacks.forward_to(relay)
 

@@ -119,7 +119,7 @@ def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
 
 
 class ConfirmScope:
-    """The calls that are made in one `confirm_cancels` block."""
+    """The calls that are made in one `confirm_cancels` block, and how the cancelled ones ended."""
 
     def __init__(self, within: float) -> None:
         self.within = within
@@ -158,8 +158,8 @@ class Confirmation:
         return given if self._token is None else {**(given or {}), CANCEL_TOKEN: self._token}
 
     async def follow(self, sent: Awaitable[T]) -> T:
-        """Await ``sent``, which sends the call and returns its reply. If this is cancelled, wait until the server
-        reports how the handler ended."""
+        """Await ``sent``, which sends the call and returns its reply. If the call is cancelled, wait until the server
+        reports how its handler ended."""
         self._sent = trio.current_time()
         before = on_leaving.set(self._on_left)
         try:
@@ -179,7 +179,7 @@ class Confirmation:
             self._end = end or self._end
 
     async def _confirm(self, error: BaseException) -> None:
-        """Record how a call ended that was cancelled by raising ``error`` in the client."""
+        """Record how a cancelled call ended. The client cancelled the call by raising ``error``."""
         began = trio.current_time()
         if not self._server_notified:
             self._record(_reported_by(self._end), 0.0)
@@ -193,7 +193,7 @@ class Confirmation:
     def _record(self, result: CancelResult, seconds: float) -> None:
         state: Any = result.state
         outcome: Any = result.outcome if result.outcome in ("result", "error") else None
-        # The cleanup can't have taken longer than the call, apart from differences between the clocks.
+        # Ignore an impossible time: cleanup can't take longer than the call, except for clock differences.
         most = (trio.current_time() - self._sent) * 1000 * _DRIFT + _ROUNDING_MS
         said = result.cleanup_ms
         cleanup = said / 1000 if said is not None and 0 <= said <= most else None
@@ -204,7 +204,7 @@ class Confirmation:
         )
 
     async def _ask(self, token: str, error: BaseException, began: float) -> CancelResult:
-        """Ask the server how the cancelled handler ended, and wait for the answer."""
+        """Request from the server how the handler of the cancelled call ended, and wait for the answer."""
         requests = self._requests
         within = min(self._scope.within, _remaining_grace(began))
         if within <= 0:
@@ -245,8 +245,8 @@ def _after_failure(error: MCPError) -> CancelResult:
 
 
 def _remaining_grace(now: float) -> float:
-    """Return for how many seconds the handler that is running, and was itself cancelled, may still clean up, less a
-    margin. Returns infinity outside of a cancelled handler."""
+    """Return the seconds that remain for cleanup, less a margin, if this code runs in a handler that was itself
+    cancelled. Return infinity outside of a cancelled handler."""
     scope = current_request.get(None)
     if scope is None or scope.from_outside is None:
         return math.inf

@@ -95,8 +95,8 @@ def as_current_call(call: CallRecord | None) -> Generator[None]:
 
 
 def check_handlers(method: Callable[..., Any], handlers: CallHandlers, settings: ClientSettings) -> None:
-    """Check the ``handlers`` that were passed to one call of the client's ``method``. Raises `TypeError` if a handler's
-    name is unknown, and `ValueError` if the client hasn't declared the handler's capability."""
+    """Check the ``handlers`` that were passed to a single call of ``method``. Raises `TypeError` if a handler's name is
+    unknown, and `ValueError` if the client hasn't declared the handler's capability."""
     name = method.__name__
     check_keywords(method, handlers, f"Client.{name}")
     for kind in handlers:
@@ -124,9 +124,9 @@ class CallContexts:
         self._of_tasks: dict[str, list[Context]] = {}
 
     def caller_of(self, params: JSONObject) -> Context | None:
-        """Return the context variables of the client's call that a message of the server with ``params`` belongs to;
-        `None` if the call is unknown. Don't change the returned context. Must be called in the reader task, when the
-        message has just arrived."""
+        """Return the context variables of the client's call that a message of the server belongs to; `None` if the call
+        is unknown. ``params`` are the message's parameters. Don't change the returned context. Must be called in the
+        reader task, when the message has just arrived."""
         connection = self.connection
         if connection is None:
             return None
@@ -149,7 +149,7 @@ class CallContexts:
 
     @contextmanager
     def waiting_for(self, task_id: str) -> Generator[None]:
-        """Attribute messages about a server's task, during the block, to the client's call that waits for the task."""
+        """During the block, let messages about a server's task belong to the client's call that waits for the task."""
         waiting, here = self._of_tasks.setdefault(task_id, []), copy_context()
         waiting.append(here)
         try:
@@ -160,8 +160,8 @@ class CallContexts:
                 del self._of_tasks[task_id]
 
     def record_caller(self, question: InboundRequest) -> None:
-        """Record which of the client's calls a request of the server (sampling, elicitation, roots) belongs to, when
-        the request has just arrived."""
+        """For an elicitation, sampling or roots request that has just arrived, record the client's call that the
+        request belongs to."""
         if (caller := self.caller_of(question.params)) is not None:
             self._of_questions[question] = caller.copy()
 
@@ -172,8 +172,8 @@ class CallContexts:
         return lambda: in_context(context, answer())
 
     def copy_variables_to(self, context: Context) -> Context:
-        """Copy to ``context`` the variables that the connection has set in this task since the client was opened: the
-        server's share of the log, the request being answered, and its trace."""
+        """Copy to ``context`` the context variables that the connection has set in this task since the client was
+        opened: the server's share of the log, the request being answered, and the request's trace."""
         for variable, value in copy_context().items():
             if self._of_opener.get(variable, _NEVER_SET) is not value:
                 context.run(variable.set, value)

@@ -137,7 +137,7 @@ class Pages(AsyncIterator[T], Generic[T]):
                 return
             if self._refresh or self._cursor is None or error.code != INVALID_PARAMS:
                 raise
-            # 2026-07-28 caching, Interaction with Pagination: clients SHOULD re-fetch a list from the beginning.
+            # By 2026-07-28 caching, clients SHOULD fetch a list again from the beginning.
             self._refresh, self._cursor = True, None
             self._seen.clear()
             self._skipped, self._yielded = self._yielded, set()
@@ -180,7 +180,7 @@ class Pages(AsyncIterator[T], Generic[T]):
 
 @frozen
 class Collected(Generic[T]):
-    """The items of a list that could be read, and a description of what was wrong with the list."""
+    """The items that could be read from one of a server's lists, and a description of what was wrong with the list."""
 
     items: list[T]
     problem: str | None = None
@@ -214,7 +214,7 @@ async def collect(pages: AsyncIterator[T], seconds: float = math.inf, limit: int
     items: list[T] = []
     problem, error, size = None, None, 0
     try:
-        with fail_after_work(seconds):  # the time in which the user signs in doesn't count
+        with fail_after_work(seconds):  # don't count the time in which the user signs in
             async for item in pages:
                 size += len(repr(item))
                 if len(items) == limit or size > _MOST_BYTES:

@@ -61,8 +61,8 @@ body that isn't JSON-RPC."""
 
 
 class LostInProbe(ConnectionLost):
-    """The connection was lost before the server answered ``server/discover``. Some legacy servers crash on that
-    request."""
+    """The connection was lost before the server answered ``server/discover``. Some legacy servers crash when they
+    receive that request."""
 
     @classmethod
     def of(cls, lost: ConnectionLost) -> LostInProbe:
@@ -115,8 +115,8 @@ class Opening:
 
     @contextmanager
     def connecting(self, outbound: Outbound | None = None) -> Generator[None]:
-        """Limit the time to connect inside the block. Raises `trio.TooSlowError` if connecting takes longer than
-        ``connect_timeout``.
+        """Limit the time for connecting, which happens inside the block. Raises `trio.TooSlowError` if connecting takes
+        longer than ``connect_timeout``.
 
         Time in which the client's timeouts are paused doesn't count. The error quotes the last line of the server that
         wasn't a reply to a request of ``outbound``.
@@ -140,7 +140,7 @@ class Opening:
         negotiate: Negotiate | None = None,
     ) -> AsyncGenerator[Client]:
         """Open a client over a connected ``channel``, as `open_client` does. Raises `LostInProbe`, a subclass of
-        `ConnectionLost`, if the connection is lost during detection.
+        `ConnectionLost`, if the connection is lost before the server answered ``server/discover``.
 
         Args:
             watch: Runs beside the client, from before the opening until the block is left.
@@ -195,8 +195,8 @@ async def _follow_changes(client: Client) -> None:
 
 
 def _streamed_extensions(client: Client) -> list[str]:
-    """Return the declared extensions that send notifications outside of requests, and for which this client has a
-    callback."""
+    """Return the declared extensions that send notifications outside of requests, and for whose notifications this
+    client has a callback."""
     rows = [row for row in client.settings.on_notification if not row.of_request and row.is_in(client.revision.name)]
     names = dict.fromkeys(str(row.extension) for row in rows if row.until is None)
     return [name for name in names if type((client.server_capabilities.extensions or {}).get(name)) is dict]
@@ -216,7 +216,7 @@ async def _negotiate(client: Client, legacy_first: bool) -> None:
             except ConnectionLost as error:
                 raise LostInProbe.of(error) from None
             except (PeerError, ProtocolViolation):
-                await _probe(client)  # the server may have been replaced by a modern one
+                await _probe(client)  # a modern server may have replaced the legacy one
         case "auto":
             await _probe(client)
 
@@ -246,15 +246,14 @@ async def _probe(client: Client) -> None:
             raise
         raise LostInProbe.of(error) from None
     finally:
-        # Break the reference cycle: the raised error refers to frames, and these frames to the attempts.
+        # Break the reference cycle: the raised error refers to frames, and these frames refer to the attempts.
         discovered.error = initialized.error = None
 
 
 async def _first_success(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
-    """Use the first of the two answers, to ``server/discover`` or to ``initialize``. Only this task decides, so the
-    result doesn't depend on the order in which tasks run: the answer to ``server/discover`` counts as soon as the
-    reader has read it."""
-    ended = trio.Semaphore(0)  # released at the end of each attempt
+    """Send ``server/discover`` and, if that gets no answer, ``initialize``. Open the client with the first successful
+    answer. Only this task decides, so that the result doesn't depend on the order in which tasks run."""
+    ended = trio.Semaphore(0)  # each attempt releases the semaphore when it ends
     async with open_service_nursery("the era is settled") as nursery:
         nursery.start_soon(discovered.run, ended, _discovered, client, discovered)
         with trio.move_on_after(client.settings.probe_timeout):
@@ -268,7 +267,7 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
         while True:
             await ended.acquire()
             await _until_read(client, discovered)
-            # There is no checkpoint after this line, so no other message can arrive before the decision.
+            # No checkpoint may follow here, so that no other message can arrive before the decision.
             if discovered.adopt is not None:
                 return discovered.adopt()
             if initialized.adopt is not None:
@@ -280,8 +279,8 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
 
 
 async def _until_read(client: Client, discovered: _Attempt) -> None:
-    """If the reader already has the server's answer to ``server/discover``, wait until that attempt has handled the
-    answer."""
+    """If the answer to ``server/discover`` has already been read from the connection, wait until the attempt
+    ``discovered`` has handled it."""
     asked = any(request.method.name == _DISCOVER for request in client._connection.state.outbound)
     if discovered.is_sent and (discovered.has_offer or not asked):
         await discovered.ended.wait()
@@ -305,7 +304,7 @@ class _Attempt:
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     async def run(self, ended: trio.Semaphore, opening: Callable[..., Awaitable[Adopt]], *args: Any) -> None:
-        self.is_sent = True  # sent without waiting, since the outbox of a new connection isn't full
+        self.is_sent = True  # the request is sent without waiting, because the outbox of a new connection isn't full
         try:
             self.adopt = await opening(*args)
         except MCPError as error:
@@ -324,12 +323,14 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
     data = await _discovery(client, LATEST_MODERN, attempt)
     check_result_type(_DISCOVER, data)
     if isinstance(data, dict) and "supportedVersions" not in data:
-        # Some legacy servers answer every unknown request with an empty result.
-        raise UnreadableAnswer("the answer to server/discover names no revisions")
+        # Refuse an empty result: some legacy servers answer every unknown request with one.
+        raise UnreadableAnswer("the answer to server/discover contains no protocol revisions")
     result = structured(_DISCOVER, data, DiscoverResult, client._faults)
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
     if not common:
-        raise PeerError(UNSUPPORTED_PROTOCOL_VERSION, "the server supports discovery, but only legacy revisions")
+        raise PeerError(
+            UNSUPPORTED_PROTOCOL_VERSION, "the server answered server/discover, but supports only legacy revisions"
+        )
     info: Any = (result.meta or {}).get(SERVER_INFO)
     if info is not None:
         info = structured(_DISCOVER, info if isinstance(info, str) else as_object(info), Implementation, client._faults)
@@ -339,7 +340,7 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
 
 async def _discovery(client: Client, revision: Revision, attempt: _Attempt | None) -> Any:
     """Send ``server/discover`` in the protocol ``revision`` and return the response. If the server refuses this
-    revision and offers another, send the request again in the offered revision (2026-07-28 versioning)."""
+    revision and offers another modern one, send the request again in the offered revision (2026-07-28 versioning)."""
     try:
         return await _request_discovery(client, revision)
     except PeerError as error:
@@ -416,8 +417,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
     result = structured("initialize", with_version(data, tried[-1].name), InitializeResult, client._faults)
     revision = REVISIONS.get(result.protocol_version)
     if revision is None or not revision.handshake:
-        # 2025-11-25 lifecycle, Version Negotiation: if the client doesn't support the server's revision, it SHOULD
-        # disconnect.
+        # By 2025-11-25 lifecycle, a client that doesn't support the server's revision SHOULD disconnect.
         raise ProtocolViolation(
             f"the server chose the revision {result.protocol_version[:40]!r}, which trio-mcp doesn't support"
         )
@@ -430,9 +430,9 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
 
 
 def _other_offer(error: PeerError | HTTPError, tried: list[Revision]) -> Revision | None:
-    """Return the newest legacy revision that the server's refusal of ``initialize`` names, in its data or its
-    message. If the refusal names no revision but is about the version, or has HTTP status 400, return an older
-    revision to try."""
+    """Return the newest legacy revision that the server's refusal of ``initialize`` names, in the error's data or
+    message. If the error names no revision but is about the version, or has HTTP status 400, return an older revision
+    to try."""
     status: int | None = getattr(error, "status", None)
     if isinstance(error, HTTPError) and status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
         return None
@@ -469,8 +469,8 @@ async def renew_session(client: Client) -> None:
 
 
 def notify_changes(client: Client) -> None:
-    """Call the callbacks for every list and resource whose changes the server reports, since the client may have missed
-    changes."""
+    """Call the callbacks for every list and resource whose changes the server reports, because the client may have
+    missed some changes."""
     lists = changing_lists(client.server_capabilities)
     changes: list[tuple[str, JSONObject]] = [(f"notifications/{kind}/list_changed", {}) for kind in lists]
     changes += [("notifications/resources/updated", {"uri": uri}) for uri in client._legacy_session.uris]
@@ -491,7 +491,7 @@ class LegacyServers:
         self._known = BoundedDict[Hashable, None](_MOST_KNOWN)
 
     def is_known(self, server: Hashable) -> bool:
-        """Return whether ``server`` was found to be a legacy server at the last connection."""
+        """Return whether ``server`` was a legacy server when this process last connected to it."""
         return server in self._known
 
     def record(self, server: Hashable, *, is_legacy: bool) -> None:

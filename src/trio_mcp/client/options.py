@@ -1,4 +1,4 @@
-"""The settings of a client, and the classes for unreadable output of a server."""
+"""The settings of a client, and the classes that report a server's unreadable output."""
 
 from __future__ import annotations
 
@@ -135,9 +135,15 @@ def _check_handlers(settings: ClientSettings, _: Any, handlers: Mapping[Method, 
     lacking = [row for extension in settings.extensions for row in extension._rows]
     for row in handlers:
         if row not in lacking or not row.sent_by("server"):
-            raise ValueError(f"handlers contains {row.name}, which isn't a server's request in any of extensions=[...]")
+            raise ValueError(
+                f"handlers={{...}} has a function for {row.name}, but no extension in extensions=[...] defines this "
+                "request as one that servers send"
+            )
     if missing := [row.name for row in lacking if row.is_request and row.sent_by("server") and row not in handlers]:
-        raise ValueError(f"handlers={{...}} must have a function for {', '.join(missing)} of a declared extension")
+        raise ValueError(
+            f"handlers={{...}} must have a function for {', '.join(missing)}, which an extension in "
+            "extensions=[...] defines"
+        )
 
 
 def _check_callbacks(settings: ClientSettings, _: Any, callbacks: Mapping[Method, Any]) -> None:
@@ -145,7 +151,8 @@ def _check_callbacks(settings: ClientSettings, _: Any, callbacks: Mapping[Method
     for row in callbacks:
         if row not in rows or not row.sent_by("server"):
             raise ValueError(
-                f"on_notification contains {row.name}, which isn't a server's notification in any of extensions=[...]"
+                f"on_notification={{...}} has a function for {row.name}, but no extension in extensions=[...] defines "
+                "this notification as one that servers send"
             )
 
 
@@ -349,7 +356,7 @@ class UnreadableMessage:
 
 
 class UnreadableMessages:
-    """Counts unreadable lines of a server's output, and calls ``callback`` with each."""
+    """Counts the unreadable lines in a server's output, and calls ``callback`` with each line."""
 
     def __init__(self, callback: Callable[[UnreadableMessage], None] | None) -> None:
         self.count = 0

@@ -43,8 +43,8 @@ class PriorClient(Client):
         self._settling = trio.Lock()
 
     def _adopt_prior(self) -> bool:
-        """Use the revision and capabilities of the earlier discovery response, and return whether this was done. It is
-        done only if the response is fresh, and only when the client opens."""
+        """Use the revision and capabilities of the earlier discovery response, and return whether this was done. Does
+        nothing if the response has expired, or if the client has already opened."""
         if self.settings.prior is None or self._discovered is not None:
             return False
         prior = read_prior(self.settings.prior)
@@ -76,7 +76,7 @@ class PriorClient(Client):
             try:
                 await self._ask()
             except (MCPError, trio.TooSlowError):
-                raise error from None  # the server's error says more than the failure to negotiate
+                raise error from None  # raise the server's own error, which says more than the failure to negotiate
             if self.revision is revision:
                 raise
         return await super()._request_plain(method, data, result_type, **options)
@@ -105,6 +105,6 @@ class PriorClient(Client):
 
 
 def _has_not_run(error: MCPError) -> bool:
-    """Return whether ``error`` shows that the server refused the request before any handler ran, as servers with other
-    protocol revisions do."""
+    """Return whether ``error`` shows that the server refused the request before any handler ran, as a server with
+    another protocol revision does."""
     return getattr(error, "code", None) in _NOT_RUN or getattr(error, "status", None) in _NOT_RUN_STATUSES

@@ -21,22 +21,23 @@ class QuestionTasks:
     answers."""
 
     def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:
-        self.host = TaskHost(host, handler, OutcomeReplies(), settings, lambda: ("",))  # these requests have no names
+        # Sampling and elicitation requests have no names.
+        self.host = TaskHost(host, handler, OutcomeReplies(), settings, lambda: ("",))
         self.methods = CoreMethods(self.host.records, self.host.questions, self.host.own_tasks)
         """Answers the server's requests about tasks, such as ``tasks/get``."""
 
     def task_for(self, scope: RequestScope) -> RequestTask | None:
-        """Return the task in which to answer this request of the server, whose parameters have been checked; `None` if
-        the server didn't request a task. Raises `CodedError` if the task can't be created."""
+        """Return the task in which to answer this request of the server; `None` if the server didn't request a task.
+        The request's parameters have been checked. Raises `CodedError` if the task can't be created."""
         request, host = scope.request, self.host
         is_declared = request.revision.tasks == "core" and request.method.name != "roots/list"
         if not is_declared or request.params.get("task") is None:
-            return None  # 2025-11-25 tasks, Task Support 1: the task parameter MUST be ignored if not declared
+            return None  # by 2025-11-25 tasks, the task parameter MUST be ignored if the client didn't declare tasks
         return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart="fail", must_be=True)
 
     async def run_task(self, task: RequestTask, scope: RequestScope, answer: Answer) -> Any:
-        """Send the created ``task`` to the server, then return the answer to the sampling or elicitation request, which
-        the task stores."""
+        """Tell the server that ``task`` was created, then run the handler of the sampling or elicitation request, and
+        return its answer. The task stores the answer."""
         scope.task = task
         await task.start()
         return await answer()

@@ -170,7 +170,7 @@ class ExtensionRemoteTask(RemoteTask):
         except PeerError:
             if not (await self.get()).is_final:
                 raise
-            schedule.poll_now()  # the task has ended meanwhile: fetch its last state
+            schedule.poll_now()  # the task has ended meanwhile, so fetch its last state
 
 
 @define(eq=False)
@@ -223,8 +223,8 @@ class _TaskQuestions:
         self._schedule.wake()
 
     def unsent_answers(self) -> dict[str, Any]:
-        """Return the answers that haven't been sent to the server yet. Raises the first exception that a handler
-        raised."""
+        """Return the answers that haven't been sent to the server yet. If a handler has raised an exception, raise the
+        first one."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -236,7 +236,8 @@ class _TaskQuestions:
             del self._answers[key]
 
     def release(self) -> None:
-        """Let another waiting task or client answer the requests whose answers haven't been sent."""
+        """Stop answering. Another waiting task or client may then answer the requests whose answers haven't been
+        sent."""
         self._task.claimed.difference_update(map(hash, (*self._answers, *self._open)))
 
 
@@ -280,7 +281,8 @@ class TaskProgress:
 
     @property
     def of_call(self) -> OnProgress | None:
-        """The progress callback for the call itself, before it continues as a task."""
+        """Return the progress callback for the call itself, which is used until the server continues the call as a
+        task."""
         return None if self._on_progress is None else self._progressed
 
     def _progressed(self, progress: Progress) -> Awaitable[None] | None:

@@ -1,4 +1,4 @@
-"""Builds and sends a client's requests. Uses fresh cached responses instead, if there are any."""
+"""Builds and sends a client's requests, or uses cached responses that are still fresh."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ class Requests:
         """Raise `MethodUnavailable` if the method belongs to an extension that the server hasn't declared."""
         assert row.extension is not None, "the methods of the specification are given by their names"
         declared = self.server_capabilities.extensions or {}
-        if type(declared.get(row.extension)) is not dict:  # a value that isn't an object declares nothing
+        # If an extension's value isn't an object, the extension isn't declared.
+        if type(declared.get(row.extension)) is not dict:
             raise MethodUnavailable(row.name, self.revision, row.extension)
 
     @overload
@@ -229,8 +230,8 @@ class Requests:
         return {**data, "_meta": whole} if whole else data
 
     async def _waited_for(self, sent: Awaitable[T], limits: AbstractContextManager[Any]) -> T:
-        """Wait for a task's result, or for a call that starts a task, under ``limits``. If the caller is a handler, its
-        `Turn` is yielded meanwhile, as in `_request_plain`, which contains the same code to save a coroutine."""
+        """Await ``sent``, which waits for a task's result or starts a task, under the time ``limits``. If the caller is
+        a handler, another handler may run meanwhile. `_request_plain` contains the same code, to save a coroutine."""
         turn = current_turn.get()
         if turn is not None:
             turn.yield_turn()
@@ -248,7 +249,7 @@ class Requests:
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, refresh: bool
     ) -> Any:
         """Return the result of a cacheable request, from the cache or from the server, as plain data that the caller
-        may change. With ``refresh``, the request is always sent, and its response is cached.
+        may change. With ``refresh``, send the request in any case, and cache its response.
 
         A cached response is returned only if the connection is alive, after a checkpoint. A result for which the server
         required input isn't cached, because it depends on the answers (2026-07-28 caching, Cache Key: MUST NOT).
@@ -317,7 +318,7 @@ class Requests:
         )
 
     async def _with_handlers(self, handlers: CallHandlers, called: Awaitable[T]) -> T:
-        """Wait for the result of a call that has handlers of its own."""
+        """Wait for the result of a call that was started with handlers of its own."""
         own_logs = "on_log" in handlers
         self._callbacks.own_logs += own_logs
         try:
@@ -345,7 +346,7 @@ class Requests:
         return result if call is None else self._output_schemas.checked(call[1]["name"], result)
 
 
-# For other code of this package: opening clients, and forwarding requests, as proxies do
+# Methods for other code of this package, which opens clients and forwards requests
 
 
 def meta_in(requests: Requests, revision: Revision) -> JSONObject:
@@ -373,8 +374,8 @@ async def forward_request(
     on_progress: OnProgress | None = None,
     on_task: Callable[[str], None] | None = None,
 ) -> Any:
-    """Send a request on behalf of code that forwards requests, such as a proxy. The result is returned unchanged, and
-    never comes from the cache.
+    """Send a request for code that forwards requests, such as a proxy. The result is returned unchanged, and never
+    comes from the cache.
 
     ``params`` are complete: in modern revisions they have all fields of `meta_in`. Without ``on_task``, the result of a
     tool may be a task. With ``on_task``, which gets the id of the task, it isn't: see `ToolCalls.call`. The result of
@@ -400,8 +401,8 @@ async def forward_request(
 def open_stream(
     requests: Requests, asked: SubscriptionFilter, on_notification: OnNotification, meta: JSONObject | None = None
 ) -> Awaitable[Any]:
-    """Send ``subscriptions/listen``, and wait until the stream ends. The timeouts of calls don't apply to the stream,
-    and its messages aren't stored.
+    """Send ``subscriptions/listen``, and wait until the stream that the request opens has ended. The timeouts of calls
+    don't apply to the stream, and its messages aren't stored.
 
     ``on_notification``: see `Outbound.request`. ``meta``: the fields of `meta_in`, for code that forwards.
     """
@@ -422,11 +423,11 @@ server may list other tools for a client with more capabilities."""
 def _key_of(method: str, params: JSONObject) -> RequestKey | None:
     """Return the cache key of a request; `None` if the response must not be cached."""
     if "inputResponses" in params or "requestState" in params:
-        return None  # 2026-07-28 caching, Cache Key: results of retried requests MUST NOT be cached
+        return None  # by 2026-07-28 caching, results of retried requests MUST NOT be cached
     meta = {key: value for key, value in params.get("_meta", {}).items() if key not in _WITHOUT_EFFECT}
     try:
         text = canonical_value({**params, "_meta": meta})
     except NotSerializable:
-        return None  # such a request can't be sent either: sending it raises the error
+        return None  # sending this request raises the error, so don't raise it here
     uri, cursor = params.get("uri"), params.get("cursor")
     return RequestKey(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)

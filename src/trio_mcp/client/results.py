@@ -1,4 +1,5 @@
-"""Results of a server: requested with as many retries as the server needs, then validated and converted to classes.
+"""Results of a server: sends a request as often as the server requires input, then validates the result and converts it
+to a class.
 
 OutputSchemas are the output schemas of the tools that a server has listed: a client SHOULD validate structured results
 (2025-11-25 and 2026-07-28 tools, Output Schema). The server isn't trusted: schemas that are large or have many patterns
@@ -50,7 +51,7 @@ class FaultLog:
         self._logged = BoundedDict[tuple[str, str], None](_MOST_FAULTS)
 
     def __call__(self, method: str, faults: str) -> None:
-        """Log each of the ``faults`` of a result, unless this fault was logged before."""
+        """Log each of the ``faults`` of a result, unless the same fault was logged before."""
         if (method, faults) not in self._logged:
             self._logged[method, faults] = None
             log_faults(method, faults)
@@ -63,8 +64,8 @@ def structured(method: str, result: Any, result_type: type[T], faults: FaultLog)
 
 
 def check_result_type(method: str, result: Any) -> None:
-    """Raise `ProtocolViolation` if a plain result of a modern revision isn't complete (2026-07-28 basic, ResultType:
-    absent means complete, anything unrecognised is invalid)."""
+    """Raise `ProtocolViolation` if a plain result of a modern revision isn't complete. A result without a result type
+    is complete, and an unknown result type is invalid (2026-07-28 basic, ResultType)."""
     kind = as_object(result).get("resultType", "complete")
     if kind == "input_required":
         raise ProtocolViolation(f"{method}: the server requires input, which this method doesn't allow")
@@ -108,7 +109,7 @@ class InputRounds:
         *,
         of_any_type: bool = False,
     ) -> Any:
-        """Send a request as `request` does, and return only the request's result."""
+        """Send a request as `request` does, but return only the request's result."""
         return (await self.request(method, params, revision, on_progress, of_any_type=of_any_type)).result
 
     async def request(
@@ -166,8 +167,8 @@ class InputRounds:
                 rounds += 1
 
     async def _answered(self, method: str, result: Any, revision: Revision, trips: RoundTrips) -> JSONObject:
-        """Answer the requests for input in ``result``. Returns the parameters to add to the next attempt of the
-        request."""
+        """Answer the requests for input in ``result``. Return the parameters to add when the client sends its request
+        again."""
         try:
             asked = structure(result, InputRequiredResult)
         except ValueError as error:
@@ -185,7 +186,7 @@ class InputRounds:
                 given = await run_together(list(answers.values()), trips.cancel)
                 more["inputResponses"] = dict(zip(answers, given, strict=True))
         if not more:
-            # 2026-07-28 mrtr, Server Requirements: the result MUST include inputRequests, requestState or both.
+            # By 2026-07-28 mrtr, the result MUST include inputRequests, requestState or both.
             raise ProtocolViolation(
                 f"{method}: the server requires input, but sent neither inputRequests nor requestState"
             )
@@ -222,9 +223,9 @@ def prepared(
             for key, each in questions.items()
         }
     except AnsweredLater:
-        raise  # the server may send this request, but this client has no handler for it
+        raise  # this client declared the capability, but has no handler for the request
     except CodedError as error:
-        # 2026-07-28 mrtr, Server Requirements: servers MUST NOT send requests that the client did not declare.
+        # By 2026-07-28 mrtr, servers MUST NOT send requests that the client did not declare.
         raise ProtocolViolation(f"{method}: the server requires input that this client cannot give: {error}") from None
 
 
@@ -315,7 +316,7 @@ def _check_of(schema: JSONObject) -> _Check:
     try:
         validator = SchemaValidator(schema, pattern_limit=_MOST_OF_PATTERN)
     except ValueError as error:
-        # A regular expression in the schema may be too complex for this client, but fine for others.
+        # A regular expression in the schema may be too complex for this client, but valid for other clients.
         unusable = None if patterns else f"the output schema is unusable: {error}"[:_LONGEST_FAULT]
         return lambda value: unusable
 

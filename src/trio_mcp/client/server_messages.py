@@ -89,13 +89,15 @@ class Callbacks:
         self.relay, self._call = relay, _NO_CALL
 
     def notify_watchers(self, change: Change) -> None:
-        """Call the functions that watch for changes on the server with ``change``."""
+        """Pass ``change`` to the internal functions that watch for changes on the server."""
         for watcher in self.watchers:
             watcher(change)
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` must be called for the notification ``event``. See `RequestHandler.wants`."""
-        if event.method.name == _LOG:  # most notifications are log messages, often many in a row for the same call
+        """Handle the notification ``event`` as far as that is possible at once, without waiting. Return true if
+        `notified` must be called for the rest."""
+        # Most notifications are log messages, often many in a row for the same call, so handle them faster.
+        if event.method.name == _LOG:
             only: Any = self.outbound.only
             if only is not self._call or only.end is not None or "_meta" in event.params:
                 wanted = self._find_call(event)
@@ -104,7 +106,7 @@ class Callbacks:
             try:
                 message = structure_notification(event.params, LogParams)
             except ValueError:
-                return False  # ignore a notification with invalid parameters: there is no error reply
+                return False  # ignore invalid parameters, because a notification gets no error reply
             try:
                 pending = self._log_context.run(self._on_log, message)
             except Exception as error:
@@ -113,16 +115,16 @@ class Callbacks:
             return pending is not None and self._is_pending(event, pending)
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":
-            # 2026-07-28 subscriptions, Receiving Notifications: a notification outside of a stream belongs to no
-            # subscription. The cache still uses the notification: the server's data has changed (caching, Freshness
-            # Calculation).
+            # By 2026-07-28 subscriptions, a notification outside of a stream belongs to no subscription.
+            # The cache still uses the notification, because the server's data has changed.
             self.notify_watchers(change)
             return False
         return self._receive(event, change)
 
     def receive(self, event: NotificationReceived) -> bool:
-        """Handle the notification ``event`` like `wants`, but accept changes reported by modern servers too. Returns
-        whether `notified` must be called."""
+        """Handle a notification from a ``subscriptions/listen`` stream, or one that the client creates because it may
+        have missed changes. Unlike `wants`, pass changes to the callbacks even if the server is modern. Return true if
+        `notified` must be called."""
         return self.wants(event) if event.method.name == _LOG else self._receive(event, change_in(event))
 
     def _receive(self, event: NotificationReceived, change: Change | None) -> bool:
@@ -142,8 +144,8 @@ class Callbacks:
         return self._settings.on_elicitation_complete is not None
 
     def _find_call(self, event: NotificationReceived) -> bool | None:
-        """Find the call that a log message belongs to. Returns whether `notified` must be called; `None` means that
-        `_on_log` must be called at once instead, in `_log_context`."""
+        """Find the client's call that a log message belongs to. Return `None` if the log callback `_on_log` must be
+        called at once, in `_log_context`. Otherwise, return whether `notified` must be called."""
         self._call = _NO_CALL
         if self.relay is not None:
             self.relay.on_notification(event)
@@ -164,8 +166,8 @@ class Callbacks:
         return None
 
     def _is_pending(self, event: NotificationReceived, pending: object) -> bool:
-        """Return whether ``pending``, the value that the callback for log messages returned, is an awaitable. If so,
-        store it, so that `notified` awaits it."""
+        """Return whether the callback for log messages was async, so that its value ``pending`` is an awaitable. If so,
+        store the awaitable, so that `notified` awaits it."""
         if not inspect.isawaitable(pending):
             return False
         event.note_call(self._log_context[call_variable])
@@ -181,7 +183,7 @@ class Callbacks:
         return settings.on_resource_updated if change.kind == "resource" else settings.on_list_changed
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Call the callback for the notification ``event``. See `RequestHandler.notified`."""
+        """Call the client's callback for the notification ``event``. See `RequestHandler.notified`."""
         if self._logging is not None:
             (begun, pending), self._logging = self._logging, None
             await in_context(self._context_of(begun), pending)
@@ -251,7 +253,7 @@ class OpenURLElicitations:
         try:
             required = structure(error.data, URLElicitationRequiredData)
         except ValueError:
-            return  # the call still raises the error itself
+            return  # ignore the malformed error here, because the call raises the error itself
         for each in required.elicitations:
             self._add(each.elicitation_id)
 
@@ -302,7 +304,7 @@ class ServerMessages:
         if request.method.name == "elicitation/create":
             self._callbacks.urls.add_question(
                 request.params
-            )  # record it now: the elicitation may complete in the same read
+            )  # record the id now, because the elicitation may complete in the same read
         if self._callbacks.relay is not None:
             self._callbacks.relay.on_question(request)
         if not self._answers.forwards(request.method.name):
@@ -316,14 +318,14 @@ class ServerMessages:
             return await tasks.methods.answer(scope)
         of_task = RELATED_TASK in request.meta
         answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
-        if not self._answers.forwards(request.method.name):  # a relay itself finds the client that must answer
+        if not self._answers.forwards(request.method.name):  # if there is a relay, it finds the client that must answer
             answer = self._contexts.answering(request, answer)
         if tasks is not None and (task := tasks.task_for(scope)) is not None:
             return _related(await tasks.run_task(task, scope, answer), request)
         return _related(await answer(), request)
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
-        """Call the callback for the notification ``event``. See `RequestHandler.notified`."""
+        """Call the client's callback for the notification ``event``. See `RequestHandler.notified`."""
         return self._callbacks.notified(event)
 
 
@@ -333,7 +335,7 @@ def _related(result: Any, request: InboundRequest) -> Any:
     related: Any = request.meta.get(RELATED_TASK)
     if not isinstance(related, dict):
         return result
-    if type(result) is dict:  # the result is from another client, to which a relay forwarded the request
+    if type(result) is dict:  # a relay got the result from another client, as plain data
         plain = cast("JSONObject", result)
         return {**plain, "_meta": _with(related, plain.get("_meta"))}
     return attrs.evolve(result, meta=_with(related, result.meta))

@@ -90,7 +90,7 @@ class Changes(AsyncIterator[Change]):
         change = change_in(event)
         if change is None and self._on_notification is not None and event.method.name not in METHODS:
             self._on_notification(event, size)
-        # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested, so ignore them.
+        # Ignore changes that were not requested, which the server MUST NOT send by 2026-07-28 subscriptions.
         if change is None or change.kind not in self._kinds:
             return
         self._on_change(change)
@@ -162,7 +162,7 @@ class ChangeStreams:
         Code that forwards passes ``on_task`` and ``on_notification``: these get the states of tasks, and the
         notifications of extensions, as soon as they are read.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()  # if the caller is cancelled, don't send the request
+        await trio.lowlevel.checkpoint_if_cancelled()  # send nothing if the caller is already cancelled
         changes = Changes(asked, self._callbacks.notify_watchers, self._connection.limits, on_task, on_notification)
         async with open_service_nursery(LEFT) as nursery:
             nursery.start_soon(changes._hold, ask)
@@ -198,7 +198,7 @@ class ChangeStreams:
                 logger.warning("the server declares that it reports changes of %s, but refused: %s", what, error)
 
     async def subscribe(self, uri: str, ask: Ask) -> None:
-        """Subscribe to a resource, so that the callback is called when it changes. See `Client.subscribe`."""
+        """Subscribe to a resource, so that the callback is called when the resource changes. See `Client.subscribe`."""
         await trio.lowlevel.checkpoint()
         if self._is_followed(uri):
             return
@@ -211,7 +211,7 @@ class ChangeStreams:
             following.cancel()
             raise
         is_honoured = uri in (honoured.resource_subscriptions or ())
-        if is_honoured and not self._is_followed(uri):  # another task may have subscribed meanwhile
+        if is_honoured and not self._is_followed(uri):  # another task may have subscribed to the resource meanwhile
             interrupted = self._followed.get(uri)
             if interrupted is not None:
                 interrupted.cancel()
@@ -273,7 +273,7 @@ class ReopenedStream:
         """Event that is set when the stream has ended and won't be reopened."""
 
     async def run(self, ask: Ask) -> None:
-        """Keep the stream open and reopen it after each end, until `cancel` is called or the server refuses the
+        """Keep the stream open, and open it again after each end, until `cancel` is called or the server refuses the
         stream."""
         attempt = 0
         acknowledged = False
@@ -313,7 +313,7 @@ class ReopenedStream:
     def _receive(self, event: NotificationReceived, size: int) -> None:
         change = change_in(event)
         wanted = event.method.extension in self._extensions if change is None else change.kind in self._kinds
-        if wanted:  # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
+        if wanted:  # ignore changes that were not requested, which the server MUST NOT send
             self._on_notification(event, size)
 
     def _catch_up(self, acknowledged: SubscriptionFilter) -> None:
@@ -360,7 +360,7 @@ class SubscriptionStream:
         cancellation."""
         try:
             result = await ask(self._asked, partial(self._receive, on_notification))
-            if result is not None:  # the server didn't cancel the stream
+            if result is not None:  # notify the server of the cancellation, unless the server ended the stream itself
                 check_result_type("subscriptions/listen", result)
         except MCPError as error:
             # Break the reference cycle: the traceback refers to this frame, and the frame to this stream.

@@ -49,8 +49,8 @@ class CallTimeouts:
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[trio.CancelScope]:
-        """Limit the time of the block like `trio.move_on_after`, but don't count the time in which the timeouts of the
-        calls, and a `fail_after_work` around the block, are paused."""
+        """Limit the time of the block like `trio.move_on_after`. The limit is paused while the timeouts of the calls,
+        or a `fail_after_work` around the block, are paused."""
         with trio.CancelScope() as scope:
             limit = TimeLimit(scope, seconds, inf, inf, renewed=False)
             with self._known((*call_limits(), limit)):
@@ -64,8 +64,8 @@ class CallTimeouts:
         return UNLIMITED if self._seconds == inf else self._limited()
 
     def around_wait(self) -> AbstractContextManager[Any]:
-        """Apply the timeouts around the caller to a block that waits for more than the response to one request, such as
-        for a task."""
+        """Apply only the caller's own timeouts to the block, and not the client's ``call_timeout``: the block waits for
+        more than the response to one request, such as for a task."""
         limits = call_limits()
         return self._known(limits) if limits else UNLIMITED
 
@@ -81,8 +81,8 @@ class CallTimeouts:
                     hint = limits[-1].hint
         except trio.TooSlowError:
             if scope is None or not scope.cancelled_caught:
-                raise  # a timeout other than the client's own has expired
-            # The caller set no timeout itself, so the error names the option that did.
+                raise  # another timeout than the client's own has expired
+            # The caller set no timeout, so the error names the option call_timeout, which applies to all calls.
             raise trio.TooSlowError(f"no answer within {self._seconds:g} s (call_timeout){hint}") from None
 
     @contextmanager
@@ -99,7 +99,8 @@ class CallTimeouts:
                 _resume(limits)
 
     def user_is_asked(self) -> AbstractContextManager[None]:
-        """Pause the timeouts inside the block, in which the user answers a request of the server."""
+        """Pause timeouts inside the block, in which the user answers a request of the server: those of the call to
+        which the request belongs or, if that is unknown, all."""
         return _paused_limits(call_limits()) if self.asked_in_calls else self.pause_all()
 
     @contextmanager
@@ -158,7 +159,7 @@ class KeepAlive:
     pings MAY trigger connection reset)."""
 
     async def _run(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> None:
-        """Ping the server until the connection is lost. Calls that wait then raise `ConnectionLost`; they aren't
+        """Ping the server until the connection is lost. Calls that wait then raise `ConnectionLost`, and aren't
         cancelled."""
         missed = 0
         try:
@@ -167,17 +168,17 @@ class KeepAlive:
                     await trio.sleep(self.interval)
                 missed = 0 if await self._is_alive(connection, ping) else missed + 1
         except ConnectionLost:
-            return  # the connection ended in another way
+            return  # the connection has ended for another reason
         connection.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
 
     async def _is_alive(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> bool:
-        # The server may be busy with a request that this client has sent meanwhile.
+        # Without an answer, the server may still be busy with a request that this client has sent meanwhile.
         return in_progress(connection) or await has_answered(ping, self.timeout) or in_progress(connection)
 
 
 async def has_answered(ping: Callable[[], Awaitable[None]], seconds: float) -> bool:
-    """Return whether the server answers ``ping`` within this time, with a result or an error. Raises `ConnectionLost`
-    if the connection is lost."""
+    """Return whether the server answers a ``ping`` in time, with a result or an error. Raises `ConnectionLost` if the
+    connection is lost."""
     try:
         with fail_after_work(seconds):
             await ping()

@@ -62,8 +62,8 @@ class ToolCalls:
     def adopt(self, revision: Revision, capabilities: ServerCapabilities) -> None:
         """Enable or disable calls as tasks, according to the server's ``capabilities``."""
         if revision.result_type:
-            # The server's declaration doesn't matter: in modern revisions, the client declares tasks in each request,
-            # and must accept them.
+            # In modern revisions, the client declares tasks in each request, and must accept them.
+            # The server's own declaration doesn't matter.
             self.may_become_tasks = self._answers.capabilities.supports(TASKS_CAPABILITY)
         else:
             self.may_become_tasks = self._settings.tasks and capabilities.supports("tasks.requests.tools.call")
@@ -75,7 +75,8 @@ class ToolCalls:
         return await self._outbound.request("tools/list", params or None, revision)
 
     def changed(self, change: Change) -> None:
-        """Handle a change that the server has reported: forget the tools if their list has changed."""
+        """Handle a change that the server has reported. If the list of tools has changed, drop what is known about the
+        tools."""
         if self.supports is not None and change.kind == "tools":
             self.supports.forget()
 
@@ -86,8 +87,8 @@ class ToolCalls:
         on_progress: OnProgress | None,
         on_task: Callable[[str], None] | None = None,
     ) -> Any:
-        """Call a tool, and return its result, or the result of its task if the server continued the call as a task.
-        Cancelling this method cancels the task.
+        """Call a tool, and return its result. If the server continues the call as a task, wait for the task, and return
+        the task's result. Cancelling this method cancels the task.
 
         ``on_task`` gets the id of the task. Code that forwards, and declares the extension itself, passes it too.
         """
@@ -106,8 +107,8 @@ class ToolCalls:
         return await self.finish(made, progress or TaskProgress(None), params, cancels=True)
 
     async def start(self, params: JSONObject, revision: Revision, task: JSONObject) -> Any:
-        """Call a tool as a task, and return the task, or the result if the server doesn't start a task. ``task`` has
-        the parameters of the task in 2025-11-25. The server doesn't get the caller's deadline, because the task
+        """Call a tool as a task, and return the task. If the server doesn't start a task, return the result. ``task``
+        has the parameters of the task in 2025-11-25. The server doesn't get the caller's deadline, because the task
         outlives the call."""
         call = _ToolCall(params, revision, None, task)
         return await (self._call(call) if revision.result_type else self._call_as_listed(call))
@@ -118,8 +119,8 @@ class ToolCalls:
         return (await self._rounds.request(_CALL, params, revision, on_progress, forget)).result
 
     async def finish(self, task: RemoteTask, progress: TaskProgress, params: JSONObject, *, cancels: bool) -> Any:
-        """Wait for the end of a task, and return its result. If ``cancels`` is true, the task is cancelled when this
-        wait is cancelled, or when `leave` is called. ``params`` are the parameters of the call."""
+        """Wait for the end of a task, and return its result. With ``cancels``, cancelling this method or calling
+        `leave` cancels the task. ``params`` are the parameters of the call."""
         if cancels:
             self._followed[task] = None
         try:
@@ -133,13 +134,14 @@ class ToolCalls:
             self._followed.pop(task, None)
 
     def leave(self) -> None:
-        """Cancel the tasks of all calls that still wait, because the connection is about to be closed."""
+        """Cancel the tasks of all calls that still wait for their tasks, because the connection is about to be
+        closed."""
         for task in self._followed:
             task.abandon()
 
     def known(self, task_id: str, params: JSONObject, revision: Revision) -> RemoteTask:
-        """Return an object for the task with this id, without sending a request. ``params`` are the parameters that
-        requests about the task have in any case."""
+        """Return an object for the task with this id, without sending a request. ``params`` are parameters that every
+        request about the task contains."""
         ask, forget = self._ask_for(params, revision), self._forget_for(params, revision)
         if revision.result_type:
             return ExtensionRemoteTask(task_id, ask, forget, self._answering(revision))
@@ -170,7 +172,8 @@ class ToolCalls:
         params, revision, on_progress, task = call
         as_tasks = ("required",) if task is None else _AS_TASKS
         supports = self.supports
-        if supports is None or "task" in params:  # a caller that builds a task request itself gets the unchanged answer
+        # Return the answer unchanged to a caller that builds the task request itself.
+        if supports is None or "task" in params:
             return await self._outbound.request(_CALL, params, revision, on_progress)
         listings = supports.listings
         as_task = await supports.of(params["name"]) in as_tasks
@@ -197,7 +200,7 @@ class ToolCalls:
             _CALL, params, revision, on_progress, cancel_task=forget, tells_deadline=task is None
         )
         if isinstance(result, dict) and "content" in result and "task" not in result:
-            return cast("JSONObject", result)  # mcp 1.x returns a tool's result if it refuses the task
+            return cast("JSONObject", result)  # a server with mcp 1.x that refuses the task returns the tool's result
         return CoreRemoteTask.created(_CALL, result, ask, forget)
 
     # Requests about a task
@@ -217,7 +220,7 @@ class ToolCalls:
         return partial(self._ask, _meta_of(params), revision)
 
     async def _ask(self, meta: JSONObject, revision: Revision, method: str, params: JSONObject) -> Any:
-        # The timeout for one request doesn't apply, because tasks/result blocks until the task has ended.
+        # Don't apply the timeout for one request: tasks/result waits until the task has ended.
         with nullcontext() if method == "tasks/result" else self._limits.around_call():
             result = await self._outbound.request(method, {**params, **meta}, revision)
         if revision.result_type:
@@ -226,8 +229,8 @@ class ToolCalls:
 
 
 def _meta_of(params: JSONObject) -> JSONObject:
-    """Return the ``_meta`` of a call for later requests about its task. The token is left out, since it identifies only
-    the call."""
+    """Return the ``_meta`` of a call for later requests about its task, without the progress token, which identifies
+    only the call."""
     if "_meta" not in params:
         return {}
     return {"_meta": {name: value for name, value in params["_meta"].items() if name != CANCEL_TOKEN}}
@@ -259,7 +262,7 @@ class TaskSupports:
         help."""
 
     def forget(self) -> None:
-        """Forget the task support of all tools, since the tools may have changed."""
+        """Drop the task support of all tools, because the tools may have changed."""
         self._known.clear()
         self._is_whole = False
 
@@ -272,8 +275,9 @@ class TaskSupports:
                 self._known[name] = support if support in _AS_TASKS else "forbidden"
 
     async def of(self, name: str) -> TaskSupport:
-        """Return whether the tool called ``name`` supports, requires or forbids tasks. Raises the errors of
-        ``request``, except if the server refuses to list its tools."""
+        """Return whether the tool called ``name`` supports, requires or forbids tasks. If it's unknown, list the tools
+        with ``request`` first, whose errors are raised. If the server refuses to list its tools, no tool requires
+        tasks."""
         if name not in self._known and not self._is_whole:
             async with self._listing:
                 if name not in self._known and not self._is_whole:
@@ -283,7 +287,7 @@ class TaskSupports:
     async def _list(self) -> None:
         self.listings += 1
         cursor, seen = cast("str | None", None), set[int]()
-        self._is_whole = True  # unless `forget` has been called since
+        self._is_whole = True  # don't store them if `forget` has been called since
         try:
             for _ in range(self._max_pages):
                 page = await self._request({} if cursor is None else {"cursor": cursor})
@@ -292,7 +296,7 @@ class TaskSupports:
                 if cursor is None:
                     return
         except PeerError:
-            return  # a server that refuses to list its tools has no tool that is called as a task
+            return  # if a server refuses to list its tools, no tool is called as a task
         except BaseException:
             self._is_whole = False
             raise

@@ -95,7 +95,7 @@ def check_served_under_trio(name: str) -> None:
     ``name``, so that the error shows the correct call."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
-            f"{name} runs only under trio. Write\n"
+            f"{name} runs only under trio:\n"
             f"    wrong:  asyncio.run({name}(server))\n"
             f"    right:  trio.run({name}, server)"
         )
@@ -106,8 +106,8 @@ def check_opened_under_trio(name: str) -> None:
     ``name``, so that the error shows the correct call."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
-            f"{name} runs only under trio. Run the function that contains async with {name}(...)\n"
+            f"{name} runs only under trio. Start the function that contains async with {name}(...) like this:\n"
             "    wrong:  asyncio.run(main())\n"
             "    right:  trio.run(main)\n"
-            "or, in a program that runs asyncio, use the function of that name in trio_mcp.aio"
+            f"In a program that runs asyncio, use {name} from trio_mcp.aio instead."
         )

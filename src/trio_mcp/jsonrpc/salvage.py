@@ -105,8 +105,8 @@ _OBJECT: Final = b"{"
 
 
 def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the name of each member, with its quotes, and the text of its value, which is `None` for an array or
-    object. Yields `_OBJECT` when another object on the line begins."""
+    """Yield the name and value of each member of the outermost object. The name has its quotes, and the value is text,
+    or `None` for an array or object. Yield `_OBJECT` when another object on the line begins."""
     steps = 0
     while steps < _MOST_STEPS and (name := _NAME.match(line, at)):
         steps += 1
@@ -125,7 +125,7 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
                 run = brackets[1]
                 depth += len(run) if run[0] in b"[{" else -len(run)
                 at = brackets.end()
-            at += depth  # the last run may also have closed brackets around the value
+            at += depth  # the last brackets may also have closed the object around the value
         following = _NEXT.match(line, at)
         if following is None:
             following = _NEXT_OBJECT.match(line, at)

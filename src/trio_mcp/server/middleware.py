@@ -137,8 +137,8 @@ class MiddlewareFunction(Protocol):
 
 
 class PositionedMiddleware(ABC):
-    """Base class of middleware whose shared state, such as the buckets of `rate_limit`, is identified by the middleware's
-    position in the server's list. The position is the same on all replicas."""
+    """Base class of middleware whose shared state, such as the buckets of `rate_limit`, is identified by its position
+    in the server's list of middleware. The position is the same on all replicas."""
 
     @abstractmethod
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:

@@ -45,8 +45,8 @@ class Fleet(ABC):
 
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:
-        """Give `Limits.drain_timeout` seconds to parked handlers, and to requests that other replicas forwarded here, so that
-        they can finish. If ``hurry`` is true, less than a second is left."""
+        """Give parked handlers, and requests that other replicas forwarded here, `Limits.drain_timeout` seconds to end.
+        If ``hurry`` is true, less than a second is left."""
 
     @abstractmethod
     async def drain(self) -> None:

@@ -110,13 +110,13 @@ class ConnectionState:
         """Function that returns a new id for each outgoing request. If it's `None`, the ids are consecutive numbers."""
 
     def resume(self, revision: Revision, opening: InitializeParams) -> None:
-        """Continue a legacy connection that was initialized elsewhere, for example in another process. ``opening`` is
-        the ``initialize`` request."""
+        """Continue a legacy session that was initialized elsewhere, for example in another process. ``opening`` is the
+        ``initialize`` request with which the client opened the session."""
         self.revision = revision
         self.client_capabilities, self.client_info = opening.capabilities, opening.client_info
 
     def learn(self, vocabulary: Vocabulary) -> None:
-        """Replace the set of methods that this connection knows."""
+        """Replace the set of methods that this connection knows by ``vocabulary``."""
         self._vocabulary = vocabulary
         self._requests_of, self._notifications_of = vocabulary.requests_of, vocabulary.notifications_of
 
@@ -151,8 +151,8 @@ class ConnectionState:
         return request_id
 
     def abandon(self, request: OutboundRequest) -> bool:
-        """Abandon an outgoing request, and return true if a cancellation must be sent: if the request was still open,
-        except for ``initialize``, which must not be cancelled. Idempotent."""
+        """Stop waiting for an outgoing request. Return true if the request was still open, so that a cancellation must
+        be sent. Return false for ``initialize``, which must not be cancelled. Idempotent."""
         if self._outbound.get(request.id) is not request:
             return False
         del self._outbound[request.id]
@@ -192,7 +192,8 @@ class ConnectionState:
             self._parked[request.id] = request
 
     def knows(self, request_id: RequestId) -> bool:
-        """Return true if an inbound request with this id is in flight, or was answered with input requests."""
+        """Return true if an inbound request with this id is in flight, or was answered with input requests and waits
+        for the client's retry."""
         return request_id in self._inbound or request_id in self._parked
 
     @property
@@ -235,7 +236,7 @@ class ConnectionState:
                 return self._receive_batch(message)
 
     def reply_lost(self, request_id: RequestId, error: MCPError) -> Event:
-        """End the outgoing request with the id ``request_id``, if it's open, because its reply won't arrive."""
+        """End the outgoing request with the id ``request_id``, if it's still open, because its reply won't arrive."""
         call = self._outbound.pop(request_id, None)
         return Ignored("the end of no request in flight") if call is None else RequestFailed(call, error)
 
@@ -245,16 +246,16 @@ class ConnectionState:
         return Ignored("the loss of no request in flight") if entry is None else self._cancelled(entry, reason)
 
     def _receive_stray(self, named: Any, what: str, *, noteworthy: bool = False) -> Event:
-        """Handle a reply whose id isn't in flight."""
+        """Return the event for a reply with an id that no request in flight has."""
         call = self._meant(named)
         if call is None:
             return Ignored(what, noteworthy=noteworthy, is_reply=self.role == "client")
         return ReplyUnreadable(call, f"its id is {clean(repr(named)[:_QUOTED])} instead of {call.id!r}", is_odd=True)
 
     def _meant(self, named: Any) -> OutboundRequest | None:
-        """Remove and return the outgoing request that the server probably meant in an invalid reply with the id
-        ``named``. Return `None` if it isn't clear. If only the type of the id is wrong, this must be the only waiting
-        request."""
+        """Remove and return the outgoing request that an invalid reply with the id ``named`` probably answers. Return
+        `None` if that isn't clear. If only the type of the id is wrong, return the request only if no other request is
+        waiting."""
         if self.role != "client" or named is None:
             return None
         if is_request_id(named) and named in self._outbound:
@@ -265,9 +266,9 @@ class ConnectionState:
         return self._outbound.pop(waiting[0].id)
 
     def _is_no_request(self, method: str, request_id: Any) -> bool:
-        """Return true if an object with a ``method``, and with the id of an outgoing request, can't be a request of the
-        server. For example, it may be the outgoing request sent back. A server can use the same id for a request of its
-        own, and can send methods that are unknown here."""
+        """Return true if a message with this ``method`` and id can't be a request of the server, although it has the
+        form of one. For example, it may be an outgoing request that the server sent back. A server may use the same id
+        for a request of its own, and may send methods that are unknown here."""
         call = self._outbound.get(request_id) if is_request_id(request_id) else None
         if call is None:
             return False
@@ -279,8 +280,8 @@ class ConnectionState:
         return row is not None and row.is_request and not row.sent_by("server")
 
     def _receive_odd(self, message: Unreadable) -> Event | None:
-        """Handle an invalid line from the server that answers outgoing requests. Return `None` if the line doesn't
-        answer any."""
+        """Return the event for an invalid line from the server that seems to answer an outgoing request. Return `None`
+        if the line doesn't answer any request."""
         if message.is_answer and message.settles is None:
             return None
         named, asks = message.named, message.asks
@@ -298,22 +299,21 @@ class ConnectionState:
             return event
         reply = message.reply
         if message.is_answer or (message.may_be_answer and (self.role == "client" or self._outbound)):
-            # A server without open requests doesn't treat such a line as an answer, but refuses it, because it may be a
-            # request.
+            # If no request is open, don't treat such a line as an answer: refuse it, because it may be a request.
             return self._receive_bad_answer(message)
         if reply is None:
             return Unread(message.reason)
         if self.role == "client" and (self._never_replies or not message.too_long or reply.id is None):
-            # A server that prints to its output does not read its input meanwhile. Error replies would fill the
-            # server's input, and both sides would wait forever. Reply only to a request that was too long, because its
-            # caller waits for the reply.
+            # Reply only to a request that was too long, because its caller waits for the reply.
+            # A server that prints other text to its output does not read its input meanwhile.
+            # Error replies would fill the server's input, and both sides would wait forever.
             return Unread(message.reason)
         return Refused(reply)
 
     @property
     def _never_replies(self) -> bool:
-        """True for a client in a modern revision, because clients MUST NOT send responses there (2026-07-28 stdio,
-        Sending Messages)."""
+        """True if this side must not send responses: a client in a modern revision (2026-07-28 stdio, Sending
+        Messages)."""
         return self.revision is not None and not self.revision.server_requests
 
     def _receive_bad_answer(self, answer: Unreadable) -> Event:
@@ -324,7 +324,7 @@ class ConnectionState:
         return AnswerLost(calls, answer.reason) if calls else Unread(answer.reason)
 
     def _receive_batch(self, batch: Batch) -> Event:
-        # Batches MUST be accepted in 2025-03-26, and were removed in 2025-06-18.
+        # Accept batches only in 2025-03-26, where they MUST be accepted. Revision 2025-06-18 removed them.
         if self.revision is None or not self.revision.batches:
             named = [each.id for each in batch.members if isinstance(each, Response | ErrorResponse)]
             named += [each.named for each in batch.members if isinstance(each, Unreadable) and each.asks is None]
@@ -346,7 +346,7 @@ class ConnectionState:
             call = self._outbound.pop(request_id)
             return ReplyUnreadable(call, f"it is a request, {clean(message.method[:_QUOTED])}", is_odd=True)
         if self.role == "client" and self._never_replies:
-            # 2026-07-28 stdio, Receiving Messages: servers MUST NOT send requests.
+            # By 2026-07-28 stdio, servers MUST NOT send requests.
             return Ignored(
                 f"the server must not send requests in a modern revision: {clean(message.method[:200])}",
                 noteworthy=True,
@@ -367,7 +367,7 @@ class ConnectionState:
         except _NotOurs as reason:
             return Ignored(str(reason), noteworthy=True)
         self._inbound[request_id] = entry
-        self._parked.pop(request_id, None)  # from now on, the id belongs to the new request
+        self._parked.pop(request_id, None)  # the id now belongs to the new request
         return RequestReceived(entry)
 
     def _method(self, name: str, revision: Revision) -> Method:
@@ -378,7 +378,7 @@ class ConnectionState:
 
     def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         if self.role == "client":
-            # In modern revisions, servers MUST NOT send requests, and clients never reply to them.
+            # Ignore the request: in modern revisions, servers MUST NOT send any, and clients never reply.
             raise _NotOurs(f"the server must not send requests in a modern revision: {clean(message.method[:200])}")
         fields = self._fields
         revision = fields.revision(meta)
@@ -400,7 +400,7 @@ class ConnectionState:
     def _opening_revision(self, method: str, params: dict[str, Any]) -> Revision:
         """Return the revision of a legacy request that may arrive before the end of the handshake."""
         if self.role == "client":
-            return self.revision or LATEST_LEGACY  # a server can ping during the handshake
+            return self.revision or LATEST_LEGACY  # a server may send pings during the handshake
         if method == "initialize":
             return self._initialize(params)
         if self.revision is None:
@@ -437,14 +437,14 @@ class ConnectionState:
         return self.revision
 
     def _before_initialize(self, method: str) -> Revision:
-        if method == "ping":  # 2025-11-25 lifecycle: pings are allowed before initialization
+        if method == "ping":  # by 2025-11-25 lifecycle, pings are allowed before initialization
             return LATEST_LEGACY
         if method not in self._vocabulary.names:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method[:200]})
         if self.require_initialized:
             raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
-        # Either a modern client sent an incomplete _meta (the error code MUST be -32602), or a legacy client skipped
-        # the handshake.
+        # A modern client sent an incomplete _meta, or a legacy client skipped the handshake.
+        # For a modern client, the error code MUST be -32602.
         raise CodedError(
             INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} is missing in _meta; add it, or send initialize first"
         )
@@ -459,11 +459,11 @@ class ConnectionState:
         if method == "notifications/progress":
             return self._receive_progress(params)
         revision = self.revision
-        if revision is None:  # before a handshake, extensions use the modern revision
+        if revision is None:  # before a handshake, notifications of extensions use the modern revision
             revision = LATEST_LEGACY if method in METHODS else LATEST_MODERN
         row = self._notifications_of(self.peer, revision).get(method)
         if row is None:
-            # 2025-11-25 basic, Notifications: notifications are never answered, so ignore an unknown notification.
+            # Ignore an unknown notification, because notifications are never answered (2025-11-25 basic).
             return Ignored(f"unknown notification {clean(method[:200])}")
         if row.requires_client and self.peer == "client" and revision.handshake and not self._has_declared(row):
             return Ignored(f"{method} of an extension that the client has not declared")
@@ -475,13 +475,12 @@ class ConnectionState:
         meta = params.get("_meta")
         if type(meta) is not dict or SUBSCRIPTION_ID not in meta:
             return event
-        # 2026-07-28 subscriptions, Receiving Notifications: clients MUST assign the notification to a stream by this
-        # member.
+        # By 2026-07-28 subscriptions, clients MUST find the stream of a notification by its subscription id.
         stream = self._stream(cast("dict[str, Any]", meta)[SUBSCRIPTION_ID])
         return Ignored("a notification on no open stream") if stream is None else StreamReceived(stream, event)
 
     def _has_declared(self, row: Method) -> bool:
-        # A client that declares a value that isn't an object doesn't declare the extension.
+        # If the client declared a value that isn't an object, the extension counts as undeclared.
         return type((self.client_capabilities.extensions or {}).get(str(row.extension))) is dict
 
     def _stream(self, subscription_id: object) -> OutboundRequest | None:
@@ -492,21 +491,21 @@ class ConnectionState:
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id):
             return Ignored("a cancel that names no request")
-        # While a client collects input, its call has no request in flight, so the client names the call by the id of
-        # its last request.
+        # While a client collects input, its call has no request in flight.
+        # The client then identifies the call by the id of its last request.
         entry = self._inbound.get(request_id) or self._parked.get(request_id)
         if type(reason) is not str:
             reason = None
         if entry is None:
-            # 2026-07-28 cancellation: a server MUST send a cancellation when it ends a stream, and MUST NOT send one
-            # otherwise.
+            # By 2026-07-28 cancellation, a server MUST send a cancellation when it ends a stream.
+            # It MUST NOT send other cancellations.
             stream = self._stream(request_id)
             if stream is None:
                 return Ignored("a cancel for no request in flight")
             del self._outbound[stream.id]
             return StreamCancelled(stream, reason)
         if entry.method.name == "initialize":
-            # 2025-11-25 cancellation, Behavior Requirements 2: initialize MUST NOT be cancelled.
+            # By 2025-11-25 cancellation, initialize MUST NOT be cancelled.
             return Ignored("a cancel for initialize")
         return self._cancelled(entry, reason)
 
@@ -521,7 +520,7 @@ class ConnectionState:
             return ProgressReceived(call, params)
         meta, revision = params.get("_meta"), self.revision or LATEST_LEGACY
         if revision.tasks == "core" and type(meta) is dict and RELATED_TASK in meta:
-            # 2025-11-25 tasks, Task Progress Notifications: the progress token stays valid until the task ends.
+            # By 2025-11-25 tasks, the progress token stays valid until the task ends.
             return NotificationReceived(METHODS["notifications/progress"], params, revision)
         return Ignored("progress for no request in flight")
 
@@ -532,14 +531,15 @@ _RULED_ON: Final = ("notifications/initialized", "notifications/cancelled", "not
 
 @cache
 def _plain_notifications(role: Role, revision: Revision) -> Mapping[str, Method]:
-    """Return the notifications that ``role`` can send in ``revision`` and that need no check except of the method name,
-    by name. Extensions aren't included."""
+    """Return the notifications that ``role`` can send in ``revision`` and that need no check except that of their name,
+    by name. Notifications of extensions aren't included."""
     rows = notifications_of(role, revision)
     return {name: row for name, row in rows.items() if name not in _RULED_ON}
 
 
 def _plain(request_id: Any) -> str | None:
-    """Return a number or string as text. Return `None` for any other value, which can't be an id."""
+    """Return a number or string as text, so that ids of different types can be compared. Return `None` for any other
+    value, which can't be an id."""
     if type(request_id) is str:
         return request_id
     if type(request_id) is float and request_id.is_integer():
@@ -568,11 +568,11 @@ def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
 def no_initialize(member: Message | Unreadable) -> Refused | None:
     """Return the error event for ``initialize`` in a batch. Return `None` for any other message."""
     if isinstance(member, Request) and member.method == "initialize":
-        # 2025-03-26 lifecycle, Initialization: initialize MUST NOT be part of a batch.
+        # By 2025-03-26 lifecycle, initialize MUST NOT be part of a batch.
         return refused(member.id, INVALID_REQUEST, "Invalid request: initialize is never part of a batch")
     return None
 
 
 def refused(request_id: RequestId, code: int, message: str, data: Any = None) -> Refused:
-    """Return the event for a request that must be answered with this error."""
+    """Return the event for an inbound request that must be answered with this error."""
     return Refused(ErrorResponse(request_id, code, message, data))

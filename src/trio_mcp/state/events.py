@@ -17,14 +17,14 @@ from .requests import InboundRequest, OutboundRequest
 
 @value
 class RequestReceived:
-    """A legal request arrived, and is now in flight under its id."""
+    """Event: a legal request arrived, and is now in flight under its id."""
 
     request: InboundRequest
 
 
 @value
 class NotificationReceived:
-    """A notification arrived that exists in the protocol revision. Its parameters aren't validated yet."""
+    """Event: a notification arrived that exists in the protocol revision. Its parameters aren't validated yet."""
 
     method: Method
     params: dict[str, Any]
@@ -33,13 +33,13 @@ class NotificationReceived:
     """The call that the notification belongs to, as an object that the receiver chooses."""
 
     def note_call(self, served: Any) -> None:
-        """Set `served`, the call that the notification belongs to. The receiver calls this method before it passes the
-        notification on."""
+        """Set `served`, the client's call that the notification belongs to. The receiver calls this method before it
+        passes the notification on."""
         cast("Any", self).served = served
 
     def packed(self) -> PackedNotification:
-        """Return the notification with its parameters as text, to save memory while it waits: objects take up to thirty
-        times as much memory."""
+        """Return the notification with its parameters as text. This saves memory while the notification waits: objects
+        take up to thirty times as much memory as text."""
         return PackedNotification(self.method, pack_value(self.params), self.revision, self.served)
 
 
@@ -83,7 +83,8 @@ class StreamReceived:
 
 @value
 class StreamCancelled:
-    """The peer ended a subscription stream of this side. ``request``, which opened the stream, won't get a reply."""
+    """The peer ended a subscription stream of this side. The outgoing ``request`` that opened the stream won't get a
+    reply."""
 
     request: OutboundRequest
     reason: str | None

@@ -47,8 +47,8 @@ Such a parameter has many small objects. Other parameters are mostly strings, wh
 
 @frozen
 class Continuation:
-    """The client's answers, and the handler's own state, for a handler that runs again after it requested input
-    (2026-07-28 mrtr)."""
+    """The data with which a handler runs again after it requested input: the client's answers, and the handler's own
+    state (2026-07-28 mrtr)."""
 
     responses: dict[str, Any]
     """``inputResponses`` as received, or a legacy client's results of the server's requests. The data is untrusted."""
@@ -60,7 +60,8 @@ class Continuation:
 
 @define(eq=False)
 class InboundRequest:
-    """A request from the peer. Each has its own revision, because one connection can mix legacy and modern requests."""
+    """A request from the peer. Each request has its own protocol revision, because one connection can mix legacy and
+    modern requests."""
 
     id: RequestId
     method: Method
@@ -89,12 +90,12 @@ class InboundRequest:
 
     def pack(self) -> None:
         """Convert the parameters to text while the request waits, because objects take up to fifty times as much
-        memory. ``params`` and ``meta`` are empty until `unpack`. Small requests (512 bytes or less) stay unpacked."""
+        memory. ``params`` and ``meta`` are empty until `unpack`. Requests of 512 bytes or less stay unchanged."""
         if self.size > _WORTH_PACKING:
             self.pack_as(pack_value(self.params))
 
     def pack_as(self, text: bytes) -> None:
-        """Pack the request like `pack`. ``text`` is the text of the parameters."""
+        """Pack the request like `pack`, when ``text``, the JSON text of the parameters, is already known."""
         self.packed = text
         self.params, self.meta = {}, {}
 
@@ -105,10 +106,10 @@ class InboundRequest:
             self.meta = self.params.get("_meta") or {}
 
     def put_away(self, name: str) -> None:
-        """Replace the parameter ``name`` by its JSON text, a `msgspec.Raw`, if its objects take much more memory than
-        the text. The handler has its own copy, and all other code only compares the parameters."""
+        """If the parameter ``name`` takes much more memory as objects than as text, replace it by its JSON text, a
+        `msgspec.Raw`. The handler has its own copy, and all other code only compares the parameters."""
         if few_parts(self.params[name]) is not None:
-            return  # so few objects that strings take nearly all of the memory
+            return  # there are so few objects that strings take nearly all of the memory
         text = pack_value(self.params[name])
         if self.size > _MUCH_MORE * len(text):
             self.params = {**self.params, name: msgspec.Raw(text)}
@@ -120,8 +121,8 @@ class InboundRequest:
         return TraceContext.of(self.meta)
 
     def missing(self, capabilities: Iterable[str]) -> list[str]:
-        """Return those of the ``capabilities`` that the client doesn't support, or that the request's revision doesn't
-        have."""
+        """Return those of the ``capabilities`` that the client didn't declare, or that the request's protocol revision
+        doesn't have."""
         return [each for each in capabilities if not declares(self.capabilities, each, self.revision)]
 
 
@@ -151,7 +152,7 @@ class Phase(IntEnum):
 
 
 class Step(IntEnum):
-    """The steps between the phases of an inbound request."""
+    """The steps that change the phase of an inbound request."""
 
     START = 0
     """The request gets a slot, so that its handler can run."""
@@ -211,10 +212,10 @@ class PerRequestFields:
         return revision
 
     def log_level(self, meta: dict[str, Any]) -> str | None:
-        """Return the least severe log level that the request asks for. `None` means no logs."""
+        """Return the least severe level of the log messages that the request asks for. `None` means no log messages."""
         level = meta.get(LOG_LEVEL)
         if level is not None and (type(level) is not str or log_level_rank(level) < 0):
-            # 2026-07-28 logging: an unknown level SHOULD be rejected with -32602.
+            # By 2026-07-28 logging, an unknown level SHOULD be rejected with -32602.
             raise CodedError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} is not a log level")
         return level
 

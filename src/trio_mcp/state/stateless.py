@@ -38,13 +38,13 @@ class StatelessState(ConnectionState):
             case Unreadable():
                 return self._receive_unreadable(message)
             case Response() | ErrorResponse() | Batch():
-                # 2026-07-28 streamable HTTP, Sending Messages 4: the body must be a request or a notification.
+                # By 2026-07-28 streamable HTTP, the body must be a request or a notification.
                 return _no_request("Invalid request: one request or notification is expected")
 
     def notification(self, message: Notification, revision: Revision, size: int) -> InboundRequest | None:
-        """Return an extension's notification of ``size`` bytes as a request without a reply, because only its exchange
-        identifies the sender. Return `None` for notifications of the specification. Cancellations in particular would
-        be ambiguous, because each client chooses its own ids."""
+        """Return an extension's notification of ``size`` bytes in the form of a request without a reply, because only
+        its HTTP exchange identifies the sender. Return `None` for notifications of the specification. A cancellation
+        would be ambiguous, because each client chooses its own ids."""
         params: Any = message.params if message.params is not None else {}
         row = self._notifications_of("client", revision).get(message.method)
         if row is None or row.name in METHODS or type(params) is not dict:
@@ -53,8 +53,8 @@ class StatelessState(ConnectionState):
         return InboundRequest("", row, given, revision, {}, ClientCapabilities(), None, None, None, size)
 
     def receive_legacy(self, message: Message | Batch | Unreadable, revision: Revision) -> Event:
-        """Handle one message of a client in a legacy ``revision``. The server stores nothing about the handshake, if
-        there was one. Never raises."""
+        """Handle one message of a client that uses a legacy ``revision``. The server stores nothing about the client's
+        handshake. Never raises."""
         match message:
             case Request():
                 return self._request(message, revision)
@@ -101,7 +101,7 @@ class StatelessState(ConnectionState):
 
     @property
     def inbound(self) -> tuple[InboundRequest, ...]:
-        """Requests in flight, in any order."""
+        """The requests in flight, in any order."""
         return tuple(self._open)
 
 

@@ -263,7 +263,7 @@ async def test_results_that_need_a_scope_have_private_cache_scope(tokens: Tokens
         for uri, scope in (("file:open", "public"), ("file:secret", "private"), ("file:said", "private")):
             answer = await asked(endpoint, "alice-2", "resources/read", {"uri": uri})
             assert answer.json["result"]["cacheScope"] == scope
-    with pytest.raises(ValueError, match="a public cache would reveal it"):
+    with pytest.raises(ValueError, match="a public cache would reveal the resource"):
         server.resource("file:both", scopes=["write"], cache_scope="public")(open_)
 
 

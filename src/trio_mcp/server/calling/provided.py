@@ -57,8 +57,8 @@ class _ProvidedValues:
                 return shared[used.function]
             if used is provider:
                 raise RuntimeError(
-                    f"{name_of(used.function)} is provided once, with the server, and its handler was added while the "
-                    "server was running: add the handler before, or leave out once=True"
+                    f"{name_of(used.function)} has once=True, so it is entered when the server starts, but its handler "
+                    "was added later: add the handler before the server starts, or leave out once=True"
                 )
         if used.function not in self.by_function:
             self.by_function[used.function] = await self._enter(used)

@@ -81,7 +81,9 @@ def _check(kind: Any, function: Any) -> None:
     if not isinstance(kinds.type_info(cast("Any", kind)), kinds.CustomType):
         raise TypeError(f"{kind.__name__} already has a JSON form: write an encoder only for a class that has none")
     if inspect.iscoroutinefunction(function):
-        raise TypeError(f"the encoder of {kind.__name__} is async: write a plain function, which does not wait")
+        raise TypeError(
+            f"the encoder of {kind.__name__} is async: write a plain function, with def instead of async def"
+        )
 
 
 T = TypeVar("T")

@@ -76,8 +76,8 @@ def task_of_call(
         if support == "required":
             raise CodedError(
                 INTERNAL_ERROR,
-                f"{params.name} runs only as a task, but this server has no tasks: it is stateless and has no store of "
-                "tasks (TaskSettings.store)",
+                f"{params.name} runs only as a task, but this server cannot run tasks: a stateless server needs "
+                "tasks=TaskSettings(store=...)",
             )
         return None
     must_be = support == "required"
@@ -116,7 +116,10 @@ def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallTool
     if task is None:
         raise _task_needed(name, scope)
     if not (task.is_delegated and task.id == state.id):
-        raise RuntimeError(f"{name} returned a task that is not the task of its call: see ctx.caller_tasks.create_task")
+        raise RuntimeError(
+            f"{name} returned a TaskState that is not the task of its call: return the first state that "
+            "ctx.caller_tasks.create_task() returned in this call"
+        )
     task.detach()
     return CallToolResult([])
 

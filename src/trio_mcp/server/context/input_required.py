@@ -271,7 +271,7 @@ async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | Non
     from ...tasks.remote_task import CoreRemoteTask, task_params  # lazy import: few servers send requests as tasks
 
     if not sends_questions(scope):
-        raise NoBackChannel("a task sends its requests to its requestor, and these requests cannot be tasks themselves")
+        raise NoBackChannel("requests that a task sends to its client cannot be tasks themselves: leave out task_ttl")
     revision = scope.request.revision
 
     async def ask(method: str, params: JSONObject) -> Any:

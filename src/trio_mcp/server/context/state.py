@@ -169,7 +169,9 @@ class HostState:
     def __init__(self, host: RequestHost | None) -> None:
         replica = None if host is None else host.replica
         if replica is not None and replica.state is None:
-            raise RuntimeError("the shared storage of this server keeps no state: its Replica has no state=")
+            raise RuntimeError(
+                "the shared storage of this server keeps no caller state: its Replica was created without state="
+            )
         if host is not None and replica is None and host.stateless:
             raise RuntimeError(_STATELESS)
         memory = None if replica is None else replica.state

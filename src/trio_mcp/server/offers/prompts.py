@@ -150,7 +150,8 @@ class Completions:
         handler = UserFunction.of(function, asyncio=asyncio)
         if "value" not in handler.names or not _KNOWN.issuperset(handler.names):
             raise TypeError(
-                f"{function.__name__}: a completion takes value: str and, optionally, arguments: dict[str, str]"
+                f"{function.__name__}: a completion function takes value: str and, optionally, "
+                "arguments: dict[str, str]"
             )
         kind, name = ("prompt", prompt) if prompt is not None else ("resource", normal_uri(cast("str", resource)))
         key = kind, name, argument

@@ -78,7 +78,8 @@ class RegisteredResource:
         is_private = bool(needed) or visible is not None
         if is_private and cache_scope == "public":
             raise ValueError(
-                f"{uri}: a public cache would reveal it to callers who may not see it: remove cache_scope='public'"
+                f"{uri}: a public cache would reveal the resource to callers that may not see it: "
+                "remove cache_scope='public'"
             )
         hints = hints._replace(options.get("ttl_ms"), "private" if is_private else cache_scope)
         handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
