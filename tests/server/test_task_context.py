@@ -468,7 +468,7 @@ async def test_stateless_server_without_a_task_store_has_no_tasks(autojump_clock
         assert await peer.text("sleep") == "None None"
         error = await peer.error("render", {"scene": "a"})
         assert error["code"] == -32603
-        assert "TaskSettings.store" in error["message"]
+        assert "tasks=TaskSettings(store=...)" in error["message"]
         assert (await peer.request("tasks/get", {"taskId": "t"}))["error"]["code"] == -32601
     async with connected(server, LATEST_LEGACY, stateless=True) as peer:
         assert (await peer.request("tasks/list"))["error"]["code"] == -32601

@@ -130,8 +130,8 @@ class _ThreadCall(Generic[T]):
                 raise
             if not has_begun:
                 raise RuntimeError(
-                    f"trio's thread did not begin this call within {timeout:g} s, so the call was not made: a trio task "
-                    "waits for this thread without await. In that task, write await trio.to_thread.run_sync(...)"
+                    f"trio's thread did not begin this call within {timeout:g} s, so the call was not made: a trio "
+                    "task waits for this thread without await. In that task, write await trio.to_thread.run_sync(...)"
                 ) from None
             end = self._outcomes.get()
         try:
