@@ -93,7 +93,7 @@ class BridgedContext(AbstractContextManager[V]):
         return self._view(hold.value, self.start)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread. The work ends when this context manager exits, or before."""
+        """Start ``work`` in the trio thread. It ends when this context manager exits, at the latest."""
         assert self._context is not None, "it was entered"
         return self._context.start(work)
 

@@ -261,8 +261,8 @@ class OpenContext(Generic[T]):
             self.portal.run_soon(self._closing.set)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread, like `TrioPortal.start`. The work ends when the context manager exits, or
-        before. Raises `RuntimeError` in a fork of the process."""
+        """Start ``work`` in the trio thread, like `TrioPortal.start`. It ends when the context manager exits, at the
+        latest. Raises `RuntimeError` in a fork of the process."""
         self.portal.check_process()
         if not self.portal.run_soon(copy_context().run, self._start, work):
             work.finish()

@@ -145,7 +145,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         return self._view(hold.value, self.start)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread. The work ends when this context manager exits, or before."""
+        """Start ``work`` in the trio thread. It ends when this context manager exits, at the latest."""
         return self._context.start(work)
 
     async def __aexit__(

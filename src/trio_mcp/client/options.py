@@ -336,7 +336,7 @@ def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | N
 
 
 def check_revision(_: Any, __: Any, revision: str | None) -> None:
-    """Raise `ValueError` if the revision is unknown, as `speaking` does. Used as an attrs validator."""
+    """Raise `ValueError` unless the value is the name of a known protocol revision. Used as an attrs validator."""
     speaking(revision, {})
 
 

@@ -126,7 +126,7 @@ class Changes(AsyncIterator[Change]):
         return change
 
     def take_all(self) -> list[Change]:
-        """Remove and return all changes that wait, for a caller that no longer iterates."""
+        """Remove all changes that haven't been returned by the iteration yet, and return them."""
         return self._run.call(self._take_all)
 
     def _take_all(self) -> list[Change]:

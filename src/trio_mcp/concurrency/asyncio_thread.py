@@ -264,7 +264,7 @@ class LoopCalls:
                 if self._call_ended is not None:
                     self._call_ended.set()
                 tell(end)
-                del end  # an exception's traceback refers to this frame
+                del end  # break the reference cycle: an exception's traceback refers to this frame
 
         def start() -> None:
             if self._scopes is None:

@@ -107,7 +107,8 @@ class ServiceNursery:
         self._shields: set[trio.CancelScope] | None = set()
 
     def start_soon(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Start ``service`` in the background, shielded from cancellation until the body ends."""
+        """Start ``service`` in the background. It is shielded from cancellation until the body of the ``async with``
+        block ends."""
         self._nursery.start_soon(self._run_shielded, service, args)
 
     def start_protected(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:

@@ -137,7 +137,7 @@ class _ThreadCall(Generic[T]):
         try:
             return end.unwrap()
         finally:
-            del end  # the traceback of an exception refers to this frame
+            del end  # break the reference cycle: an exception's traceback refers to this frame
 
 
 _current: Final = trio.lowlevel.RunVar[TrioRun]("trio_mcp.run")

@@ -107,7 +107,7 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
     end = ends.get()
     try:
         if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
-            trio.from_thread.check_cancelled()  # raises this thread's own `trio.Cancelled`
+            trio.from_thread.check_cancelled()  # this call raises the `trio.Cancelled` of this thread
         return end.unwrap()
     finally:
         del end
@@ -386,7 +386,8 @@ class WorkerShare:
         return self.workers.queue if self._within is None else self._within.queue
 
     async def acquire(self, slot: WorkerSlot) -> None:
-        """Wait until ``slot`` can be used. Slots of one share are served in the order of arrival.
+        """Wait until the thread of ``slot`` may run. Threads of one caller may run in the order in which they called
+        this method.
 
         If a slot can run at once, no other task runs in between, so that threads start in the same order. Raises
         `CodedError` if ``slot`` is refused. Then, and after a cancelled wait, nothing has changed.
@@ -476,6 +477,7 @@ class WorkerSlot:
         await self._share.acquire(self)
 
     def abandon(self, work: Work[Any]) -> None:
-        """Let another thread run, although ``work`` has not ended. From now on, this thread counts as abandoned."""
+        """Count this thread as abandoned, because ``work`` didn't end in time after its cancellation, and let another
+        thread run."""
         self._share.workers.add_abandoned(self, work)
         self._move(SlotState.ABANDONED)

@@ -77,7 +77,7 @@ def has_json_form(parts: list[Any]) -> bool:
 
 
 def bytes_of(parts: list[Any]) -> int:
-    """Return how many bytes of memory ``parts``, a list from `few_parts`, take."""
+    """Return how many bytes of memory the values in ``parts`` take. `few_parts` returns such a list."""
     return sum(map(getsizeof, parts))
 
 

@@ -61,8 +61,8 @@ class RoundTrips:
     cached."""
 
     def cancel(self, error: BaseException) -> None:
-        """If the server waits for the client's next request of this call, tell the server that no more will come,
-        because of ``error``. Idempotent."""
+        """If the server waits for the client's next request of this call, send it a cancellation, because of ``error``.
+        Idempotent."""
         if self.asked is not None:
             self._cancel(self.asked, error)
             self.asked = None

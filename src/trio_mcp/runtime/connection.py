@@ -285,7 +285,7 @@ class Connection:
             self.lose(error)
 
     async def room(self) -> None:
-        """Wait until there is room for another message to the peer: see `Outbox.room`."""
+        """Wait until the outbox has room for another message to the peer: see `Outbox.room`."""
         await self.outbox.room()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:

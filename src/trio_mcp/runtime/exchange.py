@@ -104,7 +104,8 @@ class Exchange:
     # Held requests
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Register ``held``, the `RequestScope` of ``request``, so that the end of the exchange cancels it."""
+        """Register ``held``, the `RequestScope` of ``request``, so that the request is cancelled when the exchange
+        ends."""
         self._held[request] = held
         if request.method.streams:
             self._streams += 1

@@ -21,7 +21,7 @@ _REQUESTS, _STREAMS, _BYTES = (attrgetter(name) for name in ("requests", "stream
 
 
 def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -> None:
-    """Add to the counters of ``caller``, and to those of every caller that contains it."""
+    """Add to the counters of ``caller``, and of each `Caller` that it belongs to."""
     party: Caller | None = caller
     while party is not None:
         party.requests += requests

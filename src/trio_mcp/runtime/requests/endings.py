@@ -130,8 +130,8 @@ class Endings:
         scope.ending = self._all[key] = Ending(self, key, scope)
 
     def cancel(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject | None:
-        """Cancel the call that ``request`` names, which is a request of ``principal`` to cancel a call. Do nothing if
-        the call is already cancelled or has ended. Synchronous.
+        """``request`` is a request of ``principal`` to cancel a call: cancel that call. Do nothing if the call is
+        already cancelled or has ended. Synchronous.
 
         Returns how the call ended, or `None` if it hasn't ended yet. Raises `CodedError` for invalid parameters. A task
         isn't cancelled here, but by ``tasks/cancel``, because its record must be changed first (ruling 25).
@@ -146,8 +146,8 @@ class Endings:
         return None if ending.result is None else unstructure(ending.result, request.revision)
 
     async def over(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject:
-        """Wait until the call that the cancel ``request`` names has ended, and return how it ended. Wait at most
-        `max_wait` seconds, or less if the request sets a time limit."""
+        """``request`` is a client's request to cancel a call. Wait until that call has ended, and return how it ended.
+        Wait at most `max_wait` seconds, or less if ``request`` sets a time limit."""
         params = structure_params(request.params, CancelParams, request.revision)
         ending = self._all.get((principal, params.cancel_token))
         wait = self._max_wait if params.wait_ms is None else min(params.wait_ms / 1000, self._max_wait)

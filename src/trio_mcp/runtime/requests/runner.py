@@ -195,7 +195,8 @@ class RequestRunner:
         nursery.start_soon(self._answer, name=_TASK_NAME)
 
     async def _answer(self) -> None:
-        """Run the handler of the oldest request that has not begun, with all its tasks, and answer the request.
+        """Run the oldest request whose handler has not begun: its handler and all tasks of the handler. Then answer the
+        request.
 
         trio runs ready tasks in any order. So each task takes the next request when its turn comes, and handlers begin
         in the order in which their requests arrived, including handlers in threads.
