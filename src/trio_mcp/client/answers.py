@@ -236,7 +236,7 @@ class Answers:
         is_form = isinstance(params, ElicitFormParams)
         handler = self._settings.elicitation if is_form else self._settings.elicitation_url
         if handler is None:
-            # By 2025-11-25 elicitation, the client MUST return -32602 for an undeclared mode.
+            # By MCP 2025-11-25 (elicitation page), the client MUST return -32602 for an undeclared mode.
             raise CodedError(
                 INVALID_PARAMS, f"Invalid params: elicitation mode {'form' if is_form else 'url'} was not declared"
             )

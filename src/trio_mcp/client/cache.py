@@ -113,7 +113,7 @@ class PendingAnswer:
         cursor, drop all cached pages of the list."""
         request = self.request
         if request.cursor is not None and code == INVALID_PARAMS:
-            # By 2026-07-28 caching, clients SHOULD discard all cached pages.
+            # By MCP 2026-07-28 (caching page), clients SHOULD discard all cached pages.
             self.partition._cache._outdate(self.partition._server, request.method)
         else:
             self.partition._forget(request)
@@ -187,13 +187,13 @@ class ResponseCache:
                 entry = self._entries.get(key)
                 if entry is None:
                     continue
-                # By 2026-07-28 caching, a response is fresh while now < t_received + ttlMs.
+                # By MCP 2026-07-28 (caching page), a response is fresh while now < t_received + ttlMs.
                 if now < entry.fresh_until:
                     self._entries.move_to_end(key)
                     try:
                         return decode_value(entry.body)
                     except RecursionError:
-                        pass  # the stack has no room to decode the nested JSON in the cache
+                        pass  # The cached JSON is nested too deeply to decode it with the remaining stack.
                 self._remove(key)
         return None
 
@@ -225,7 +225,7 @@ class ResponseCache:
         try:
             body = encode_value(result)
         except NotSerializable:
-            return  # the stack has no room to encode this nested response
+            return  # The response is nested too deeply to encode it with the remaining stack.
         private, public = fetch.partition._keys(fetch.request)
         with self._lock:
             if not fetch.is_outdated:  # another thread may have marked the request as outdated meanwhile

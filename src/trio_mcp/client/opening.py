@@ -417,7 +417,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
     result = structured("initialize", with_version(data, tried[-1].name), InitializeResult, client._faults)
     revision = REVISIONS.get(result.protocol_version)
     if revision is None or not revision.handshake:
-        # By 2025-11-25 lifecycle, a client that doesn't support the server's revision SHOULD disconnect.
+        # By MCP 2025-11-25 (lifecycle page), a client that doesn't support the server's revision SHOULD disconnect.
         raise ProtocolViolation(
             f"the server chose the revision {result.protocol_version[:40]!r}, which trio-mcp doesn't support"
         )

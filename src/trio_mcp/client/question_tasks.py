@@ -32,7 +32,8 @@ class QuestionTasks:
         request, host = scope.request, self.host
         is_declared = request.revision.tasks == "core" and request.method.name != "roots/list"
         if not is_declared or request.params.get("task") is None:
-            return None  # by 2025-11-25 tasks, the task parameter MUST be ignored if the client didn't declare tasks
+            # By MCP 2025-11-25 (tasks page), the task parameter MUST be ignored if the client didn't declare tasks.
+            return None
         return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart="fail", must_be=True)
 
     async def run_task(self, task: RequestTask, scope: RequestScope, answer: Answer) -> Any:

@@ -423,7 +423,7 @@ server may list other tools for a client with more capabilities."""
 def _key_of(method: str, params: JSONObject) -> RequestKey | None:
     """Return the cache key of a request; `None` if the response must not be cached."""
     if "inputResponses" in params or "requestState" in params:
-        return None  # by 2026-07-28 caching, results of retried requests MUST NOT be cached
+        return None  # by MCP 2026-07-28 (caching page), results of retried requests MUST NOT be cached
     meta = {key: value for key, value in params.get("_meta", {}).items() if key not in _WITHOUT_EFFECT}
     try:
         text = canonical_value({**params, "_meta": meta})

@@ -186,7 +186,7 @@ class InputRounds:
                 given = await run_together(list(answers.values()), trips.cancel)
                 more["inputResponses"] = dict(zip(answers, given, strict=True))
         if not more:
-            # By 2026-07-28 mrtr, the result MUST include inputRequests, requestState or both.
+            # By MCP 2026-07-28 (mrtr page), the result MUST include inputRequests, requestState or both.
             raise ProtocolViolation(
                 f"{method}: the server requires input, but sent neither inputRequests nor requestState"
             )
@@ -225,7 +225,7 @@ def prepared(
     except AnsweredLater:
         raise  # this client declared the capability, but has no handler for the request
     except CodedError as error:
-        # By 2026-07-28 mrtr, servers MUST NOT send requests that the client did not declare.
+        # By MCP 2026-07-28 (mrtr page), servers MUST NOT send requests that the client did not declare.
         raise ProtocolViolation(f"{method}: the server requires input that this client cannot give: {error}") from None
 
 

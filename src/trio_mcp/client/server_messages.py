@@ -115,7 +115,7 @@ class Callbacks:
             return pending is not None and self._is_pending(event, pending)
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":
-            # By 2026-07-28 subscriptions, a notification outside of a stream belongs to no subscription.
+            # By MCP 2026-07-28 (subscriptions page), a notification outside of a stream belongs to no subscription.
             # The cache still uses the notification, because the server's data has changed.
             self.notify_watchers(change)
             return False

@@ -90,7 +90,7 @@ class Changes(AsyncIterator[Change]):
         change = change_in(event)
         if change is None and self._on_notification is not None and event.method.name not in METHODS:
             self._on_notification(event, size)
-        # Ignore changes that were not requested, which the server MUST NOT send by 2026-07-28 subscriptions.
+        # Ignore changes that were not requested, which the server MUST NOT send by MCP 2026-07-28 (subscriptions page).
         if change is None or change.kind not in self._kinds:
             return
         self._on_change(change)

@@ -386,7 +386,7 @@ class WorkerShare:
         return self.workers.queue if self._within is None else self._within.queue
 
     async def acquire(self, slot: WorkerSlot) -> None:
-        """Wait until the thread of ``slot`` may run. Threads of one caller may run in the order in which they called
+        """Wait until the thread of ``slot`` may run. The threads of one caller run in the order in which they called
         this method.
 
         If a slot can run at once, no other task runs in between, so that threads start in the same order. Raises

@@ -204,7 +204,7 @@ def _classify(data: _RawMessage, size: int) -> Message | Unreadable:
     if request_id is UNSET:
         return Notification(method, data.params)
     if type(request_id) is not int and not is_request_id(request_id):
-        # By 2026-07-28 basic, an id is a string or integer and, unlike in JSON-RPC itself, never null.
+        # By MCP 2026-07-28 (basic page), an id is a string or integer and, unlike in JSON-RPC itself, never null.
         return _invalid("the id must be a string or an integer")
     return Request(request_id, method, data.params, size)
 

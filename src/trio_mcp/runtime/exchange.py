@@ -242,8 +242,8 @@ class BatchExchange(PartExchange):
         self._lines: list[bytes] = []
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Store the reply to one message of the batch, or `None` for a notification or a cancelled request. After the
-        last message, send all replies."""
+        """Store the reply to one message of the JSON-RPC batch, or `None` if that message is a notification or a
+        cancelled request. After the last message, send all replies."""
         self._open -= 1
         if line is not None:
             self._lines.append(line.rstrip(b"\n"))

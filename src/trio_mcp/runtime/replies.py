@@ -102,7 +102,8 @@ class Replies:
         """
         single = sole_exception(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
-            # By 2026-07-28 basic, one error must name all capabilities missing for several failed input requests.
+            # By MCP 2026-07-28 (basic page), the error must name all missing capabilities.
+            # Several input requests may have failed, each for another missing capability.
             single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
             # The handler tried to send a message whose method isn't available.

@@ -145,8 +145,8 @@ class Observers:
         self._runs[observer] = current_run()
 
     def add_server(self, observers: Observers) -> None:
-        """Also notify ``observers``, the connections of a server that mounts this server. They get no extension
-        notifications, because a mounted server's extensions aren't available to clients."""
+        """From now on, also notify the connections in ``observers``, which belong to a server that mounts this server.
+        They get no extension notifications, because a mounted server's extensions aren't available to clients."""
         self._runs[observers] = None
 
     def discard(self, observer: Observer) -> None:

@@ -133,7 +133,7 @@ class ServerConnection:
         if self._stateless and declared.resources is not None:
             declared = attrs.evolve(declared, resources=ResourcesCapability(list_changed=True))
         if declared.tasks is not None and not exchange.peer.is_distinguishable:
-            # By 2025-11-25 tasks, servers that cannot identify requestors SHOULD NOT declare tasks.list.
+            # By MCP 2025-11-25 (tasks page), servers that cannot identify requestors SHOULD NOT declare tasks.list.
             declared = attrs.evolve(declared, tasks=attrs.evolve(declared.tasks, list=None))
         self.subscriptions.declare(declared)
         return InitializeResult(request.revision.name, declared, server.info, server.instructions)

@@ -175,7 +175,8 @@ _CACHEABLE: Final = (*(row.name for row in ROWS if row.cacheable), "skills/list"
 
 
 def _is_ttl(_: Any, __: Any, ttl_ms: int) -> None:
-    # By 2026-07-28 caching, the TTL must be 0 or more. The type check refuses `True`, which is an int in Python.
+    # By MCP 2026-07-28 (caching page), the TTL must be 0 or more.
+    # The type check refuses `True`, which is an int in Python.
     if type(ttl_ms) is not int or not 0 <= ttl_ms <= _LONGEST:
         raise ValueError(f"ttl_ms must be an integer from 0 to {_LONGEST}, not {ttl_ms!r}")
 

@@ -100,7 +100,7 @@ class RoundStates:
             sealed = self._cipher.open(text) if isinstance(text, str) else None
         except BadRequestState:
             sealed = None
-        # By 2026-07-28 mrtr, servers MUST reject state that fails verification.
+        # By MCP 2026-07-28 (mrtr page), servers MUST reject state that fails verification.
         if sealed is None or sealed.principal != principal:
             raise CodedError(INVALID_PARAMS, "Invalid params: invalid requestState: not issued to this caller")
         if sealed.fingerprint != fingerprint(request):
@@ -193,8 +193,8 @@ class StateCipher:
         return self.keys_for(_PURPOSE)
 
     def seal(self, content: SealedState) -> str:
-        """Return ``content`` encrypted, as text. Raises `CodedError` (-32603) if the text is too large for a client to
-        send back."""
+        """Encrypt ``content``, and return it as text. Raises `CodedError` (-32603) if the text is too large for a
+        client to send back."""
         sealed = self._keys.seal(msgspec.json.encode(content), _PURPOSE)
         text = base64.urlsafe_b64encode(sealed).decode()
         if len(text) > _LONGEST:

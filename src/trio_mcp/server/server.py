@@ -505,7 +505,7 @@ def share_secret(server: Server, secret: bytes) -> None:
 
 @in_active_run
 def store_tasks_in(server: Server, store: TaskStore) -> None:
-    """Store the records of the server's tasks in ``store`` whenever the server is started from now on."""
+    """Store the records of the server's tasks in ``store``. Takes effect the next time the server is started."""
     server._tasks = _settings_with(server._tasks, store)
     server._stored = None
 

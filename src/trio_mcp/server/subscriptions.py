@@ -298,7 +298,7 @@ def honoured_part(
     task_ids: list[str] | None = None,
     extensions: Iterable[str] = (),
 ) -> SubscriptionFilter:
-    """Return the part of the changes ``asked`` that the server can report, out of all changes that the client requested
+    """A client has requested notifications of the changes ``asked``: return those changes that the server can report
     (2026-07-28 subscriptions, Acknowledgment).
 
     ``declared`` are the server's capabilities, ``uris`` its resources, ``task_ids`` its tasks, and ``extensions`` the
@@ -334,7 +334,7 @@ class ListenStream:
         self._scope = scope
         self._outbox = scope.outbox
         self._honoured = honoured
-        # By 2026-07-28 subscriptions, the subscription id is the request's id with its JSON type, string or number.
+        # By MCP 2026-07-28 (subscriptions page), the subscription id is the request's id, with its JSON type.
         self._meta = {SUBSCRIPTION_ID: scope.request.id}
         self._waiting: dict[bytes, None] = {}
         self._flush_scope = trio.CancelScope()

@@ -346,7 +346,7 @@ class ConnectionState:
             call = self._outbound.pop(request_id)
             return ReplyUnreadable(call, f"it is a request, {clean(message.method[:_QUOTED])}", is_odd=True)
         if self.role == "client" and self._never_replies:
-            # By 2026-07-28 stdio, servers MUST NOT send requests.
+            # By MCP 2026-07-28 (stdio page), servers MUST NOT send requests.
             return Ignored(
                 f"the server must not send requests in a modern revision: {clean(message.method[:200])}",
                 noteworthy=True,
@@ -437,7 +437,7 @@ class ConnectionState:
         return self.revision
 
     def _before_initialize(self, method: str) -> Revision:
-        if method == "ping":  # by 2025-11-25 lifecycle, pings are allowed before initialization
+        if method == "ping":  # by MCP 2025-11-25 (lifecycle page), pings are allowed before initialization
             return LATEST_LEGACY
         if method not in self._vocabulary.names:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method[:200]})
@@ -475,7 +475,7 @@ class ConnectionState:
         meta = params.get("_meta")
         if type(meta) is not dict or SUBSCRIPTION_ID not in meta:
             return event
-        # By 2026-07-28 subscriptions, clients MUST find the stream of a notification by its subscription id.
+        # By MCP 2026-07-28 (subscriptions page), clients MUST find the stream of a notification by its subscription id.
         stream = self._stream(cast("dict[str, Any]", meta)[SUBSCRIPTION_ID])
         return Ignored("a notification on no open stream") if stream is None else StreamReceived(stream, event)
 
@@ -497,7 +497,7 @@ class ConnectionState:
         if type(reason) is not str:
             reason = None
         if entry is None:
-            # By 2026-07-28 cancellation, a server MUST send a cancellation when it ends a stream.
+            # By MCP 2026-07-28 (cancellation page), a server MUST send a cancellation when it ends a stream.
             # It MUST NOT send other cancellations.
             stream = self._stream(request_id)
             if stream is None:
@@ -505,7 +505,7 @@ class ConnectionState:
             del self._outbound[stream.id]
             return StreamCancelled(stream, reason)
         if entry.method.name == "initialize":
-            # By 2025-11-25 cancellation, initialize MUST NOT be cancelled.
+            # By MCP 2025-11-25 (cancellation page), initialize MUST NOT be cancelled.
             return Ignored("a cancel for initialize")
         return self._cancelled(entry, reason)
 
@@ -520,7 +520,7 @@ class ConnectionState:
             return ProgressReceived(call, params)
         meta, revision = params.get("_meta"), self.revision or LATEST_LEGACY
         if revision.tasks == "core" and type(meta) is dict and RELATED_TASK in meta:
-            # By 2025-11-25 tasks, the progress token stays valid until the task ends.
+            # By MCP 2025-11-25 (tasks page), the progress token stays valid until the task ends.
             return NotificationReceived(METHODS["notifications/progress"], params, revision)
         return Ignored("progress for no request in flight")
 
@@ -568,7 +568,7 @@ def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
 def no_initialize(member: Message | Unreadable) -> Refused | None:
     """Return the error event for ``initialize`` in a batch. Return `None` for any other message."""
     if isinstance(member, Request) and member.method == "initialize":
-        # By 2025-03-26 lifecycle, initialize MUST NOT be part of a batch.
+        # By MCP 2025-03-26 (lifecycle page), initialize MUST NOT be part of a batch.
         return refused(member.id, INVALID_REQUEST, "Invalid request: initialize is never part of a batch")
     return None
 

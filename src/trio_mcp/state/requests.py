@@ -215,7 +215,7 @@ class PerRequestFields:
         """Return the least severe level of the log messages that the request asks for. `None` means no log messages."""
         level = meta.get(LOG_LEVEL)
         if level is not None and (type(level) is not str or log_level_rank(level) < 0):
-            # By 2026-07-28 logging, an unknown level SHOULD be rejected with -32602.
+            # By MCP 2026-07-28 (logging page), an unknown level SHOULD be rejected with -32602.
             raise CodedError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} is not a log level")
         return level
 

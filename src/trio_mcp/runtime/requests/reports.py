@@ -91,7 +91,7 @@ class RequestLog:
         scope = self._scope
         if not self._has_own_level:
             return scope.exchange.state.log_rank
-        # By 2026-07-28 logging, a request without a logLevel MUST NOT get log messages.
+        # By MCP 2026-07-28 (logging page), a request without a logLevel MUST NOT get log messages.
         level = scope.request.log_level
         return log_level_rank(level) if level is not None and scope.runner.may_log else NEVER_LOGGED
 

@@ -173,7 +173,7 @@ class Rounds:
 
     def _may_be_asked(self, question: Question) -> bool:
         request = self._scope.request
-        # By 2026-07-28 mrtr, the server MUST NOT use capabilities that the client did not declare on this request.
+        # By MCP 2026-07-28 (mrtr page), servers MUST NOT use capabilities that this request didn't declare.
         if missing := request.missing(capability_for(question.request)):
             question.fail(CapabilityMissing(missing, request.revision))
         return not missing

@@ -223,7 +223,7 @@ class RequestRunner:
                         scope.handler_returned()
                     except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
                         raise
-                    except BaseException as error:  # even SystemExit ends only this request
+                    except BaseException as error:  # Catch even SystemExit, so that it ends only this request.
                         failure = error
                         nursery.cancel_scope.cancel(reason="the handler failed")
             except BaseExceptionGroup as group:

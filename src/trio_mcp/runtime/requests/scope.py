@@ -456,7 +456,7 @@ class RequestScope:
             reporter.flush()
         self._go_to(runner, exchange, ticket)
         if exchange.related_task is not None:
-            # By 2025-11-25 tasks, all messages of a background task MUST contain its id.
+            # By MCP 2025-11-25 (tasks page), all messages of a background task MUST contain its id.
             self.line_end = b"," + encode_value(with_related_task(None, exchange.related_task))[1:] + LINE_END[1:]
         if reporter is not None:
             if self.outbox.over:  # notifications of this request aren't sent any more

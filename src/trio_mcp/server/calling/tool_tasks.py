@@ -71,8 +71,10 @@ def task_of_call(
     asks = form == "core" and params.task is not None
     if support is None or tasks is None:
         if asks and tasks is not None:
-            # By 2025-11-25 tasks, the server SHOULD refuse to run this tool as a task.
-            raise CodedError(METHOD_NOT_FOUND, f"{params.name} cannot run as a task: call it without task")
+            # By MCP 2025-11-25 (tasks page), the server SHOULD refuse to run this tool as a task.
+            raise CodedError(
+                METHOD_NOT_FOUND, f"{params.name} cannot run as a task: call it without the parameter task"
+            )
         if support == "required":
             raise CodedError(
                 INTERNAL_ERROR,
@@ -105,8 +107,8 @@ def _task_needed(name: str, scope: RequestScope) -> CodedError:
     if revision.tasks == "extension":
         # By the tasks extension, the error code MUST be -32021, and the error must name the extension.
         return CapabilityMissing(TASKS_CAPABILITY, revision)
-    # By 2025-11-25 tasks, the server MUST refuse a call without task if the tool runs only as a task.
-    return CodedError(METHOD_NOT_FOUND, f"{name} runs only as a task: call it with task")
+    # By MCP 2025-11-25 (tasks page), the server MUST refuse a call without task if the tool runs only as a task.
+    return CodedError(METHOD_NOT_FOUND, f"{name} runs only as a task: call it with the parameter task")
 
 
 def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallToolResult:

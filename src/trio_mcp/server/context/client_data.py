@@ -206,7 +206,7 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     properties, hints, optional = cast("JSONObject", schema.get("properties", {})), _hints(kind), optional_fields(form)
     fields = {name: _flat(field) | _annotation_facts(hints.get(name), field) for name, field in properties.items()}
     required = [name for name in schema.get("required", []) if name not in optional]
-    # By the 2025-11-25 schema of ElicitRequestFormParams, a form may have only type, properties and required.
+    # By the schema of MCP 2025-11-25, an elicitation form may have only type, properties and required.
     schema = {"type": schema.get("type"), "properties": fields, "required": required}
     check_form_schema(schema)
     return schema

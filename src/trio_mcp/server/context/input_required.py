@@ -95,7 +95,7 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
 
 
 def checked_params(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
-    """Return the parameters of an elicitation, sampling or roots request, validated and in the JSON form of
+    """Validate the parameters of an elicitation, sampling or roots request, and return them in the JSON form of
     ``revision``. Raises the errors of `question`."""
     check_meta_keys(params.meta)
     if isinstance(params, ElicitFormParams):
@@ -216,7 +216,7 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
     missing: list[str] = []
     unsaid: list[str] = []
     for key, asked in value.requests.items():
-        # By 2026-07-28 mrtr, the server MUST NOT use capabilities that the client didn't declare.
+        # By MCP 2026-07-28 (mrtr page), the server MUST NOT use capabilities that the client didn't declare.
         if lacking := request.missing(needed_for(asked)):
             missing += lacking
             continue
@@ -226,7 +226,7 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
             unsaid.append(str(error))
     if possible:
         return possible
-    if missing:  # by 2026-07-28 basic, the error MUST name all missing capabilities
+    if missing:  # by MCP 2026-07-28 (basic page), the error MUST name all missing capabilities
         raise CapabilityMissing(missing, request.revision)
     if unsaid:
         raise CodedError(INVALID_PARAMS, f"Invalid params: {'; '.join(unsaid)}")

@@ -119,7 +119,7 @@ class RequestContext(ContextNames[L_co]):
     @property
     def stateless(self) -> bool:
         """True if the server keeps no state between requests: in modern requests, and on stateless servers."""
-        # By 2026-07-28 basic, each modern request is processed independently.
+        # By MCP 2026-07-28 (basic page), each modern request is processed independently.
         return self._live is not None and (self._live.runner.stateless or not self._live.request.revision.handshake)
 
     @property

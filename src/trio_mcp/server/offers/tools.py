@@ -170,7 +170,7 @@ def _described(handler: UserFunction, output: JSONObject | None, options: ToolOp
 def check_name(name: str) -> None:
     """Raise `ValueError` unless ``name`` is a valid tool name."""
     if not _NAME.fullmatch(name):
-        # By 2025-11-25 tools, tool names are limited to these characters.
+        # By MCP 2025-11-25 (tools page), tool names are limited to these characters.
         # For any other name, some hosts reject the whole list.
         raise ValueError(
             f"{name[:200]!r} is not a valid tool name: use 1 to 128 letters from A to Z, digits, _, - and .; "
@@ -246,7 +246,7 @@ class Tools:
             raise CapabilityMissing(missing, request.revision)
         task = None
         if entry.task is not None or params.task is not None:
-            # By 2025-11-25 tasks, servers without tasks MUST ignore the ``task`` parameter.
+            # By MCP 2025-11-25 (tasks page), servers without tasks MUST ignore the ``task`` parameter.
             task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
         if is_own := arguments is None:
             arguments = params.arguments or {}
@@ -426,7 +426,7 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
     schema, data = entry.listed.output_schema, result.structured_content
     if schema is None:
         return None
-    # By 2025-06-18 tools, structured results MUST conform to the output schema.
+    # By MCP 2025-06-18 (tools page), structured results MUST conform to the output schema.
     if data is None:
         return "declares an output schema, but returned no structured content"
     if not isinstance(data, dict) and schema.get("type") == "object":
