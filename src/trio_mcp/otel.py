@@ -154,7 +154,8 @@ class ConnectionTracer:
         parent = propagate.extract(_carrier(request.meta), ambient)
         attributes = self._attributes(request, request.params)
         span = self._start(attributes, trace.SpanKind.SERVER, parent, ambient)
-        context.attach(trace.set_span_in_context(span, parent))  # set for this task only, which ends with the request
+        # Set the context for this task only, which ends with the request
+        context.attach(trace.set_span_in_context(span, parent))
 
         def measure(seconds: float, attributes: Mapping[str, str]) -> None:
             self._meters.record_handler(seconds + queued, queued, attributes)

@@ -71,7 +71,8 @@ class BridgedContext(AbstractContextManager[V]):
         self._was_entered = True
         news, ended = threading.Event(), self._finished
 
-        def tell(_: Callback | None) -> None:  # must not refer to this object, which is closed when garbage-collected
+        # This function must not refer to the context manager, which is closed when garbage-collected.
+        def tell(_: Callback | None) -> None:
             ended.set()
             news.set()
 

@@ -123,7 +123,8 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         self._was_entered = True
         opened, ended = _uncancellable_future(), self._finished
 
-        def tell(_: Callback | None) -> None:  # must not refer to this object, which is closed when garbage-collected
+        # This function must not refer to the context manager, which is closed when garbage-collected.
+        def tell(_: Callback | None) -> None:
             ended.set_result(None)
             if not opened.done():
                 opened.set_result(None)

@@ -96,7 +96,7 @@ class Client(Requests):
         ValueError: A key of ``meta`` is invalid; nothing is sent.
     """
 
-    if not TYPE_CHECKING:  # hidden from type checkers, which report unknown attributes themselves
+    if not TYPE_CHECKING:  # type checkers must not see these names, because they report unknown attributes themselves
         initialize = Renamed("nothing: async with open_stdio(...) as client has done it")
         session = Renamed("the client itself")
         is_connected = Renamed("client.lost")

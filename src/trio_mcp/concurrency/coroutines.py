@@ -30,7 +30,7 @@ def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, An
             except BaseException as error:  # trio raises this, for example when it closes an abandoned task
                 thrown = error
     finally:
-        value = thrown = None  # break the cycle: a thrown exception refers to this frame
+        value = thrown = None  # break the reference cycle: a thrown exception refers to this frame
 
 
 @define(eq=False)

@@ -169,7 +169,7 @@ class Outbound:
                 params = span.params
             elif (trace := present_trace()) is not None:
                 params = _carrying(trace, params)
-            # In 2025-11-25, a request that creates a background task gets its reply before the work begins.
+            # In MCP 2025-11-25, a request that creates a background task gets its reply before the work begins.
             # Later progress would have no receiver, so send no progress token.
             # The peer sends messages about the task instead.
             if call.wants_progress and (cancel_task is None or revision.result_type):
@@ -484,7 +484,7 @@ def present_trace() -> TraceContext | None:
     call. Return `None` if there is no trace."""
     scope = current_request.get(None)
     answered = _answering.get()
-    if answered is not None and answered[1] is scope:  # otherwise this task handles a newer request
+    if answered is not None and answered[1] is scope:  # not if this task handles a newer request
         return answered[0]
     return None if scope is None else scope.request.trace
 

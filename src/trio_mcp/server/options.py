@@ -219,7 +219,7 @@ class ContextNames(Generic[L_co]):
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # hidden from type checkers, which report unknown attributes themselves
+    if not TYPE_CHECKING:  # type checkers must not see this method, because they report unknown attributes themselves
 
         def __getattr__(self, name: str) -> NoReturn:
             from ..mistakes import CONTEXT_NAMES, raise_no_attribute

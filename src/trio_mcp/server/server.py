@@ -358,7 +358,7 @@ class Server(Offering):
         """Return the value that the lifespan yielded in the server run that uses ``host``."""
         return self._lifespans[host]
 
-    if not TYPE_CHECKING:  # hidden from type checkers, which report unknown attributes themselves
+    if not TYPE_CHECKING:  # type checkers must not see this method, because they report unknown attributes themselves
 
         def __getattr__(self, name: str) -> Any:
             from ..mistakes import SERVER_NAMES, raise_no_attribute

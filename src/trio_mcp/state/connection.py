@@ -324,7 +324,7 @@ class ConnectionState:
         return AnswerLost(calls, answer.reason) if calls else Unread(answer.reason)
 
     def _receive_batch(self, batch: Batch) -> Event:
-        # Accept batches only in 2025-03-26, where they MUST be accepted. Revision 2025-06-18 removed them.
+        # Accept batches only in MCP 2025-03-26, which requires this. Later revisions have no batches.
         if self.revision is None or not self.revision.batches:
             named = [each.id for each in batch.members if isinstance(each, Response | ErrorResponse)]
             named += [each.named for each in batch.members if isinstance(each, Unreadable) and each.asks is None]
@@ -463,7 +463,7 @@ class ConnectionState:
             revision = LATEST_LEGACY if method in METHODS else LATEST_MODERN
         row = self._notifications_of(self.peer, revision).get(method)
         if row is None:
-            # Ignore an unknown notification, because notifications are never answered (2025-11-25 basic).
+            # Ignore an unknown notification, because notifications are never answered.
             return Ignored(f"unknown notification {clean(method[:200])}")
         if row.requires_client and self.peer == "client" and revision.handshake and not self._has_declared(row):
             return Ignored(f"{method} of an extension that the client has not declared")

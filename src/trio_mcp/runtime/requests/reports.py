@@ -100,7 +100,7 @@ class RequestLog:
         minimum = self._minimum_rank
         return self._scope.sends and minimum < NEVER_LOGGED and not 0 <= log_level_rank(level) < minimum
 
-    if not TYPE_CHECKING:  # hidden from type checkers, which report a call of ctx.log themselves
+    if not TYPE_CHECKING:  # type checkers must not see this method, because they report a call of ctx.log themselves
 
         def __call__(self, *_: object, **__: object) -> NoReturn:
             raise TypeError(

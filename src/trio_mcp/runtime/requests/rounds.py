@@ -124,7 +124,7 @@ class Rounds:
             self._log.give_up(question)
         if self._given_up is not None and question.sent:
             self._given_up(question.key)
-        question.sent = True  # so that the abandoned input request isn't sent later
+        question.sent = True  # don't send the abandoned input request later
 
     def _announce(self) -> None:
         nursery = self._scope.nursery

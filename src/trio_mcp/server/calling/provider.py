@@ -147,8 +147,8 @@ class Provider:
                 needs[parameter.name] = cls.of(needed, (*path, function))
             elif parameter.default is parameter.empty and parameter.kind not in _STARRED:
                 raise TypeError(
-                    f"{name}: the parameter {parameter.name!r} is not provided. Clients pass no arguments to providers, "
-                    "so each parameter needs Provide, a RequestContext or a default:\n"
+                    f"{name}: the parameter {parameter.name!r} is not provided. Clients pass no arguments to "
+                    "providers, so each parameter needs Provide, a RequestContext or a default:\n"
                     f"    right:  {parameter.name}: Annotated[..., Provide(function)]"
                 )
         brief = [name_of(each.function) for each in needs.values() if not each.once]

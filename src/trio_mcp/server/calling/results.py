@@ -258,7 +258,7 @@ def _structured(value: Any, encoders: Encoders | None = None, *, is_wrapped: boo
     if isinstance(value, CallToolResult):
         return value
     plain = to_plain(value, encoders)
-    # Send structured content as text too, as 2025-06-18 tools recommends, for clients that don't support it.
+    # Send structured content as text too, for clients that don't support it (recommended by MCP 2025-06-18).
     return CallToolResult([_as_text(plain)], structured_content={"result": plain} if is_wrapped else plain)
 
 

@@ -170,8 +170,8 @@ class UserFunction:
         most = self._hashed_items_limit
         if most is not None and not is_checkable(arguments, most):
             raise BadArguments(
-                f"too large: arguments with sets, dicts with non-string keys, or lists of models may have at most {most:,} "
-                "items and members (an integer of more than 64 bits counts as a thousand or more)"
+                f"too large: arguments with sets, dicts with non-string keys, or lists of models may have at most "
+                f"{most:,} items and members (an integer of more than 64 bits counts as a thousand or more)"
             )
 
     def _repaired(self, arguments: JSONObject, strict: bool, fault: Exception) -> msgspec.Struct:

@@ -116,7 +116,7 @@ def structured(method: str, result: Any, result_type: type[T], revision: Revisio
 
 def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
     """Return the error for a client's answer that doesn't fit the elicitation, sampling or roots request."""
-    # In modern revisions, the client sends its answers as parameters of a retried request (2026-07-28 mrtr).
+    # In modern revisions, the client sends its answers as parameters of a retried request.
     return ProtocolViolation(reason) if revision.server_requests else BadAnswer(reason)
 
 
