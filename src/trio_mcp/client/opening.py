@@ -357,8 +357,8 @@ def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
-    """Return the legacy revision that the server offers in ``error``, which refuses all modern revisions; `None` for
-    any other ``error`` and for `None`. Raises `ProtocolViolation` if the client supports none of the offered
+    """Return the legacy revision that the server offers in ``error``, which refuses all modern revisions. Return `None`
+    for any other error, and if there is no error. Raises `ProtocolViolation` if the client supports none of the offered
     revisions."""
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
         return ()

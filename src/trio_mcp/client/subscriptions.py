@@ -307,7 +307,8 @@ class ReopenedStream:
         await trio.sleep(delay)
 
     def cancel(self) -> None:
-        """End the stream. The server gets one cancellation, unless the server has already ended the stream."""
+        """End the stream, and send the server exactly one cancellation, unless the server has already ended the
+        stream."""
         self._scope.cancel(reason=LEFT)
 
     def _receive(self, event: NotificationReceived, size: int) -> None:

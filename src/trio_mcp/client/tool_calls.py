@@ -34,8 +34,8 @@ _CALL = "tools/call"
 
 
 class _ToolCall(NamedTuple):
-    """A call of a tool. If the caller requested a task, it has the task's parameters; they are `None` if the caller
-    wants the result of the call."""
+    """A call of a tool. It contains the parameters of the task that the caller requested, or `None` if the caller wants
+    the result of the call."""
 
     params: JSONObject
     revision: Revision

@@ -287,8 +287,8 @@ class Workers:
         self._counts[after] += 1
 
     def wake_waiting(self) -> None:
-        """Wake the waiting calls for which there are slots now: first one call of each caller, then the next of
-        each."""
+        """Wake the waiting calls for which there are slots now, in turns: one call of each caller, then the next call
+        of each caller."""
         found = True
         while found:
             found = False

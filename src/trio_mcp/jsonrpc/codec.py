@@ -77,7 +77,7 @@ class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> _RawMessage:
-        """Return the JSON-RPC members of a decoded message, without its other members. They are unchecked."""
+        """Return the JSON-RPC members of a decoded message, unchecked, and without the message's other members."""
         version, request_id, method = cast("Any", data.get("jsonrpc")), data.get("id", UNSET), data.get("method", UNSET)
         return cls(version, request_id, method, data.get("params"), data.get("result", UNSET), data.get("error", UNSET))
 

@@ -233,8 +233,8 @@ class DetachedCall(Owner):
 
 @frozen
 class Progress:
-    """One progress notification of a call. ``progress`` only increases, ``total`` is in the same unit, and ``message``
-    is a text for people."""
+    """One progress notification of a call. ``progress`` only increases, ``total`` is in the same unit as ``progress``,
+    and ``message`` is a text for people."""
 
     progress: float
     total: float | None = None

@@ -150,7 +150,7 @@ class Exchange:
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
         """Check that the HTTP headers of ``request`` equal the arguments that they mirror according to ``table``.
-        Raises `CodedError` if one differs."""
+        Raises `CodedError` if a header differs."""
 
     def check_scopes(self, needed: frozenset[str]) -> None:
         """Raise `CodedError` if the caller lacks one of the ``needed`` OAuth scopes. Do nothing if the caller's scopes

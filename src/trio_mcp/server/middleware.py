@@ -72,8 +72,8 @@ class ServerRequest:
 
     @property
     def caller(self) -> Hashable:
-        """A key that identifies the caller; the server's limits apply per key. It is the first of these that is
-        available: principal, creator of the session, network address, process on a Unix socket, connection."""
+        """A key that identifies the caller. The server's limits apply to each key separately. The key is the first
+        available of these: principal, creator of the session, network address, process on a Unix socket, connection."""
         caller = self._scope.ticket.caller.whole
         return caller if caller.key is None else caller.key
 

@@ -129,7 +129,7 @@ def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallTool
 async def run_task(
     task: RequestTask, scope: RequestScope, call: Callable[[], Awaitable[CallToolResult | InputRequiredResult]]
 ) -> CallToolResult | InputRequiredResult:
-    """Run the tool call ``call``, which is a task or may become one, and return its result."""
+    """Run ``call``, a tool call that is a task or may become one, and return its result."""
     from ...tasks.request_task import NotStarted  # lazy import, see `check_declaration`
 
     scope.task = task

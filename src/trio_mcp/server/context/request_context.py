@@ -207,7 +207,7 @@ class RequestContext(ContextNames[L_co]):
     # Telling the client
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report progress to the client; ``total`` is in the same unit. Never blocks and never raises.
+        """Report progress to the client. ``total`` is in the same unit as ``progress``. Never blocks and never raises.
 
         Returns true if a notification is being sent. At most one is sent per `Limits.progress_interval`. Returns false
         before the interval is over: the latest value is then sent at its end, at the latest before the response. So a

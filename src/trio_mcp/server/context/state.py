@@ -63,7 +63,7 @@ class StateValue(NamedTuple):
 
 
 class CallerState:
-    """Values that a server keeps for one caller between requests, by key: ``ctx.state``.
+    """The state of one caller, ``ctx.state``: values by key, which the server keeps between requests.
 
     Callers never see each other's state. A caller is identified by:
 

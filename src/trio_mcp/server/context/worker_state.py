@@ -15,7 +15,7 @@ class WorkerState:
         self._scope = scope
 
     def at(self, handle: str) -> WorkerState:
-        """Return another state of the same caller, called ``handle``. See `CallerState.at`."""
+        """Return a separate state of the same caller, with the name ``handle``. See `CallerState.at`."""
         return WorkerState(self._original.at(handle), self._scope)
 
     get = blocking(CallerState.get)

@@ -139,8 +139,8 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _parts(uri: str) -> tuple[str, str, str, str]:
-    """Split ``uri`` into its scheme with the colon, its slashes and host, and the rest. Missing components are
-    empty."""
+    """Split ``uri`` into four parts: the scheme with its colon, the slashes, the host with user and port, and
+    everything after the host. Missing parts are empty."""
     rest = _BEFORE_PATH.sub("", uri)
     return *uri.removesuffix(rest).partition("//"), rest
 
