@@ -101,8 +101,8 @@ class Caller:
         return self._tag
 
     def connection(self) -> Caller:
-        """Return a new `Caller` for one connection or session of this caller. A caller without a ``key`` is itself a
-        connection, and is returned."""
+        """Return a new `Caller` for one connection or session of this caller. If this caller has no ``key``, it is
+        itself a connection, and is returned."""
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:

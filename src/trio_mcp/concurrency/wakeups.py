@@ -94,8 +94,8 @@ class OnDemandTask:
         self._where = nursery, context
 
     def wake(self, run: Callable[[], Awaitable[None]]) -> None:
-        """Start or wake the task, because there is work. ``run`` is the task's function, and must always be the same.
-        Synchronous. Call `start_in` first."""
+        """Start or wake the task, because there is work. ``run`` is the task's function, and must be the same in all
+        calls. Synchronous. Call `start_in` first."""
         if self._started:
             self._sleeper.wake()
             return

@@ -344,7 +344,7 @@ class WorkerShare:
         share if its own calls wait."""
 
     def may_have(self, state: SlotState) -> bool:
-        """Return true if one more thread of the caller can be in ``state``."""
+        """Return true if the caller may have one more thread in ``state``."""
         held, share = 0, self
         while share is not None:
             if not share._caller.alone:

@@ -153,7 +153,7 @@ class Exchange:
         Raises `CodedError` if a header differs."""
 
     def check_scopes(self, needed: frozenset[str]) -> None:
-        """Raise `CodedError` if the caller lacks one of the ``needed`` OAuth scopes. Do nothing if the caller's scopes
+        """Raise `CodedError` if the caller lacks any of the ``needed`` OAuth scopes. Do nothing if the caller's scopes
         are unknown."""
         if needed and self.peer.check_scopes is not None:
             self.peer.check_scopes(needed)

@@ -171,8 +171,8 @@ def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
 
 
 def _missing_in(failure: BaseException) -> set[str]:
-    """Return the capabilities that a `CapabilityMissing` names, or a group that contains only such errors. Return an
-    empty set for any other exception."""
+    """Return the missing capabilities that an exception names, if it is a `CapabilityMissing` or a group of only such
+    errors. Return an empty set for any other exception."""
     if isinstance(failure, CapabilityMissing):
         return set(failure.missing)
     if isinstance(failure, BaseExceptionGroup):

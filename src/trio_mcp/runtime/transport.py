@@ -280,7 +280,7 @@ class HTTPError(MCPError):
 
 
 class Tracing(Protocol):
-    """Creates the observers of connections, which trace their requests."""
+    """Creates an observer for each connection, which traces the connection's requests."""
 
     def _watch_load(self, load: Load) -> None:
         """Observe the request counters of a server or client that is starting."""
