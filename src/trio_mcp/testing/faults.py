@@ -57,7 +57,7 @@ class FaultyChannel(Transport):
         return f"injected fault: {type(fault).__name__} at message {self._counts[direction] - 1} {direction}"
 
     async def _lose(self, reason: str) -> None:
-        """Break the connection: both sides see it as lost."""
+        """Break the connection, so that both sides detect the loss."""
         if self._lost is None:
             self._lost = reason
             self._receiving.cancel(reason=reason)
@@ -67,7 +67,7 @@ class FaultyChannel(Transport):
     # Receiving
 
     async def receive(self) -> bytes:
-        """Receive the next message that the plan lets through. See `Transport.receive`."""
+        """Receive the next message, after the faults of the plan were injected. See `Transport.receive`."""
         while self._lost is None:
             with trio.CancelScope() as self._receiving:
                 if self._arrived:
@@ -116,7 +116,7 @@ class FaultyChannel(Transport):
             await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
-        """Close the inner channel."""
+        """Close the wrapped channel."""
         await self._channel.aclose()
 
 
@@ -134,7 +134,8 @@ def _with_fault(message: bytes, fault: Fault | None) -> list[bytes]:
 
 
 def _prefix(message: bytes, at: float) -> bytes:
-    """Return the first part of ``message``: at least one byte, and without the last byte if there is more than one."""
+    """Truncate ``message`` to the fraction ``at`` of its bytes. Keep at least one byte, and remove at least one if
+    there are several."""
     return message[: max(1, min(round(at * len(message)), len(message) - 1))]
 
 

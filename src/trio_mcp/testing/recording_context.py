@@ -50,7 +50,7 @@ from ..server.context.tasks import TaskContext
 
 
 class ScriptedUser:
-    """Answers server-to-client requests with the given client handlers, at once and in the task of the request.
+    """Answers server-to-client requests by calling the given client callbacks, in the task that sends the request.
 
     Plain ``def`` handlers run without a thread, because a virtual clock would not wait for threads.
     """
@@ -91,7 +91,8 @@ def _in_this_task(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
-    """Return a client callback that returns ``answers`` one after another, whatever the request.
+    """Return a client callback that returns the first of ``answers`` in its first call, then the second, and so on. It
+    ignores the requests.
 
     An answer that is an exception is raised. A request after the last answer raises `AssertionError`. Use it for the
     callbacks of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) or of a `RecordingContext`.
@@ -245,7 +246,7 @@ class RecordingContext(RequestContext):
         except BaseExceptionGroup as group:
             if failure is None:
                 raise
-            if failures_in(group):  # the group also contains errors of the context's tasks
+            if failures_in(group):  # tasks of the context have failed too: show their errors as the cause
                 raise failure from group
         if failure is not None:
             raise failure
@@ -300,7 +301,7 @@ class RecordingContext(RequestContext):
             method, params = method.name, unstructure(params, self.revision)
         if lacks_notification(method, "server", self.revision):
             raise MethodUnavailable(method, self.revision)
-        frame_notification(method, params)  # raises for a message that can't be encoded, as a real context does
+        frame_notification(method, params)  # raises an error if the message can't be encoded, as a real context does
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.is_cancelled:
             self.notifications.append(SentMessage(method, params))
@@ -326,7 +327,7 @@ class RecordingContext(RequestContext):
         encode_value(params)
         await trio.lowlevel.checkpoint_if_cancelled()
         self.questions.append(SentMessage(method, params))
-        # Requests to the client get the same answer whether or not the handler runs as a task.
+        # Answer in the same way whether or not the handler runs as a background task.
         return await self._user.answer(method, params, self.revision)
 
 

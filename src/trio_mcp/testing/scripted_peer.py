@@ -24,7 +24,7 @@ Transcript: TypeAlias = list[tuple[Literal["sent", "received"], Any]]
 
 
 class UnexpectedMessage(AssertionError):
-    """A scripted peer received the message ``got``, which doesn't match ``expected``."""
+    """Raised if a scripted peer receives the message ``got``, which doesn't match ``expected``."""
 
     def __init__(self, expected: Pattern, got: Any, faults: list[str], transcript: Transcript) -> None:
         lines = ["unexpected message", f"  expected: {shown(expected)}", f"  got:      {shown(got)}"]
@@ -35,7 +35,7 @@ class UnexpectedMessage(AssertionError):
 
 
 class MissingMessage(AssertionError):
-    """A scripted peer received no message, but ``expected`` one.
+    """Raised if a scripted peer waits for ``expected`` (a message pattern, for example), and no message arrives.
 
     ``ended`` is true if the connection ended, and false if the time ran out.
     """
@@ -134,7 +134,7 @@ class ScriptedPeer:
         return message
 
     async def expect(self, pattern: Pattern) -> Any:
-        """Return the next message, which must match ``pattern``. See `Pattern`.
+        """Check that the next message matches ``pattern``, and return the message. See `Pattern`.
 
         Raises `UnexpectedMessage` for a message that differs, and `MissingMessage` if none arrives in time.
         """
@@ -166,15 +166,16 @@ class ScriptedPeer:
             raise UnexpectedMessage("silence", message, [], self.transcript)
 
     async def expect_end(self) -> None:
-        """Check that the other side closes the connection without sending another message. Raises the errors of
-        `expect_silence`."""
+        """Check that the other side closes the connection without sending another message. Raises `UnexpectedMessage`
+        for a message, and `MissingMessage` if the connection stays open."""
+        expected = "the end of the connection"
         try:
-            message = await self._receive("the end of the connection")
+            message = await self._receive(expected)
         except MissingMessage as missing:
             if not missing.ended:
                 raise
         else:
-            raise UnexpectedMessage("the end of the connection", message, [], self.transcript)
+            raise UnexpectedMessage(expected, message, [], self.transcript)
 
     async def read_to_end(self) -> None:
         """Read until the other side closes the connection, however long that takes. The messages are added to

@@ -72,8 +72,8 @@ class ScriptedClient(ScriptedPeer):
         id: RequestId | None = None,
         meta: JSONObject | None = None,
     ) -> JSONObject:
-        """Return a request message of the opened protocol revision, without sending it. ``meta`` is added to its
-        ``_meta``."""
+        """Return a request message in the protocol revision of the connection, without sending it. ``meta`` is added to
+        its ``_meta``."""
         self._last_id += 1
         meta = {**self._required_meta(), **(meta or {})}
         params = {**(params or {}), **({"_meta": meta} if meta else {})}
@@ -306,7 +306,8 @@ async def open_scripted_server(
 
 
 class _ScriptRun:
-    """Runs a script while the caller's block runs. If both fail, the first exception is raised."""
+    """Runs the function ``script`` as the server while the caller's block runs. If both fail, the first exception is
+    raised."""
 
     def __init__(self, script: Script, server: ScriptedServer) -> None:
         self._script = script
@@ -340,11 +341,14 @@ class _ScriptRun:
         with trio.move_on_after(patience):
             await self._ended.wait()
         if not self._ended.is_set():
-            raise trio.TooSlowError(f"the script was still running {patience:g} seconds after the client was closed")
+            raise trio.TooSlowError(
+                f"the server's script was still running {patience:g} seconds after the client was closed"
+            )
 
 
 async def serve_scripted_stdio(script: Script, *, patience: float = 10.0) -> None:
-    """Run ``script`` as the server on standard input and output, to test a host that starts its servers itself.
+    """Run the function ``script`` as the server on standard input and output, to test a host that starts its servers
+    itself.
 
     After the script returns, the input is read to its end. Raises the exceptions of the script.
     """

@@ -30,8 +30,8 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, begun.cursor) == set()
 
     async def test_reader_is_told_what_has_changed_behind_its_place(self) -> None:
-        """A reader gets the changes of all replicas after its cursor, each name once. After the new cursor there are
-        none."""
+        """A reader gets the names that any replica has changed after its cursor, each name once. With the returned
+        cursor it gets no more changes."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(["tools", "resource:a"])
@@ -93,7 +93,8 @@ class ChangeLogSuite(TestedStorage):
                 assert (await one.changes.read_since(await current_cursor(other.changes))).everything
 
     async def test_things_that_were_changed_longest_ago_are_forgotten(self) -> None:
-        """For a cursor before dropped entries, anything may have changed. Later cursors still get the exact changes."""
+        """If the changes after a cursor were dropped, the log reports that anything may have changed. Later cursors
+        still get the exact changes."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = await current_cursor(one.changes)
             await one.changes.record(["tools", "prompts"])

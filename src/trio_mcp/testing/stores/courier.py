@@ -27,7 +27,7 @@ class _MessageTests(TestedStorage):
                 await deliver_all(one.courier, two.id, mailbox, [bytes(length - 1) + b"1"])
 
     async def test_copies_of_a_letter_have_its_number(self) -> None:
-        """Only messages with the same sender and the same number are copies of each other."""
+        """Two messages count as copies of one message only if they have the same sender and the same number."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as three:
             letters = [bytes(100_000) + bytes([each]) for each in range(3)]
             async with three.courier.mailbox() as mailbox, trio.open_nursery() as nursery:
@@ -132,8 +132,8 @@ class _LivenessTests(TestedStorage):
     """Tests of `Courier.heartbeat`, `Courier.leave` and `Courier.find_dead`."""
 
     async def test_replica_is_not_alive_before_its_first_sign_of_life(self) -> None:
-        """A replica counts as dead before its first heartbeat, and that heartbeat returns false: another replica may
-        have found it dead."""
+        """A replica counts as dead before its first heartbeat. This heartbeat returns false, because another replica
+        may have found the replica dead."""
         async with self.open_replica() as one, self.open_replica() as two:
             assert set(await two.courier.find_dead([one.id, two.id])) == {one.id, two.id}
             assert await one.courier.heartbeat(lease_ms=HOUR) is False

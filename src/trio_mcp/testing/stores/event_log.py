@@ -243,8 +243,7 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == []
 
     async def test_note_is_that_of_the_last_append_with_one(self) -> None:
-        """The note of a stream is the one of the last `append` that passed a note. `None` passes no note, and empty
-        bytes do."""
+        """A stream has the note of the last `append` call that passed one. Empty bytes are a note, and `None` isn't."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             said: Sequence[tuple[int, bytes | None, bytes]] = [

@@ -21,8 +21,8 @@ _NO_LIMIT = 2**30
 
 @frozen
 class StreamUnderTest:
-    """One event stream under test, with methods that call ``events`` for it. The default limits are too high to be
-    reached."""
+    """An event stream for tests. Its methods call the same methods of the event log ``events``, by default with limits
+    too high to be reached."""
 
     events: EventLog
     name: str = "stream"
@@ -284,7 +284,7 @@ _Use: TypeAlias = Callable[[StreamUnderTest], Coroutine[Any, Any, bool]]
 
 
 async def _outlives(events: EventLog, others: EventLog, use: _Use) -> None:
-    """Check that a session outlives an unused session if ``use`` is called once."""
+    """Check that a session outlives an unused session if ``use``, a function that uses the session, is called once."""
     for keep in LENGTHS:
         log = await open_stream(events, session_id=f"{use.__name__} {keep}", retention_ms=keep)
         control = await open_stream(events, session_id=f"{use.__name__} {keep}, without use", retention_ms=keep)

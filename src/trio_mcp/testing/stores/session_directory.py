@@ -117,7 +117,7 @@ class SessionDirectorySuite(TestedStorage):
             for name, first in (("i", "b"), ("j", "a")):
                 assert await try_open_session(two.sessions, name, name.encode(), limit=8, is_used=True) == first
                 await expect_hints(hints, first)
-            # At this point Ann and Bob have two sessions each.
+            # Ann and Bob now have two sessions each.
             last = await try_open_session(one.sessions, "k", b"k", limit=8)
             assert last in ("d", "e", "f")
             rest = {"\ud800", *"defghijk"} - {last}
@@ -149,8 +149,8 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fifth", b"ann", limit=7))
 
     async def test_caller_without_a_session_ends_an_unused_one_where_no_caller_has_two(self) -> None:
-        """If no caller has two sessions, a new caller's session evicts the unused session with the least time left, of
-        any caller."""
+        """If no caller has two sessions, a new caller's session evicts the unused session with the least time left,
+        whichever caller opened it."""
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "ann", b"ann", limit=3, idle_ms=2 * HOUR)
             await try_open_session(two.sessions, "bob", b"bob", limit=3)
@@ -464,7 +464,8 @@ async def measure_lifetime(sessions: SessionDirectory, idle_ms: int) -> float:
 
 
 async def _lengthens(sessions: SessionDirectory, use: Callable[[str, bytes], Coroutine[Any, Any, bool]]) -> None:
-    """Check that a session outlives its initial lifetime if ``use`` is called once."""
+    """Check that a session outlives its initial lifetime if ``use``, a function that uses the session, is called
+    once."""
     for idle in LENGTHS:
         session_id = f"{use.__name__} {idle}"
         mark = await open_session(sessions, session_id, idle_ms=idle)

@@ -111,7 +111,7 @@ class RateLimitsSuite(TestedStorage):
                     assert (await acquire(each, key) == 0) == is_free
 
     async def test_token_is_there_after_the_time_that_was_told(self) -> None:
-        """After the time that `acquire` returned, one token is available, and none earlier."""
+        """A token is available after the time that `acquire` returned, and not earlier."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = trio.current_time()
             assert await acquire(one, b"key", period_ms=200) == 0
@@ -208,7 +208,7 @@ class _JoinTests(TestedStorage):
             assert await acquire(two, b"key") > 0
 
     async def test_state_of_callers_has_nothing_in_common_with_sessions(self) -> None:
-        """If the storage keeps the state of callers, that state is stored like sessions, but separately from them."""
+        """If the storage has a state for each caller, that state is stored like sessions, but separately from them."""
         async with self.open_replica() as one, self.open_replica() as two:
             if one.state is None or two.state is None:
                 return

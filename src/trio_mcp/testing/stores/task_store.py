@@ -84,8 +84,8 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, (2**62, "\ud800")) == []
 
     async def test_records_are_deleted_after_their_time(self) -> None:
-        """`expire` deletes task records after their deletion time, whatever their phase and holder. A record without
-        such a time stays."""
+        """`expire` deletes task records after their deletion time, whatever their phase and holder. It never deletes a
+        record without a deletion time."""
         async with self.open_store() as store, self.open_store() as other:
             past = await create(store, record("past", holder="one"), ttl_ms=1, retention_ms=0)
             end = await create(store, record("end"), ttl_ms=0, retention_ms=1)

@@ -110,7 +110,8 @@ async def expect_error(error: type[Exception], call: Awaitable[object]) -> None:
 
 @define(eq=False)
 class Interruption:
-    """Cancels a call when it waits for the ``step``-th time. ``has_waited`` is true if any call waited that often."""
+    """Cancels the call of a function when the call waits for the ``step``-th time. ``has_waited`` is true if any call
+    waited that often."""
 
     step: int
     has_waited: bool = False
@@ -139,7 +140,8 @@ class Interruption:
 
 
 def interruptions() -> Iterator[Interruption]:
-    """Yield an `Interruption` for step 1, 2, 3 …, up to the first step that no call reached."""
+    """Yield objects that cancel a call at its first wait, its second, and so on. Stop when no call has waited that
+    often."""
     for step in count(1):
         yield (interruption := Interruption(step))
         if not interruption.has_waited:
