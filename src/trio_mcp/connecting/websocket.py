@@ -170,7 +170,9 @@ class _WebSocketTarget:
         check_address(parts.hostname, port)
         resource = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if not TARGET.fullmatch(resource):
-            raise BadTarget(f"the path of a URL must be printable ASCII, with the rest percent-encoded: {url!r}")
+            raise BadTarget(
+                f"the path of a URL must be printable ASCII, with other characters percent-encoded: {url!r}"
+            )
         return cls(url, parts.hostname, port, parts.netloc, resource, secure)
 
     async def connect(self, ssl_context: ssl.SSLContext | None, dial: Dial | None) -> trio.abc.Stream:

@@ -71,7 +71,7 @@ class HostChecks:
         )
 
     def _allows_below_localhost(self, host: str) -> bool:
-        """Return whether ``localhost`` is allowed and ``host`` is a subdomain of it, which can't point to another
+        """Return whether ``localhost`` is allowed and ``host`` is a subdomain of ``localhost``, which always names this
         machine (RFC 6761 section 6.3)."""
         name, _, port = host.partition(":")
         if not name.removesuffix(".").endswith(".localhost"):
@@ -133,7 +133,7 @@ def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: A
             'allowed_origins=["https://app.example.com"], allowed_hosts=["mcp.example.com"]; '
             'allowed_origins=[] allows no web page, "*" allows any'
         )
-    # An unusual loopback address of the server itself is allowed, because clients send it as Host.
+    # If the server listens on an unusual loopback address, allow this address, because clients send it as Host.
     if allowed_hosts is None:
         name = (host or "").partition("%")[0]
         allowed_hosts = [*_LOOPBACK_HOSTS, *([f"[{name}]" if ":" in name else name] if name else [])]
@@ -230,13 +230,15 @@ def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
         name, colon, port = text.partition(":")
         if "*" in name:
             raise _unusable(
-                option, given, "only the port may be *, as in name:*", "write each name as a separate entry"
+                option, given, "only the port may be *, as in example.com:*", "write each name as a separate entry"
             )
         if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None or ".." in name:
             raise _unusable(option, given, f"{name!r} is not a host name", "write a host name or an IP address")
     if colon and port != "*":
         if not port.isdecimal() or not 1 <= int(port[:6]) <= _MOST_PORT:
-            raise _unusable(option, given, f"a port must be 1 to {_MOST_PORT}, or *", "leave the port out to allow any")
+            raise _unusable(
+                option, given, f"a port must be 1 to {_MOST_PORT}, or *", "leave out the port to allow any port"
+            )
         port = str(int(port))
     return name, port
 

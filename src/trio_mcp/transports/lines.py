@@ -153,7 +153,7 @@ class LineTransport(FramedTransport):
         if self._unfinished:
             self._unfinished += whole[0]
             whole[0] = self._unfinished
-        # Send the replies to messages that arrived together in one piece, which saves system calls on both sides.
+        # If messages arrived together, send their replies together: this saves system calls on both sides.
         self._at_once = AT_ONCE if len(whole) == 1 else 0
         whole.reverse()
         if len(whole) > 1 and self._are_plain(whole, len(data)):
@@ -187,8 +187,9 @@ class LineTransport(FramedTransport):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send as much of the message as possible without waiting: see `FramedTransport.send_nowait`. If lines arrive
-        together, nothing is sent this way, because it costs less when the writer sends all replies at once."""
+        """Send as much of the message as possible without waiting: see `FramedTransport.send_nowait`. If several lines
+        were received together, nothing is sent this way, because the writer sends all their replies in one system
+        call."""
         if not self._at_once:
             return 0
         self._at_once -= 1

@@ -238,7 +238,7 @@ async def start_process(
         raise ConnectionLost(
             f"{Path(command[0]).name[:_LONGEST]} could not be started{where}: {error.strerror}{hint}",
             command=shown_command(command),
-        ) from error.with_traceback(None)  # the frames refer to trio's threads, which refer to the error
+        ) from error.with_traceback(None)  # avoid a reference cycle through trio's threads
     return ProcessTransport(process, max_message_bytes, stderr)
 
 

@@ -39,7 +39,7 @@ _PROBES: Final = 4
 _LONGEST_WAIT: Final = 32767
 """Maximum number of seconds that the operating system accepts for a keep-alive option."""
 _KEEP_IDLE: Final[int] = getattr(socket, "TCP_KEEPIDLE", 0x10)  # macOS calls it TCP_KEEPALIVE
-_BACKLOG: Final = 0xFFFF  # Maximum length; the operating system may have a lower one
+_BACKLOG: Final = 0xFFFF  # The longest backlog, which the operating system may reduce
 _LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103
 """Maximum number of bytes of a Unix socket's address: unix(7) on Linux; other systems have the limit of BSD."""
 _ROOM_WAIT: Final = 0.01
@@ -155,8 +155,8 @@ async def connect_unix(name: str) -> trio.SocketStream:
         for attempt in count(1):
             if _connected(connecting, name):
                 break
-            # trio offers no event for a backlog with free places, and `trio.open_unix_socket` mistakes a full backlog
-            # for success.
+            # Poll, because trio can't wait until the backlog has free places.
+            # `trio.open_unix_socket` mistakes a full backlog for success.
             await trio.sleep(growing_delay(attempt, first=_ROOM_WAIT, longest=_LONGEST_ROOM_WAIT))
     except BaseException:
         connecting.close()

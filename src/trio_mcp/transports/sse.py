@@ -212,5 +212,5 @@ class EventReader:
             if b"\0" not in content:
                 self._id = content.decode("utf-8", "replace")
         elif content.isdigit():
-            # At most ten digits, or 115 days in milliseconds: Python refuses to convert thousands of digits.
+            # Accept at most ten digits, or 115 days in milliseconds: Python refuses to convert thousands of digits.
             self.retry = int(content.lstrip(b"0")[:_MOST_DIGITS] or b"0")

@@ -53,8 +53,8 @@ def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
         if is_writable(1):
             os.dup2(saved_output, 1)
         else:
-            # Don't restore standard output: a thread may be blocked inside a print, and the rest of its text would be
-            # sent to the peer.
+            # Don't restore standard output, because a thread may be blocked inside a print.
+            # The rest of its text would be sent to the peer.
             os.dup2(null, 1)
         for fd in (saved_input, saved_output, null):
             os.close(fd)
@@ -86,8 +86,8 @@ def _is_standard_output(stream: TextIO) -> bool:
 
 
 def _check_open() -> None:
-    # Rely on Python's check at startup. If the stream was closed then, its descriptor may have been reused since, for
-    # example by trio's poll, so the operating system would report it as open.
+    # Python sets these streams to `None` if their descriptors were closed at startup. Rely on that.
+    # The descriptor may have been reused since, for example by trio's poll, and would look open.
     for name, opened in (("input", sys.__stdin__), ("output", sys.__stdout__)):
         if opened is None:
             raise OSError(errno.EBADF, f"standard {name} is not open")

@@ -110,8 +110,8 @@ def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
     fileno = stream.socket.fileno
 
     async def receive() -> bytes:
-        # Wait before reading. trio's streams try to read first, which costs a system call and an exception per request,
-        # because there is nothing to read between requests.
+        # Wait before reading, because there is usually nothing to read between requests.
+        # trio's streams try to read first, which costs a system call and an exception per request.
         while True:
             await trio.lowlevel.wait_readable(fileno())
             try:

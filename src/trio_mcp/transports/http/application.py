@@ -29,7 +29,7 @@ class Answer:
 
 @define(eq=False)
 class Admitted:
-    """Returned by `HttpApplication.admit`: read the body of the request, and serve the request."""
+    """Returned by `HttpApplication.admit` for a request that may be served. The connection then reads its body."""
 
     caller: object | None = attrs.field(default=None, repr=False)
     """The sender of the request, an object of the application. It is passed to `HttpApplication.serve`."""
@@ -63,13 +63,13 @@ class ResponseHandle(ABC):
 
     @abstractmethod
     def answer(self, answer: Answer, *, close: bool = False) -> None:
-        """Send ``answer`` as the response. If ``close`` is true, close the connection afterwards. Synchronous. Does
-        nothing if a response was started, or the client has disconnected."""
+        """Send a complete response. If ``close`` is true, close the connection afterwards. Synchronous. Does nothing if
+        a response was already started, or the client has disconnected."""
 
     @abstractmethod
     def stream(self, status: int, headers: bytes, source: ResponseBody) -> None:
         """Send a streamed response, with the chunks of ``source`` as its body. For ``headers``, see `Answer`.
-        Synchronous. Does nothing if a response was started, or the client has disconnected.
+        Synchronous. Does nothing if a response was already started, or the client has disconnected.
 
         If the request is a HEAD request, only the head is sent, ``source`` isn't used, and `on_gone` is called.
         """
@@ -106,8 +106,8 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for bytes of requests that were read from ``client`` but not served yet. ``caller`` was
-        admitted with ``head``, the last head received. Both are `None` if no caller was admitted."""
+        """Return a counter for bytes of requests that were read from ``client`` but not served yet. ``head`` and
+        ``caller`` are those of the last admitted request, or `None` if no request was admitted."""
 
     @abstractmethod
     def report_unserved(self, body: UnservedBody) -> None:

@@ -72,14 +72,14 @@ class HttpConnection(ResponseWriter):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is being served: no complete request head is unanswered, and the client has at most a
-        refusal to read."""
+        """True if no request is being served, and no complete request head waits for a response. The client may still
+        have to read the refusal of its last request."""
         return self.phase <= _HEAD or self.phase is _DROPPING
 
     @property
     def awaits_request(self) -> bool:
-        """True if the next request head has partly arrived, or no byte has arrived yet. `shut_down` would then
-        interrupt a request."""
+        """True if nothing has arrived on a new connection yet, or the next request head has arrived in part.
+        `shut_down` would then lose that request."""
         return self.phase <= _HEAD and self.phase is not _IDLE
 
     async def serve(self) -> bytes | None:
@@ -114,10 +114,10 @@ class HttpConnection(ResponseWriter):
 
     async def _aclose(self, *, clean: bool) -> None:
         if type(self._stream) is trio.SocketStream:
-            # Let the handlers run first that were cancelled because the connection ended.
+            # The end of the connection has cancelled handlers: let them run first.
             await trio.lowlevel.cancel_shielded_checkpoint()
             self._stream.socket.close()
-        elif not clean:  # cancelled, so close without waiting
+        elif not clean:  # this task was cancelled, so close without waiting
             await trio.aclose_forcefully(self._stream)
         else:  # TLS's close message proves that a body without a length is complete
             deadline = trio.current_time() + self._bounds.linger_timeout
@@ -177,13 +177,14 @@ class HttpConnection(ResponseWriter):
                         return
                     continue
                 reader.feed(data)
-                del data  # otherwise a streamed response would keep its request in memory
+                del data  # drop the reference, or a streamed response would keep its request in memory
                 if self.phase < _SERVED and not self._resuming:
                     self._advance()
                     if self.phase is _OVER:
                         return
-                # Continue reading while a request is served: a disconnect is received only after everything sent
-                # before. If a client keeps sending, its disconnect can't be detected, so the connection is ended.
+                # Continue reading while a request is served, to detect a disconnect.
+                # A disconnect is received only after all bytes that the client sent before.
+                # So end the connection if the client keeps sending.
                 is_counted = len(reader.unread) > UNCOUNTED or self.phase is _BODY or self._held is not None
                 if is_counted and not self._has_room():
                     return
@@ -198,7 +199,7 @@ class HttpConnection(ResponseWriter):
 
     def _has_room(self) -> bool:
         """Count the buffered bytes, and return whether to continue reading. If the server has no memory left for a
-        body, refuse the request. If the client has sent too much ahead, end the connection."""
+        body, refuse the request. If the client has sent too many bytes of further requests, end the connection."""
         size = self._reader.size
         if self.phase >= _SERVED and size > self._bounds.max_pipelined_bytes:
             return False
@@ -341,7 +342,8 @@ class HttpConnection(ResponseWriter):
         assert isinstance(refusal, Answer)
         is_read = False
         try:
-            # A client that waits for status 100 (RFC 9110 section 10.1.1) may now either send or omit the body.
+            # A client that waits for status 100 may now send or omit the body (RFC 9110 section 10.1.1).
+            # So it's unknown where the next request starts.
             if "expect" in head.headers:
                 reader.discard()
             else:
@@ -356,8 +358,8 @@ class HttpConnection(ResponseWriter):
         may_come_again = status is HTTPStatus.SERVICE_UNAVAILABLE
         if self._head is not None and isinstance(self._admission, Admitted) and not may_come_again:
             self._unserved = UnservedBody(self._head, self._admission.caller, status, reason, self._reader.part)
-        # Most clients write the whole body before they read, and would lose the response if the connection were reset.
-        # Not so a client that waits for status 100.
+        # Most clients write the whole body before they read. Resetting the connection would lose the response.
+        # A client that waits for status 100 hasn't sent the body yet, so there is nothing to discard.
         waits = self._head is not None and "expect" in self._head.headers and not self._reader.part
         is_sound = may_come_again or status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         self._reader.discard(comes=is_sound and not waits)

@@ -128,8 +128,8 @@ class RequestHead:
 
 
 class HeadCache:
-    """Caches the last request head of one connection. The first head isn't cached, because many connections have only
-    one request: a stream.
+    """Caches the last request head of one connection. The first head isn't cached, because many connections carry only
+    one request, whose response is a stream.
 
     Only the parsed bytes of a head are cached. The decision whether to serve it is made for each request.
     """

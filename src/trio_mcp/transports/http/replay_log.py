@@ -37,7 +37,7 @@ class Replay:
 
 @define(eq=False)
 class _Piece:
-    """Stored events of one stream that were added to the log together."""
+    """A group of stored events of one stream, which were added to the log together."""
 
     lines: list[bytes]
     """JSON lines of the events, newest first."""
@@ -213,7 +213,7 @@ class ReplayLog:
             if finished is not None and not self._streams[finished].count:
                 self._forget(finished)
             elif self._oldest_first:
-                # How much the server must free isn't known: then drop one event at a time.
+                # If memory is short, it's unknown how much the server must free: then drop one event at a time.
                 self._drop_oldest(next(iter(self._oldest_first.values())), max(self.size - self._max, 1))
             elif self._awaited and self._is_too_much:
                 self._pop_awaited(self._streams[next(iter(self._awaited))])
@@ -232,10 +232,10 @@ class ReplayLog:
         return line
 
     def _drop_oldest(self, stream: _ReplayStream, excess: float) -> None:
-        """Drop events from the oldest piece of a stream, until ``excess`` bytes are dropped or the piece is empty."""
+        """Drop events from the oldest group of a stream, until ``excess`` bytes are dropped or the group is empty."""
         piece = stream.pieces[0]
         lines, count, size = piece.lines, len(piece.lines), 0
-        while lines and size < excess:  # a stream of many short events drops as many as it adds
+        while lines and size < excess:  # for a stream of many short events, each call drops as many as were added
             size += len(lines.pop()) + _OVERHEAD
         if not lines:
             stream.pieces.popleft()

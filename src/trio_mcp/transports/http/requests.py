@@ -58,8 +58,8 @@ class _Fields:
 
 
 def check_beginning(beginning: bytes, *, is_first: bool) -> None:
-    """Raise `BadRequest` if ``beginning`` can't be part of a request head. If ``is_first``, it must be the start of
-    one. So a client that speaks another protocol gets a response at once."""
+    """Raise `BadRequest` if ``beginning`` can't be part of a request head. If ``is_first``, it must be the start of a
+    head. So a client that uses another protocol gets a response at once."""
     if is_first and not _TOKEN_BEGINS.match(beginning):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
     if beginning.count(b"\n") != beginning.count(b"\r\n"):
@@ -109,8 +109,8 @@ def check_headers(headers: Mapping[str, str], repeated: Set[str], *, http_1_0: b
     """Raise `BadRequest` if ``headers`` leave the destination of the request or the end of its body ambiguous. The
     headers in ``repeated`` occurred more than once."""
     if "transfer-encoding" in headers:
-        # RFC 9112 section 6.1: chunked framing is invalid in HTTP/1.0. Section 6.3: so is chunked framing with a
-        # Content-Length.
+        # RFC 9112 section 6.1: chunked framing is invalid in HTTP/1.0.
+        # RFC 9112 section 6.3: chunked framing is invalid together with a Content-Length.
         if http_1_0 or "content-length" in headers:
             raise BadRequest(
                 HTTPStatus.BAD_REQUEST,
@@ -132,7 +132,7 @@ def _path_of(method: str, target: str, headers: dict[str, str]) -> str:
     absolute = _ABSOLUTE.match(target)
     if absolute is None or (absolute.end() < len(target) and target[absolute.end()] != "?"):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "invalid request target")
-    headers["host"] = absolute[1]  # RFC 9112 section 3.2.2: the Host header is ignored
+    headers["host"] = absolute[1]  # the URL replaces the Host header: RFC 9112 section 3.2.2
     return absolute[2] or "/"
 
 

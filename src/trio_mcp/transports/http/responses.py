@@ -94,7 +94,7 @@ class OutgoingBytes:
         if source is not None:
             while data := await source.next_chunk():
                 await (self._send_chunk(data) if self._chunked else self._send(data))
-                del data  # while the source is silent, its last chunk would stay in memory
+                del data  # drop the reference, or the last chunk would stay in memory while the source is silent
             if self._chunked:
                 await self._send(LAST_CHUNK)
             self._source = self._pending = None
@@ -188,7 +188,7 @@ class _ResponseHeads:
         if lines is None:
             try:
                 phrase = HTTPStatus(status).phrase
-            except ValueError:  # the phrase may be empty: RFC 9112 section 4
+            except ValueError:  # unknown status, whose phrase may be empty: RFC 9112 section 4
                 phrase = ""
             date = http_date(second)  # RFC 9110 section 6.6.1
             lines = self._lines[status] = f"HTTP/1.1 {status} {phrase}\r\nDate: {date}\r\n".encode("ascii")
@@ -202,7 +202,7 @@ def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes,
     """Encode ``answer`` as bytes, with a long body returned separately. Without ``has_body``, as for HEAD, the headers
     contain the body's length, but the body isn't sent."""
     body, apart = answer.body, b""
-    # RFC 9110 section 8.6: no Content-Length in a 204; section 15.4.5: a 304 has no body
+    # RFC 9110: a 204 has no Content-Length (section 8.6), and a 304 has no body (section 15.4.5).
     length = b"" if answer.status in (204, 304) else b"Content-Length: %d\r\n" % len(body)
     if not has_body or not length:
         body = b""
@@ -347,8 +347,7 @@ class ResponseWriter(ConnectionLife, ABC):
             self._writing = False
 
     async def _finish_writing(self) -> None:
-        # RFC 9112 section 9.6: if the connection were reset while the client is still sending, the client would lose
-        # the response.
+        # RFC 9112 section 9.6: a reset now could lose the response, because the client may still be sending.
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
         elif self.phase is _CLOSING:
@@ -369,7 +368,7 @@ class ResponseWriter(ConnectionLife, ABC):
         self._cancel("the application failed")
 
     def _start_soon(self, function: Callable[[], Awaitable[None]]) -> None:
-        # Don't use the current task's context: it may belong to a request, and must not leak into other requests.
+        # Don't run this in the context of the current task: its context variables may belong to a request.
         assert self._nursery is not None
         assert self._context is not None
         self._context.run(self._nursery.start_soon, function)

@@ -216,7 +216,7 @@ class HttpClient:
 
     async def _answer_in_time(self, connection: HttpClientConnection, method: str, target: str) -> Reply:
         timeout = self._bounds.head_timeout
-        if timeout == math.inf:  # without a timeout, which is usual, save the cost of a cancel scope
+        if timeout == math.inf:  # save the cost of a cancel scope, because most requests have no timeout
             return await self._answer(connection, method, target)
         with trio.move_on_after(timeout):
             return await self._answer(connection, method, target)
@@ -249,8 +249,8 @@ class HttpClient:
 
 
 def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tuple[str, bytes]:
-    """Return the prefix of all request targets, and the headers of all requests. A proxy receives both, unless it
-    tunnels the connection (RFC 9112 section 3.2.2)."""
+    """Return a prefix for all request targets, and headers for all requests. Both include what a proxy needs, unless
+    the connection is a tunnel through the proxy (RFC 9112 section 3.2.2)."""
     before, lines = "", f"Host: {origin.authority}\r\nAccept-Encoding: identity\r\n"
     if user_agent:
         lines += f"User-Agent: {user_agent}\r\n"

@@ -91,8 +91,8 @@ class HttpClientConnection:
         return ConnectionLost(reason) if self.has_sent else RequestNotSent(reason)
 
     def close(self) -> None:
-        """Close the connection at once, without TLS's close message, for which a slow server would have to be awaited.
-        Idempotent."""
+        """Close the connection at once, without TLS's close message: to send this message, the client might have to
+        wait for a slow server. Idempotent."""
         self.is_closed = True
         self.wire.close()
 
@@ -101,8 +101,8 @@ _READ: Final = 65536
 
 
 class ClientSocket(trio.abc.Stream):
-    """A stream over the socket of ``stream``, which it takes over. It counts sent bytes. One task sends, and one task
-    receives."""
+    """Takes over the socket of the trio stream ``stream``, and counts the bytes that are sent. One task can send while
+    another task receives."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = stream.socket
@@ -345,7 +345,7 @@ def _next_event(
     try:
         return parser.next_event()
     except h11.RemoteProtocolError as error:
-        error.__traceback__ = None  # the frames refer to the error: avoid a reference cycle
+        error.__traceback__ = None  # avoid a reference cycle: the frames of the traceback refer to the error
         rest, is_closed = parser.trailing_data
         if rest.startswith(_ALERT):
             raise BadResponse(f"{connection.name} responds with TLS: use https://") from None

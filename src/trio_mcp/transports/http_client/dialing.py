@@ -196,7 +196,7 @@ class Dialer:
         if not 200 <= head.status_code < 300:
             refusal = _phrase(head.status_code)
             raise RequestNotSent(f"{connection.name} refused to connect to {self.origin.address}: {refusal}")
-        if parser.trailing_data != (b"", False):  # the server must not send first in TLS
+        if parser.trailing_data != (b"", False):  # nothing may arrive yet, because in TLS the client sends first
             raise RequestNotSent(f"{connection.name} sent unexpected bytes into the tunnel")
 
 
@@ -215,8 +215,8 @@ async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
 
 
 async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLContext) -> trio.abc.Stream:
-    # Don't set trio's https_compatible: a connection that ends without TLS's close message must not look like the end
-    # of a body without a length (RFC 9112 section 9.8).
+    # Don't set trio's https_compatible, which accepts connections that end without TLS's close message.
+    # They could be broken: a body without a length may be incomplete (RFC 9112 section 9.8).
     secured = trio.SSLStream(stream, context, server_hostname=origin.host)
     try:
         await secured.do_handshake()
@@ -253,7 +253,7 @@ def _reasons(error: OSError) -> str:
 
 
 def _causes(error: OSError) -> list[OSError]:
-    error.__traceback__ = None  # the frames refer to the error: avoid a reference cycle
+    error.__traceback__ = None  # avoid a reference cycle: the frames of the traceback refer to the error
     match error.__cause__:
         case BaseExceptionGroup(exceptions=attempts):
             return [cause for attempt in attempts if isinstance(attempt, OSError) for cause in _causes(attempt)]

@@ -92,7 +92,9 @@ def split_url(url: str) -> tuple[Origin, str]:
         raise ValueError(f"an HTTP URL must be like http://127.0.0.1:8000/mcp, not {url[:300]!r}")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if not TARGET.fullmatch(target):
-        raise ValueError(f"the path of a URL must be printable ASCII, with all else percent-encoded: {url[:300]!r}")
+        raise ValueError(
+            f"the path of a URL must be printable ASCII, with other characters percent-encoded: {url[:300]!r}"
+        )
     return origin_of(parts), target
 
 

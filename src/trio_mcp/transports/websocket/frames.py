@@ -144,8 +144,8 @@ class FrameGauge:
             if header[0] & 0x80:
                 self._before, self._fragments = self.announced, 0
         elif opcode >= _FIRST_CONTROL and length > _LONGEST_CONTROL:
-            # RFC 6455 section 5.5 limits the size of control frames. Check it early: trio-websocket would first wait
-            # for the whole frame.
+            # RFC 6455 section 5.5 limits the size of control frames.
+            # Check the size early: trio-websocket would first wait for the whole frame.
             self.violation = 1002, f"the control frame is longer than {_LONGEST_CONTROL} bytes"
         return length
 

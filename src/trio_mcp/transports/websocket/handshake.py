@@ -210,8 +210,8 @@ async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") ->
 
 
 def _check_version(version: bytes) -> None:
-    # RFC 6455 section 4.2.1 requires HTTP/1.1 or higher. In HTTP/2 and later (RFC 8441), the upgrade takes another
-    # form.
+    # RFC 6455 section 4.2.1 requires HTTP/1.1 or higher.
+    # In HTTP/2 and later, the upgrade takes another form (RFC 8441).
     if not version.startswith(b"1."):
         raise Rejection(
             HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "the upgrade to a WebSocket must be requested with HTTP/1.1"
@@ -261,8 +261,8 @@ def _parse(received: bytearray) -> h11.Request:
     except h11.RemoteProtocolError as error:
         raise Rejection(HTTPStatus.BAD_REQUEST, f"malformed HTTP request: {error}") from None
     assert isinstance(event, h11.Request), "the head is complete"
-    # RFC 6455 section 4.1: the client MUST wait for the response before it sends more. trio-websocket wouldn't notice a
-    # frame that arrives with the request until another one arrives.
+    # RFC 6455 section 4.1: the client MUST wait for the response before it sends more.
+    # trio-websocket would process a frame that arrives with the request only after the next frame.
     if event.method == b"GET" and (not isinstance(end, h11.EndOfMessage) or parser.trailing_data[0]):
         raise Rejection(HTTPStatus.BAD_REQUEST, "the client must wait for the response before it sends more")
     return event
@@ -298,8 +298,7 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
 
 
 async def refuse(stream: trio.abc.Stream, refused: Rejection) -> None:
-    """Respond with an HTTP error, and close the connection. The client has a second to read the response before
-    that."""
+    """Respond with an HTTP error, give the client a second to read it, and close the connection."""
     body = f"{refused.reason}\n".encode()
     headers = {
         "Content-Type": "text/plain; charset=utf-8",

@@ -113,8 +113,8 @@ class CoalescingStream(trio.abc.Stream):
                 self.ended.set()
                 return data
             kept += data
-            # Collect bytes of an incomplete frame here, because trio-websocket creates an object for each piece of a
-            # message. Pass on an HTTP head at once, even if an incomplete frame follows.
+            # Collect the bytes of an incomplete frame: trio-websocket creates an object for each piece.
+            # Pass on an HTTP head at once, even if an incomplete frame follows.
             if was_head or not self._gauge.inside_frame or len(kept) >= _READ:
                 self.came_together = self._gauge.frames > begun + 1
                 return kept

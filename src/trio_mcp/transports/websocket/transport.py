@@ -126,7 +126,7 @@ class WebSocketTransport(FramedTransport):
             message = await self._socket.get_message()
         except ConnectionClosed as closed:
             raise self._loss(closed) from None
-        # Send the replies to messages that arrived together in one piece, which saves system calls on both sides.
+        # If messages arrived together, send their replies together: this saves system calls on both sides.
         self._at_once = 0 if self._stream.came_together else AT_ONCE
         if isinstance(message, bytes):
             raise self.close_with(1003, "messages must be text, not binary")
@@ -167,8 +167,8 @@ class WebSocketTransport(FramedTransport):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send either the whole message or nothing, without waiting: see `FramedTransport.send_nowait`. As in
-        `LineTransport.send_nowait`, only a few messages are sent this way."""
+        """Send either the whole message or nothing, without waiting: see `FramedTransport.send_nowait`. If several
+        messages were received together, nothing is sent this way, as in `LineTransport.send_nowait`."""
         if not self._at_once:
             return 0
         self._at_once -= 1
@@ -216,8 +216,7 @@ class WebSocketTransport(FramedTransport):
         try:
             if not stream.broken:
                 stream.put(close_frame(code, _REASONS.get(code, ""), masked=self._masked))
-                # Let the writing task run before the timeout starts. On a busy machine, the timeout could otherwise
-                # expire first.
+                # Let the writing task run before the timeout starts, even on a busy machine.
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WAIT):
                     with suppress(trio.BrokenResourceError):
