@@ -101,8 +101,8 @@ DEEP = b"[" * 100_000
     [
         (b"", "not JSON"),
         (b"\xff\xfe", "not JSON"),
-        (b"[]", "has no card"),
-        (b"null", "has no card"),
+        (b"[]", "no valid server card"),
+        (b"null", "no valid server card"),
         (DEEP, "longer than 65536 bytes"),
         (DEEP[:60_000], "nested too deeply|no JSON"),
         (json.dumps({**CARD, "name": 7}).encode(), "name"),

@@ -41,8 +41,8 @@ def check_address(host: str, port: int) -> None:
     if not 0 < port <= _LARGEST_PORT:
         raise BadTarget(f"the port must be a number from 1 to {_LARGEST_PORT}, not {port}")
     try:
-        # Encode the name as the system's lookup does, which would also accept spaces and control characters. The codec
-        # takes quadratic time, so check the length first.
+        # The IDNA codec takes quadratic time, so check the length first.
+        # It accepts spaces and control characters, so check for them as well.
         is_text = len(host) <= _LONGEST_NAME and host.isprintable() and " " not in host
         well_formed = is_text and bool(host.encode("idna"))
     except UnicodeError:  # raised for invalid characters, and for labels that are empty or longer than 63 bytes

@@ -68,8 +68,8 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
     if isinstance(where, FoundServer):
         if where.card is not None:
             return where.card
-        # The author of the catalogue has chosen the card's URL, so allow only the addresses that are allowed for the
-        # catalogue's own location.
+        # The card's URL comes from an untrusted catalogue.
+        # So allow only addresses that are allowed for the catalogue itself.
         url, named_by = where.url or "", where.catalog
     else:
         check_url(where, "https://example.com/mcp/server-card")
@@ -78,7 +78,7 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
     try:
         return _card(_decoded(body))
     except ValueError as error:
-        raise DiscoveryFailed(f"{url} has no card: {error}") from None
+        raise DiscoveryFailed(f"there is no valid server card at {url}: {error}") from None
 
 
 async def discover(domain: str, *, public_addresses_only: bool = False) -> list[FoundServer]:
@@ -94,9 +94,7 @@ async def discover(domain: str, *, public_addresses_only: bool = False) -> list[
     except ValueError as error:
         raise DiscoveryFailed(str(error)) from None
     if target != "/":
-        raise DiscoveryFailed(
-            f"pass a domain, like example.com, since a catalogue is for a whole domain: {domain[:300]!r}"
-        )
+        raise DiscoveryFailed(f"discover() takes a domain without a path, such as example.com, not {domain[:300]!r}")
     url = f"{origin}{CATALOG_PATH}"
     body = await _read(url, CATALOG_TYPE, _LARGEST_CATALOG, _rules(url, public_addresses_only))
     try:

@@ -50,7 +50,8 @@ async def open_credentials(
 
 def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
     """Return whether the server has refused a request because of a missing or invalid token, scope or nonce."""
-    # 2026-07-28 authorization, Error Handling. RFC 9449 section 9: the server may require a nonce.
+    # 2026-07-28 authorization, Error Handling, defines these statuses.
+    # RFC 9449 section 9: a server may also refuse a request to require a nonce.
     if status in _CHALLENGING:
         return "www-authenticate" in headers
     return status == HTTPStatus.UNAUTHORIZED

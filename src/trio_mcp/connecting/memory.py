@@ -55,7 +55,7 @@ async def open_server(server: Servable, channel: Transport, *, stateless: bool =
             yield
     finally:
         if not served:
-            # Aclose() doesn't wait in this scope, because the scope is cancelled.
+            # Inside this cancelled scope, aclose() doesn't wait.
             with trio.CancelScope(shield=True) as by_force:
                 by_force.cancel(reason="nothing is served")
                 await channel.aclose()

@@ -110,7 +110,7 @@ class Writer:
         self._jobs.put((job, characters))
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="trio_mcp log", daemon=True)
-            # raised if there are too many threads, or the interpreter is about to exit; the next `put` tries again
+            # RuntimeError: too many threads, or the interpreter is about to exit. The next `put` tries again.
             with suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
@@ -163,8 +163,8 @@ class Writer:
         try:
             job()
         except BaseException:
-            # A logging handler should report its errors, but has raised one. Show it like an error in any other thread,
-            # and continue.
+            # A logging handler should report its errors itself, but this one has raised an exception.
+            # Show the exception like one in any other thread, and continue.
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
     def _report_due(self, shares: LogShares) -> None:
@@ -186,7 +186,7 @@ class Writer:
 
     def _at_exit(self) -> None:
         if not self.wait_until_written(_LAST_WAIT):
-            # Without this, the interpreter would wait for the locks of a stream and a handler, which the thread holds.
+            # Unblock the log thread, because the interpreter would wait for locks that this thread holds.
             discard_unread_output()
             self.wait_until_written(_LAST_WAIT)
 
@@ -226,11 +226,11 @@ def _discard_output_of(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         os.dup2(null, descriptor)
     os.close(null)
-    # Interrupt blocked writes with a signal: Python then writes the rest to the descriptor's new target. The signal
-    # must be unused otherwise, and needs a handler, without which it interrupts nothing.
+    # Interrupt blocked writes with an unused signal: Python then writes the rest to the new target.
+    # The signal needs a handler, because an ignored signal interrupts no write.
     signal.signal(signal.SIGURG, _ignore_signal)
-    # Don't use `threading.enumerate`, which may include ended threads that Python didn't start. A signal to such a
-    # thread can crash the process.
+    # Don't use `threading.enumerate`, which may include ended threads that Python didn't start.
+    # A signal to an ended thread can crash the process.
     threads = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented; lists only existing threads
     for ident in threads.keys() - {threading.get_ident()}:
         with suppress(ProcessLookupError):  # the thread has ended by now

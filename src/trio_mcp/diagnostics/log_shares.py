@@ -260,8 +260,8 @@ def _example_of(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _record_of(example: logging.LogRecord, number: int) -> logging.LogRecord:
-    # Create the record like `logging.Logger.makeRecord`, because the application's format may need attributes that its
-    # record factory sets. Call this without holding the lock of the shares.
+    # Create the record like `logging.Logger.makeRecord`: the format may need attributes from the record factory.
+    # Call this without holding the lock of the shares.
     make, place = logging.getLogRecordFactory(), (example.pathname, example.lineno)
     values = example.msg, f"{number:,}"
     return make(example.name, example.levelno, *place, "%s … and %s more like it", values, None, example.funcName)

@@ -260,7 +260,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 @define(eq=False)
 class WriteJob:
-    """A job for the thread of a `Recorder`: write a message or an event. If it has ``written``, finish the
+    """A job for the thread of a `Recorder`: write a message or an event or, if ``written`` is set, finish the
     recording."""
 
     recording: Recording

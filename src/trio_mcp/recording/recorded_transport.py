@@ -74,7 +74,7 @@ class RecordedTransport(FramedTransport):
         return count
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return an outbox of the wrapped transport that sends through this transport. See
+        """Return an outbox of the wrapped transport whose messages are recorded and sent through this transport. See
         `FramedTransport.make_outbox`."""
         return self._transport.make_outbox(high_water, recorded or SendRecorder(self.send_nowait, self._record))
 

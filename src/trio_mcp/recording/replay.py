@@ -223,8 +223,8 @@ class _Player:
             self._outbox.close()
 
     async def _until(self, ready: Callable[[], object]) -> bool:
-        """Wait until ``ready()`` is true. Return false if the patience is exceeded, or the live side ends the
-        connection first."""
+        """Wait until ``ready()`` is true. Return false if that takes longer than the patience, or the live side ends
+        the connection."""
         with trio.move_on_after(self._patience):
             while not (ready() or self._is_over):
                 await self._news.park()
@@ -255,8 +255,8 @@ class _Player:
         self._report_missing()
 
     def _report_missing(self) -> None:
-        # Fewer invalid inputs than recorded aren't a difference: text that a program prints at its end may arrive too
-        # late. For the same reason, text after the last message may be missing in the recording.
+        # Fewer invalid inputs than recorded aren't a difference: a program's last text may arrive too late.
+        # For the same reason, text after the last message may be missing in the recording.
         for reason in self._unreadable[self._unreadable_before : self._unreadable_counted]:
             self.comparing.add_difference(f"a message of the {self._other}", "a message", reason)
         for heard in self._received:
@@ -371,8 +371,8 @@ class _Player:
             self.comparing.add_difference(f"the progress of {sent.name}", text_of(params), "none")
 
     async def _expect_call(self, given: ReceivedMessage, entry: RecordedEntry) -> None:
-        """Wait for a live request or notification with the method of ``given``, the recorded one. Compare ``given``
-        with the most similar one that has arrived."""
+        """Wait until the live side sends a request or notification with the method of the recorded message ``given``.
+        Compare ``given`` with the most similar message that has arrived."""
         cancelled = plain_id(given.member("requestId")) if given.method == _CANCELLED else None
         about = self._matched.get((entry.post, cancelled))
 

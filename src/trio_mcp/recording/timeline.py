@@ -160,7 +160,8 @@ def _nested(requests: Iterable[TimedRequest], begun: _StartedRequests) -> list[T
 
 
 def _parent(request: TimedRequest, begun: _StartedRequests) -> TimedRequest | None:
-    """Return the request whose handler made ``request``: the last one with the recorded id that started before it."""
+    """Return the request whose handler made ``request``: the last one with the recorded id that started before
+    ``request``."""
     asked = request.asked
     if asked is None:
         return None
@@ -195,8 +196,7 @@ class _RequestRows:
         self._begin = begin
 
     def _event(self, phase: str, pid: int, name: str, at: float, **args: Any) -> dict[str, Any]:
-        # Use a local id: Perfetto would put a plain one into a row shared by all processes, which it shows under none
-        # of them.
+        # Use a local id, because Perfetto shows other ids in a common row of all processes, not below any process.
         row = {"local": f"{self._number:#x}"}
         event: dict[str, Any] = {"ph": phase, "cat": "mcp", "id2": row, "pid": pid, "tid": pid, "name": name}
         event["ts"] = round((at - self._begin) * 1e6, 3)

@@ -59,7 +59,7 @@ _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-
 @frozen(eq=False)
 class Endpoint:
     """The URL of one server, the HTTP client for it, and the state that its requests share. With ``credentials``, each
-    request is `authorized`."""
+    request is sent with a token: see `authorized`."""
 
     http: HttpClient
     headers: RequestHeaders
@@ -222,7 +222,7 @@ class Inbox:
 
     async def wait_for_room(self) -> None:
         """Wait until the queue has fewer bytes than the high-water mark, and fewer than a thousand answers are being
-        sent. Not a checkpoint if that is already so."""
+        sent. If that is so already, return without a checkpoint."""
         while self._is_full:
             await self._producers.park()
 

@@ -97,18 +97,19 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
             return _Next.ASK
         endpoint.loses(session, error)
         return _Next.END
-    # Status 409: the server hasn't noticed the end of the previous stream yet.
+    # Status 409: the server hasn't noticed the end of the previous stream yet, so try again.
     again = status == HTTPStatus.CONFLICT or (is_passing(status) and status != HTTPStatus.NOT_IMPLEMENTED)
     logger.info("the server opens no stream%s: %s", " now" if again else "", error)
     if again:
         return _Next.AGAIN
-    # Without the cursor, because the server no longer has the events after it.
+    # Reconnect without the event id, because the server no longer has the events after it.
     return _Next.ANEW if cursor else _Next.END
 
 
 async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
-    """Send a ping to check whether the server has lost ``session``. Call this if it refuses the first GET with a status
-    for lost sessions: servers without streams may do the same, and ending the session would fail all pending calls."""
+    """Send a ping to check whether the server has lost ``session``. Call this if the server refuses the first GET with
+    a status for lost sessions: a server without streams may do the same, and ending its session would fail all pending
+    calls."""
     ping = OutboundFrame.request("is the session known?", "ping")
     headers = endpoint.headers.in_session(session)
     with trio.move_on_after(_PING_TIMEOUT):
@@ -137,8 +138,8 @@ _LONGEST_URL: Final = 4096
 
 
 class EndpointEvent(HTTPError):
-    """Raised if the response to a POST is the event stream of HTTP+SSE. Servers send it if they ignore the HTTP
-    method."""
+    """Raised if the response to a POST is the event stream of HTTP+SSE, the transport of 2024-11-05. A server sends
+    this stream if it ignores the HTTP method."""
 
 
 def may_use_http_and_sse(error: HTTPError) -> bool:

@@ -119,8 +119,8 @@ class Sessions:
                 raise copy.copy(self._failure)
 
     def lose(self, session: Session, error: MCPError) -> bool:
-        """Mark ``session`` as lost by the server, because of ``error``. Return whether this is new. After three lost
-        sessions without any reply, the waiting messages fail with ``error``."""
+        """Mark ``session`` as lost by the server, because of ``error``. Return false if it was already marked. After
+        three lost sessions without any reply, the waiting messages fail with ``error``."""
         if session.over.is_set():
             return False
         session.over.set()

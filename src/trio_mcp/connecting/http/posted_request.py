@@ -111,7 +111,8 @@ class PostedRequest:
         self._scope.cancel(reason=str(error))
 
     async def run(self, places: trio.Semaphore) -> None:
-        """Wait for a free place in ``places``, then send the request and read the response to its end."""
+        """Wait until the semaphore ``places`` allows another request, then send the request and read the response to
+        its end."""
         error: MCPError | None = None
         with self._scope:
             try:
@@ -251,7 +252,8 @@ class PostedRequest:
             for event in found:
                 if event.name == "endpoint" and self.session is None:
                     raise EndpointEvent(
-                        reply.status, "the server responded to a POST with the event stream of HTTP+SSE"
+                        reply.status,
+                        "the server uses HTTP+SSE (2024-11-05): it responded to a POST with the event stream for GET",
                     )
                 if event.name != "message" or not event.data:
                     continue
@@ -294,7 +296,9 @@ class PostedRequest:
                 broken = error.reason
                 unanswered += 1
             backoff.record_end(began, has_brought=self._received_count > brought)
-        raise HTTPError(self._status, f"the response broke, and the server did not send the rest: {broken}")
+        raise HTTPError(
+            self._status, f"the connection broke during the response, and the server did not send the rest: {broken}"
+        )
 
 
 def _not_a_reply(status: int, kind: str, body: bytes) -> str:

@@ -73,7 +73,7 @@ class HttpTransport(FramedTransport):
         self._send_cancels = send_cancels
         self._requests: dict[RequestId, PostedRequest] = {}
         self._request_places = trio.Semaphore(max_requests)
-        # The limit for requests, because all of them may be cancelled at once.
+        # Allow as many concurrent cancellations as requests, because all requests may be cancelled at once.
         self._one_way = OneWayPosts(endpoint, max_requests)
         self._last_places = trio.Semaphore(_MOST_LAST_WORDS)
         self._cancel_places = trio.Semaphore(max_requests)
@@ -169,7 +169,7 @@ class HttpTransport(FramedTransport):
 
     @trio.lowlevel.enable_ki_protection
     def leave_request(self, request_id: RequestId, reason: str | None) -> None:
-        """Stop waiting for a request that was cancelled. Notify the server, unless it notices that itself."""
+        """Stop waiting for a request that was cancelled: close its response, or send a cancellation to the server."""
         posted = self._requests.get(request_id)
         if posted is None:
             is_told = self._endpoint.sessions.current is not None and self._send_cancels
@@ -192,8 +192,8 @@ class HttpTransport(FramedTransport):
             del self._requests[request_id]
 
     async def _send_final(self, request_id: RequestId, posted: PostedRequest) -> None:
-        """Send the last request about a background task, without waiting for a free place. `aclose` waits until it has
-        ended."""
+        """Send the last request about a background task, without waiting for other requests. `aclose` waits until it
+        has ended."""
         try:
             await self._request(request_id, posted, self._last_places)
         finally:
@@ -226,8 +226,8 @@ class HttpTransport(FramedTransport):
     # Answers
 
     async def _answer(self, answer: OutboundFrame, request_id: RequestId) -> None:
-        """Deliver ``answer``, the client's answer to a server-to-client request. If that fails, notify the server. If
-        that fails too, fail the call in whose response the server waits for the answer."""
+        """Deliver the client's answer to a server-to-client request. If that fails, notify the server. If that fails
+        too, fail the call in whose response the server waits for the answer."""
         question = self._endpoint.questions.find(request_id)
         failure: MCPError | None = None
         try:
@@ -388,7 +388,8 @@ class OneWayPosts:
         self._answers = _ANSWER_TIMEOUT, trio.Semaphore(_PLACES)
 
     async def send(self, session: Session | None, message: OutboundFrame) -> None:
-        """Wait for a free place, send ``message`` in ``session``, and wait until the server has accepted it.
+        """Wait until fewer messages of this kind are being sent, send ``message`` in ``session``, and wait until the
+        server has accepted it.
 
         Raises `HTTPError` if the server refuses, can't be reached, or doesn't answer in time, and `AuthorizationError`.
         The time for getting a token doesn't count.
