@@ -83,7 +83,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class NotReady(trio.TooSlowError):
-    """Raised if the server isn't ready when the time to connect has expired. ``lost`` contains the last lines of the
+    """Raised if the server isn't ready before the connect timeout expires. ``lost`` contains the last lines of the
     child process."""
 
     def __init__(self, lost: ConnectionLost) -> None:

@@ -154,8 +154,8 @@ class RemoteEnd:
         self._connection: Caller | None = None
 
     def caller(self, principal: Hashable, headers: Mapping[str, str] | None) -> Caller:
-        """Return the caller that sent a request with ``headers`` (names in lower case). This is its ``principal`` or,
-        if it isn't authenticated, its IP address."""
+        """Return the caller that sent a request with ``headers`` (names in lower case). A caller is identified by its
+        ``principal`` or, if it isn't authenticated, by its IP address."""
         if principal is not None:
             if principal != self._principal:
                 self._last, self._principal = self._callers.of_principal(principal), principal

@@ -95,7 +95,7 @@ class ConnectionQuota:
         self._counted: list[Sized] = []
 
     def count(self, *connections: Sized) -> None:
-        """Count the items of these collections towards the quota."""
+        """Count all connections in these collections towards the quota."""
         self._counted += connections
 
     def free(self) -> int:

@@ -64,7 +64,8 @@ def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Gene
 
 
 def exclusive_process() -> None:
-    """Shut down servers ``for_good`` from now on, because the process only serves: see `shut_down_on_signals`."""
+    """Declare that this process does nothing but serve, so that signals shut down its servers ``for_good``: see
+    `shut_down_on_signals`."""
     _signals.for_good = True
 
 

@@ -123,8 +123,8 @@ class ProcessTransport(FramedTransport):
         return self._tail.lines, tuple(said)
 
     def keep_input(self, *, open: bool) -> None:
-        """If ``open``, `aclose` leaves the child's input open, so that `shut_down` closes it. Otherwise, a
-        KeyboardInterrupt between `aclose` and `shut_down` would not shorten the wait for the child."""
+        """With ``open=True``, let `shut_down` close the child's input instead of `aclose`. Then a KeyboardInterrupt
+        between these two calls shortens the wait for the child."""
         self._keeps_input = open
 
     async def aclose(self) -> None:

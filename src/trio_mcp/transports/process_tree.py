@@ -80,8 +80,8 @@ class _Tree:
         self._status.started(value)
 
     async def _terminate_after(self, process: trio.Process) -> None:
-        """Wait for ``process`` to end, then terminate the rest of its group. Its members may keep pipes open that are
-        still being read."""
+        """Wait for ``process`` to end, then terminate the rest of its process group, which could keep its pipes
+        open."""
         await process.wait()
         await self.terminate()
 

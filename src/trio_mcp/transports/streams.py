@@ -139,7 +139,7 @@ def drop_tracebacks(error: trio.BrokenResourceError | trio.ClosedResourceError) 
 
 @contextmanager
 def until_broken() -> Generator[None]:
-    """Suppress the error if a stream turns out to be broken or closed inside the block, and end the block."""
+    """End the block without an error if a stream turns out to be broken or closed."""
     try:
         yield
     except (trio.BrokenResourceError, trio.ClosedResourceError) as error:

@@ -281,8 +281,9 @@ class HttpTransport(FramedTransport):
             delivered.set()
 
     async def _refused_for_now(self, session: Session, initialized: OutboundFrame) -> float | None:
-        """Send ``initialized``. Return `None` if the server has accepted it. If the server, or a proxy in front of it,
-        is too busy, return after how many seconds to repeat it, before any other message."""
+        """Send the notification ``initialized``. Return `None` if the server has accepted it. If the server, or a proxy
+        in front of it, is too busy, return after how many seconds to send ``initialized`` again, before any other
+        message."""
         try:
             await self._one_way.send(session, initialized)
         except HTTPError as error:
@@ -294,8 +295,8 @@ class HttpTransport(FramedTransport):
         return None
 
     async def _live(self, session: Session, delivered: trio.Event, slow: trio.CancelScope) -> None:
-        """Let other messages be sent when ``notifications/initialized`` was delivered, or its delivery takes long. Then
-        listen to the server until the session ends, and fail the remaining requests in it."""
+        """Wait until ``notifications/initialized`` was delivered or its delivery takes long, then allow other messages.
+        Listen to the server until the session ends, then fail the remaining requests in it."""
         with slow:
             await delivered.wait()
         session.opened.set()

@@ -102,7 +102,7 @@ class AsgiBody:
         """How many bytes of the body are read and discarded after an early response, and for how many seconds."""
 
     async def await_admission(self, ask: DeferredDecision, head: RequestHead) -> Answer | Admitted:
-        """Wait for ``ask``, which decides whether to admit the request, and return the decision. If the client
+        """Wait until ``ask`` has decided whether to admit the request, and return the decision. If the client
         disconnects in the meantime, cancel ``ask`` and raise `ClientDisconnected`."""
         # The ASGI server sends status 100 when the application receives the body (RFC 9110 section 10.1.1).
         if "expect" in head.headers:

@@ -22,7 +22,7 @@ _LONGEST_REASON: Final = 1000
 
 
 class EarlyCancels:
-    """The cancellations of one session that wait for their requests.
+    """Stores the cancellations of one session that arrive before their requests.
 
     A client sends a request and its cancellation in separate POSTs, so the server can read the cancellation first. The
     cancellation then waits for two seconds. If the request arrives by then, it's cancelled at once (ruling 20).

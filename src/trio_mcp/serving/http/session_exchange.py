@@ -39,8 +39,8 @@ class ResumableStream(Protocol):
         ...
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> object:
-        """Send the stream in ``response``, with the ``extra`` headers. If the response ends early, the client should
-        reconnect after ``retry`` seconds."""
+        """Send the event stream as the body of ``response``, with the ``extra`` headers. If the response ends early,
+        the client should reconnect after ``retry`` seconds."""
         ...
 
     def detach(self) -> None:

@@ -54,8 +54,9 @@ class SessionStream:
         retry: float | None = None,
         until: float = math.inf,
     ) -> bool:
-        """Send the stream in ``response``, and end the previous response. First send the events of ``replay`` or,
-        without it, the stored events that no response has sent. Return whether any unsent events were lost.
+        """Send the event stream as the body of ``response``, and end the previous response. First send the events of
+        ``replay`` or, without it, the stored events that no response has sent. Return whether any unsent events were
+        lost.
 
         Args:
           retry: seconds after which the client should reconnect if this response ends early.

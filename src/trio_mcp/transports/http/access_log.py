@@ -46,7 +46,7 @@ class LoggedConnection(HttpConnection):
         super()._advance()
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
-        """Write the response ``answer``, and log it when it was sent. See `ResponseWriter.respond`."""
+        """Write the response ``answer``, and log it after it was sent. See `ResponseWriter.respond`."""
         self._status, self._sent = answer.status, _SentBytes(len(answer.body))
         super().respond(response, answer, close=close)
 

@@ -111,7 +111,7 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def report_unserved(self, body: UnservedBody) -> None:
-        """Handle an admitted request whose body was refused, when no more of ``body`` will arrive. Called once.
+        """Called once for an admitted request whose body was refused, when no more of ``body`` will arrive.
         Synchronous. Implementations must not raise."""
 
 
@@ -122,7 +122,7 @@ _MOST_DIGITS: Final = 20
 
 class UnservedBody:
     """The beginning and the end of a request body that was refused with ``status`` and ``reason``. The request had
-    ``head`` and was admitted as a request of ``caller``. ``part`` is the part of the body that had arrived."""
+    ``head`` and was admitted as a request of ``caller``. ``part`` of the body had arrived before the refusal."""
 
     __slots__ = ("_came", "_end", "_length", "beginning", "caller", "head", "reason", "status")
 

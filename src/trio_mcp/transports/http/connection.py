@@ -313,8 +313,8 @@ class HttpConnection(ResponseWriter):
         return self.phase is _IDLE and bool(reader.unread)
 
     def _read_head(self) -> bool:
-        """Parse the next request head if it has arrived completely, and let the application decide on it. Return
-        whether it has decided."""
+        """If the next request head has arrived completely, parse it and call the application's `admit`. Return whether
+        the application has admitted or refused the request."""
         reader, is_first = self._reader, self.phase <= _FIRST
         begun = bytes(reader.unread) if is_first else b""
         head = self._head = reader.head()

@@ -143,8 +143,8 @@ class HeadCache:
         self._is_first = True
 
     def lookup(self, raw: bytes) -> RequestHead | None:
-        """Return the parsed head for the bytes ``raw`` if these differ from the cached head at most in the digits of
-        the Content-Length. Otherwise return `None`."""
+        """If the bytes ``raw`` equal the cached head, apart from the digits of the Content-Length, return the parsed
+        head. Otherwise return `None`."""
         head, before, after = self._head, self._before, self._after
         if head is None or not (raw.startswith(before) and raw.endswith(after)):
             return None

@@ -67,8 +67,9 @@ class _ReplayStream:
 
 
 class ReplayLog:
-    """Stores the events of all streams of one session. Beyond ``max_stream_bytes`` for a stream, ``max_bytes`` for all
-    streams, or the memory limit that ``held`` counts against, the oldest events are dropped first.
+    """Stores the events of all streams of one session. The oldest events are dropped if a stream has more than
+    ``max_stream_bytes``, all streams together have more than ``max_bytes``, or the memory limit of ``held`` is
+    exceeded.
 
     While the client of a stream is away, the newest event of the stream, such as the result of a call, is kept whatever
     its size, as long as ``held`` allows. It doesn't count against the limits of the stream and of the session.

@@ -369,8 +369,8 @@ class RequestReader:
         return len(self.unread) + part + (0 if self._chunks is None else self._chunks.size)
 
     def discard(self, *, comes: bool = False) -> None:
-        """Drop the buffered bytes, and don't feed further bytes. Set ``comes`` if the client still sends the rest of
-        the body, which `missing` counts."""
+        """Drop the buffered bytes. Don't call `feed` afterwards. Set ``comes`` if the client still sends the rest of
+        the body, whose bytes `missing` then counts."""
         self._forgotten = self.missing if comes else 0
         self.is_over = True
         self.unread, self._part, self._chunks, self._length = bytearray(), None, None, 0

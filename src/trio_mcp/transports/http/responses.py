@@ -77,9 +77,9 @@ class OutgoingBytes:
         self._pending = _Pending(self._stream)
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds before ``now`` the client hasn't accepted any bytes that are waiting, as far as
-        calls of this method can tell. In a stream, bytes count as waiting until the client's operating system
-        acknowledges them: keep-alive comments are too short to fill the buffers of a vanished client's connection."""
+        """Return for how many seconds, up to ``now``, the client hasn't accepted any of the waiting bytes. Calls of
+        this method measure that. In a stream, bytes wait until the client's operating system acknowledges them:
+        keep-alive comments are too short to fill the buffers of a vanished client's connection."""
         if not self._sending:
             return 0 if self._pending is None else self._pending.stalled(now)
         if self._since is None:
@@ -141,8 +141,7 @@ class _Pending:
         """Bytes that were written since the last call of `stalled`."""
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds before ``now`` no bytes were acknowledged, as far as calls of this method can
-        tell."""
+        """Return for how many seconds, up to ``now``, no bytes were acknowledged. Calls of this method measure that."""
         most = self._count + self.added
         if not most:
             return 0
@@ -244,7 +243,7 @@ class HttpResponse(ResponseHandle):
             self.connection.respond(self, answer, close=close)
 
     def finish(self) -> Callable[[], None]:
-        """Mark the response as complete. Return the callback to call if the client disconnects."""
+        """Mark the response as complete, and return its callback for a client that disconnects."""
         self.is_gone = True
         on_gone, self.on_gone = self.on_gone, do_nothing
         return on_gone

@@ -262,7 +262,7 @@ def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tupl
 
 
 class IdleConnections:
-    """A pool of up to ``limit`` idle connections. Each is closed by ``alarms`` when its time has passed."""
+    """A pool of up to ``limit`` idle connections. ``alarms`` closes each connection when its time has passed."""
 
     def __init__(self, limit: int, alarms: Alarms) -> None:
         self._limit = limit

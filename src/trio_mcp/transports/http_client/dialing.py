@@ -148,7 +148,7 @@ class Dialer:
 
     @property
     def _first(self) -> Origin:
-        """The origin to which TCP connections are made: the proxy if there is one."""
+        """The origin to which the client connects directly: the proxy, if there is one."""
         return self.origin if self.proxy is None else self.proxy.origin
 
     async def _connected(self) -> ClientSocket:
