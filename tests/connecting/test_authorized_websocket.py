@@ -1,4 +1,4 @@
-"""WebSocket upgrade requests with ``auth=``: each carries a token, and a refused one is retried once."""
+"""Upgrade requests with ``auth=``: a token goes with each, and one more try follows a refusal."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_websocket_connect_timeout_is_paused_while_the_user_signs_in(jump_
 
 
 async def test_websocket_authorization_header_beside_auth_raises_value_error() -> None:
-    with pytest.raises(ValueError, match="which auth= writes"):
+    with pytest.raises(ValueError, match="auth= sets that header"):
         async with open_websocket("ws://127.0.0.1:1/mcp", headers={"Authorization": "x"}, auth=Bearer("good")):
             pytest.fail("opened with two authorizations")
 

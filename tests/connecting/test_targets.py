@@ -1,4 +1,4 @@
-"""Targets: commands, addresses and in-memory servers as data."""
+"""Where a server is, as data."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ async def test_address_with_auth_sends_its_token() -> None:
     "more", [{"headers": {"a": "b"}}, {"ssl_context": ssl.create_default_context()}, {"auth": Bearer("token")}]
 )
 def test_headers_tls_and_auth_for_a_tcp_address_raise_value_error(more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="need HTTP or WebSocket"):
+    with pytest.raises(ValueError, match="need an HTTP or WebSocket URL"):
         Address("tcp://127.0.0.1:1", **more)
 
 
 def test_address_with_two_authorizations_raises_bad_target() -> None:
-    with pytest.raises(BadTarget, match="which auth= writes"):
+    with pytest.raises(BadTarget, match="auth= sets that header"):
         Address("https://example.com/mcp", headers={"Authorization": "Bearer x"}, auth=Bearer("y"))
 
 

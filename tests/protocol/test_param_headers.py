@@ -1,4 +1,4 @@
-"""Arguments mirrored in headers: their names, encoding and comparison (SEP-2243)."""
+"""Which arguments are mirrored in headers, what such a header says, and when both agree (SEP-2243)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_header_annotation_without_a_type_is_refused() -> None:
 
 @pytest.mark.parametrize("other", ["Region", "region", "REGION"])
 def test_header_names_must_be_unique_ignoring_case(other: str) -> None:
-    with pytest.raises(ValueError, match=r"already mirrors 'a'"):
+    with pytest.raises(ValueError, match=r"is already the header of 'a'"):
         param_headers(schema(a=REGION, b=schema(c={"type": "integer", "x-mcp-header": other})))
 
 
@@ -251,7 +251,7 @@ def test_number_beyond_safe_integer_range_is_not_sent_in_a_header(number: float)
     ],
 )
 def test_invalid_encoded_header_text_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"has characters|is not base64"):
+    with pytest.raises(ValueError, match=r"contains characters|is not valid base64"):
         decoded(text)
 
 

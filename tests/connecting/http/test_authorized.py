@@ -1,4 +1,4 @@
-"""Requests with ``auth=``: each carries a token, and a refused request is repeated with a new token."""
+"""Requests with ``auth=``: each carries a token, and what was refused for want of one is sent again."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_status_401_without_auth_option_raises_http_error() -> None:
 
 @pytest.mark.parametrize("name", ["Authorization", "authorization", "DPoP"])
 async def test_authorization_header_beside_auth_option_raises_value_error(name: str) -> None:
-    with pytest.raises(ValueError, match="which auth= writes"):
+    with pytest.raises(ValueError, match="auth= sets that header"):
         async with open_http("http://127.0.0.1:1/mcp", headers={name: "x"}, auth=Bearer("good")):
             pytest.fail("opened with two authorizations")
 
@@ -175,7 +175,7 @@ async def test_refused_delete_of_a_session_requests_no_token() -> None:
     assert auth.refusals == []
 
 
-# The user signs in
+# The user is asked
 
 
 async def test_call_timeout_is_paused_while_the_user_signs_in(jump_clock: MockClock) -> None:

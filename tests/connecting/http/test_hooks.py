@@ -1,4 +1,4 @@
-"""Hooks of the HTTP client: on_request, on_response and dial."""
+"""Hooks of the HTTP client: a function for each request and response, and one that dials."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ async def test_on_request_hook_cannot_send_a_token_over_remote_plain_http(name: 
     ],
 )
 def test_hooks_for_a_target_without_http_raise_bad_target(url: str, hook: str) -> None:
-    with pytest.raises(BadTarget, match=r"(on_request= and on_response= need|dial= needs) HTTP"):
+    with pytest.raises(BadTarget, match=r"(on_request= and on_response= need|dial= needs) an HTTP"):
         Address(url, **{hook: print})  # type: ignore[arg-type]
 
 

@@ -27,6 +27,7 @@ from ...server.sharing import Fleet
 from ...transports.http.replay_log import BadCursor, ReplayLog
 from ...transports.sse import STREAM_HEADERS, identified_events
 from ..callers import token_expiry
+from .early_cancels import EarlyCancels
 from .exchanges import FinishedStream, HttpRequest
 from .responses import busy, empty, invalid
 from .session_exchange import ClientSession, LocalInitializeExchange, SessionExchange
@@ -59,8 +60,6 @@ class HttpSession(ClientSession):
         self._standalone_stream: SessionStream | None = None
         """The stream that the client opens with GET. `None` until the client does so, or until there is something to
         send."""
-        from .early_cancels import EarlyCancels  # imported late: only legacy clients have sessions
-
         self._early_cancels = EarlyCancels()
 
     async def run(self) -> None:
