@@ -44,7 +44,7 @@ def nested(levels: int, last: Any = 1) -> Any:
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
 def test_schema_with_forty_doubling_definitions_is_refused(keyword: str) -> None:
-    with pytest.raises(ValueError, match="its references multiply"):
+    with pytest.raises(ValueError, match="so many nested references"):
         SchemaValidator(twice(keyword))
 
 
@@ -95,7 +95,7 @@ def test_mutually_referring_alternatives_are_checked_for_deep_values() -> None:
     ],
 )
 def test_schema_whose_reference_growth_cannot_be_computed_is_refused(schema: Any) -> None:
-    with pytest.raises(ValueError, match="its references multiply"):
+    with pytest.raises(ValueError, match="so many nested references"):
         SchemaValidator(schema)
 
 

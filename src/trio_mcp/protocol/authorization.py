@@ -95,7 +95,7 @@ def _read_member(member: msgspec.Raw, kind: Any) -> Any:
     listed = cast("list[object]", value) if isinstance(value, list) else str(value).split()
     words = [word for word in listed if isinstance(word, str)]
     if not words or not isinstance(value, list | str):
-        raise ValueError("neither a string nor a list of strings")
+        raise ValueError("must be a string or a list of strings")
     with suppress(msgspec.ValidationError):
         return msgspec.convert(words, kind)
     return msgspec.convert(" ".join(words), kind)
@@ -103,7 +103,7 @@ def _read_member(member: msgspec.Raw, kind: Any) -> Any:
 
 def _finite(_: Any, field: attrs.Attribute[Any], value: float | None) -> None:
     if value is not None and not math.isfinite(value):
-        raise ValueError(f"{field.name} is not a number of seconds")
+        raise ValueError(f"{field.name} must be a finite number of seconds")
 
 
 @frozen(kw_only=True)

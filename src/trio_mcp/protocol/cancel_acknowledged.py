@@ -37,7 +37,7 @@ class CancelSettings:
 @frozen
 class CancelParams:
     """The parameters of a `CANCEL` request: the cancel token of the call, the reason, and how long the receiver should
-    wait for the call to stop."""
+    wait until the call has stopped."""
 
     cancel_token: str
     reason: str | None = None

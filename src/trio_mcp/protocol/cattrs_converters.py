@@ -54,7 +54,7 @@ def faults_in(data: Any, kind: Any) -> list[str]:
 
 
 def faults_text(error: BaseException, _: type | None) -> str:
-    """Return the error that a reader raised as text."""
+    """Return the text of ``error``, an exception that a reader has raised."""
     return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
 
 

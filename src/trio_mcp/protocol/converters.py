@@ -42,13 +42,13 @@ def structure(data: Any, kind: type[T]) -> T:
             raise ValueError(clean(words)) from None
     from .cattrs_converters import faults_in  # imported late: needed only for invalid data
 
-    # Parse again with the converter that reports paths. It collects all faults, each with a traceback.
+    # Parse again with the slower converter, which collects all faults with their paths.
     raise ValueError(clean("; ".join(faults_in(data, kind))))
 
 
 def structure_notification(params: Any, kind: type[T]) -> T:
-    """Parse the parameters of a notification as an instance of ``kind``. Invalid optional members are omitted. Raises
-    `ValueError` if the rest is invalid too."""
+    """Parse the parameters of a notification as an instance of ``kind``, without invalid optional members. Raises
+    `ValueError` if other members are invalid."""
     hook = _hook_for(kind)
     try:
         return hook(params, kind)

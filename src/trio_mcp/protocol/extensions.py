@@ -93,7 +93,7 @@ class Extension(Generic[S, C]):
     def __attrs_post_init__(self) -> None:
         check_name(self.name)
         labels = self.name.partition("/")[0].lower().split(".")
-        # SEP-2133, Definition: the second labels "modelcontextprotocol" and "mcp" are reserved.
+        # SEP-2133, Definition: names with "modelcontextprotocol" or "mcp" as their second label are reserved.
         is_ours = type(self) is not Extension and type(self).__module__.startswith(f"{_OURS}.")
         if len(labels) > 1 and labels[1] in _OFFICIAL and not is_ours:
             raise ValueError(f"{self.name!r} is reserved for extensions of the specification: use your own domain")
@@ -193,7 +193,7 @@ class Extension(Generic[S, C]):
         if row.name in METHODS:
             raise ValueError(f"{row.name} is a method of the specification, so {self.name} cannot declare it")
         if any(row.name == other.name for other in self._rows):
-            raise ValueError(f"{self.name} already has {row.name}")
+            raise ValueError(f"the extension {self.name} already has a method {row.name}")
         self._rows.append(row)
 
     def _register(self, server: Any) -> None:
@@ -255,8 +255,8 @@ LONGEST_METHOD: Final = 256
 
 
 class _RowsAndUnknown(Mapping[str, Method]):
-    """A mapping of method names to `Method` rows. It has the rows of ``known``, and makes a row for any other method
-    name that isn't in the specification."""
+    """Maps the names of methods to `Method` objects: those in ``known``, and a new one for any other name that isn't in
+    the specification."""
 
     def __init__(self, known: Mapping[str, Method], result: Any) -> None:
         self._known = known

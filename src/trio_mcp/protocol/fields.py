@@ -53,8 +53,8 @@ def since(revision: str, *, until: str | None = None, default: Any = None) -> An
 
 
 def local() -> Any:
-    """Return an attrs field that exists only in memory: no protocol revision sends it, and `OPEN` in ``readers.py``
-    keeps it from being read."""
+    """Return an attrs field that exists only in memory. It is never sent and, because of `OPEN` in ``readers.py``,
+    never parsed from received data."""
     return attrs.field(default=None, metadata={_SINCE: "never"})
 
 

@@ -18,8 +18,8 @@ _LEVELS: Final = 3
 
 
 class ListedTexts:
-    """Caches the JSON texts of the items of one list, for each protocol revision. Only items passed to `add` are
-    cached, until `drop`."""
+    """Caches the JSON texts of the items of one list, for each protocol revision. An item can be cached between the
+    calls of `add` and `drop` for this item."""
 
     def __init__(self) -> None:
         self._items: dict[int, Any] = {}

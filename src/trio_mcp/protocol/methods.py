@@ -54,7 +54,7 @@ class Method:
 
     def is_in(self, revision: str) -> bool:
         """Return true if the method exists in the protocol revision named ``revision``."""
-        # Compare the dates as strings: this works for ISO dates. Only this package compares them.
+        # Compare revisions as strings: they are ISO dates. Only this package compares them.
         return self.since <= revision and (self.until is None or revision <= self.until)
 
     def sent_by(self, role: Literal["client", "server"]) -> bool:
@@ -117,7 +117,7 @@ ROWS: Final = (
         notifications.SubscriptionsAcknowledgedParams,
         since=_MODERN,
     ),
-    # Requests from the server, and notifications from the client
+    # Legacy methods: requests from the server to the client, and related notifications
     Method(
         "sampling/createMessage", "server", sampling.CreateMessageParams, sampling.CreateMessageResult, until=_LEGACY
     ),
@@ -138,7 +138,7 @@ ROWS: Final = (
         since="2025-11-25",
         until=_LEGACY,
     ),
-    # Task methods: of 2025-11-25 for both sides, and of the tasks extension in later revisions
+    # Methods for background tasks: in 2025-11-25 for both sides, later in the tasks extension
     Method("tasks/get", "both", tools.TaskParams, tools.Task, since="2025-11-25", until=_LEGACY),
     Method("tasks/result", "both", tools.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
     Method("tasks/list", "both", _PAGE, tools.ListTasksResult, since="2025-11-25", until=_LEGACY),

@@ -51,7 +51,7 @@ such as ``default``."""
 _SENTINEL: Final = lazy_pattern(r"=\?base64\?(.*)\?=", re.DOTALL)
 _PLAIN: Final = lazy_pattern(r"[\x20-\x7e]*")
 _SENDABLE: Final = lazy_pattern(r"[\x20-\x7e\t]*")
-# At most 400 digits, because Python refuses to convert thousands of them.
+# The pattern allows at most 400 digits, because Python refuses to convert thousands of them.
 _WHOLE: Final = lazy_pattern(r"(-?[0-9]{1,400})(?:\.0+)?")
 _MOST: Final = 2**53 - 1
 """The largest integer that every JSON parser reads exactly."""
@@ -107,7 +107,8 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         where = f"{_ANNOTATION} at {clean('/'.join(place.keys())[:_SHOWN]) or 'the root of the schema'}"
         if not place.is_property:
             raise ValueError(
-                f'{where}: only "properties" may lead from the root of the schema to an argument in a header'
+                f"{where}: an argument in a header must be reached from the root of the schema "
+                'through "properties" alone'
             )
         name, kind = place.schema[_ANNOTATION], place.schema.get("type")
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
@@ -130,8 +131,8 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
 
 
 def _may_ask(schema: Mapping[str, Any]) -> bool:
-    """Return true if the text of ``schema`` contains ``x-mcp-header``. Searching the text is a hundred times faster
-    than searching the objects."""
+    """Return true if the JSON text of ``schema`` contains ``x-mcp-header``. Searching the text is a hundred times
+    faster than searching the objects of the schema."""
     try:
         return _ANNOTATION.encode() in msgspec.json.encode(schema, enc_hook=plain_scalar)
     except (TypeError, ValueError, RecursionError):  # the schema can't be encoded, or is nested too deeply
@@ -174,7 +175,7 @@ class _SchemaPlace:
 def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
     """Yield the schema ``root`` and all its subschemas, outer ones first."""
     ahead = deque([_SchemaPlace(dict(root), None)])
-    while ahead:  # a loop, not recursion, because a peer's schema may be deeply nested
+    while ahead:  # use a loop, not recursion, because a peer's schema may be deeply nested
         place = ahead.popleft()
         yield place
         for inner, keys in place.inside():
@@ -221,7 +222,7 @@ def decoded(text: str) -> str:
     try:
         content = base64.b64decode(match[1], validate=True)
         if base64.b64encode(content).decode() != match[1]:
-            raise binascii.Error("bits after the last byte")
+            raise binascii.Error("not the usual base64 of these bytes")
         return content.decode()
     except ValueError:
         raise ValueError("is not valid base64 of UTF-8 text") from None
@@ -255,7 +256,7 @@ def check(
     occurred more than once."""
     for header in table:
         name = header.name.lower()
-        if name in repeated:  # one recipient might use the first value, and another the last
+        if name in repeated:  # ambiguous: one recipient might use the first value, and another the last
             return f"{header.name} occurs more than once"
         text, argument = headers.get(name), _plain(_at(header.path, arguments))
         if not isinstance(argument, str | int) and not (isinstance(argument, float) and argument.is_integer()):
@@ -301,4 +302,4 @@ def _plain(value: object) -> Any:
     try:
         return msgspec.to_builtins(value, enc_hook=plain_scalar)
     except (TypeError, ValueError):
-        return None  # encoding the body will raise the error
+        return None  # the same error will be raised when the request body is encoded

@@ -63,7 +63,7 @@ def with_whole_numbers(data: Any, kind: Any, fault: Exception) -> Any:
     """
     if "got `float`" not in str(fault) or not is_small(data, _MOST_PARTS, sys.maxsize, MOST_LEVELS):
         return data
-    from .schema_reading import read_whole_numbers  # imported late: few peers need it
+    from .schema_reading import read_whole_numbers  # imported late: few peers write integers as floats
 
     return read_whole_numbers(_schema_of(kind), data)
 

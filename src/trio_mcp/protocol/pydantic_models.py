@@ -47,7 +47,7 @@ _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length"
 
 
 class Adapted(metaclass=AnyInstance):
-    """Base class of the classes that represent an annotation, when pydantic must parse all of it."""
+    """Base class of generated classes, each of which represents an annotation that pydantic must parse as a whole."""
 
     adapter: TypeAdapter[Any]
 
@@ -64,8 +64,8 @@ def _is_dataclass(kind: Any) -> bool:
 
 
 def readable(hint: Any) -> Any:
-    """Return ``hint``, or a class that represents it if pydantic must parse all of it. Pydantic must, because of
-    metadata or dataclasses, or to parse models inside other types in one step.
+    """Return ``hint``, or a class that represents it if pydantic must parse the whole annotation. This is necessary for
+    some metadata and for dataclasses, and to parse models inside other types in one step.
 
     Raises `TypeError` for an annotation that pydantic can't read.
     """
@@ -87,7 +87,7 @@ def _adapted(hint: Any) -> Any:
         adapter = TypeAdapter[Any](hint)
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         if not any(_is_note(part) for part in hint_parts(hint)):
-            with suppress(TypeError):  # raised if it contains attrs classes, which msgspec parses
+            with suppress(TypeError):  # raised if the annotation contains attrs classes, which msgspec parses
                 msgspec.inspect.type_info(hint)
                 return hint
         raise TypeError(f"pydantic can't parse this annotation: {str(error).splitlines()[0]}") from None

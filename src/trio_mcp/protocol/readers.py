@@ -124,7 +124,7 @@ def plain(kind: Any) -> Hook:
             return value
         if (
             takes_integers and type(value) is float and value.is_integer()
-        ):  # JSON Schema 2020-12 validation, 6.1.1: 3.0 is an integer
+        ):  # 3.0 is an integer (JSON Schema 2020-12 Validation, section 6.1.1)
             return int(value)
         raise TypeError(f"expected {words}")
 
@@ -178,13 +178,13 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
             members = cast("dict[str, Any]", value)
             tag = members.get("type")
             if type(tag) is not str or tag not in by_tag:
-                raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
+                raise ValueError(f"expected one of {', '.join(by_tag)} as the member type")
             if tag not in known:  # created on first use, because a member of the union may contain the union itself
                 known[tag] = hook_of(by_tag[tag])
             return known[tag](members, by_tag[tag])
         if list_kind is not None and type(value) is list:
             return hook_of(list_kind)(cast("Any", value), list_kind)
-        # A content block that lenient parsing has kept, because it isn't valid.
+        # Accept an invalid content block that lenient parsing has wrapped in this class.
         if takes_unknown and type(value) is UnknownContent:
             return value
         raise TypeError("expected an object")
@@ -193,8 +193,8 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
 
 
 def around_class(kind: Any, read: Hook) -> Hook:
-    """Return a reader for the class ``kind``: it calls ``read``, and the steps before and after it that this class
-    needs."""
+    """Return a reader for the class ``kind``: it calls ``read``, and any extra steps that the class needs before or
+    after."""
     with_hints = any(field.name == "cache_scope" for field in fields_of(kind))
     before = _BEFORE.get(kind, with_good_hints if with_hints else None)
     if before is not None:
@@ -253,7 +253,7 @@ def _elicit_params(hook_of: HookOf, value: Any, _: Any) -> Any:
 def _resource_contents(hook_of: HookOf, value: Any, _: Any) -> Any:
     members = read_object(value, None)
     if "text" not in members and "blob" not in members:
-        raise ValueError("expected text or blob")
+        raise ValueError("expected a member text or blob")
     kind: Any = TextResourceContents if "text" in members else BlobResourceContents
     return hook_of(kind)(members, kind)
 

@@ -79,7 +79,7 @@ def _chain() -> list[Revision]:
         resource_not_found=-32002,
         invalid_arguments="error",
         missing_capability=-32600,
-        # A proxy may forward an error of a modern server about missing client capabilities.
+        # A proxy may forward the error -32021 (missing client capabilities) of a modern server.
         renamed_errors=MappingProxyType({-32021: -32600}),
         structured_content="none",
         progress_message=False,
@@ -87,16 +87,16 @@ def _chain() -> list[Revision]:
         tasks="none",
         sub_capabilities=False,
     )
-    # changelog 2025-03-26: audio, completions capability, progress message, tool annotations, batches
+    # New in 2025-03-26 (changelog): audio, completions capability, progress message, tool annotations, batches
     second = evolve(first, name="2025-03-26", progress_message=True)
-    # changelog 2025-06-18: batches removed, structured output, elicitation, resource links, titles
+    # New in 2025-06-18 (changelog): structured output, elicitation, resource links, titles, no more batches
     third = evolve(second, name="2025-06-18", batches=False, structured_content="object")
-    # changelog 2025-11-25: input validation errors are tool errors (SEP-1303), polling (SEP-1699), icons, URL
-    # elicitation, tasks
+    # New in 2025-11-25 (changelog): polling (SEP-1699), icons, URL elicitation, tasks.
+    # Tools report invalid arguments as tool errors, not as protocol errors (SEP-1303).
     fourth = evolve(
         third, name="2025-11-25", invalid_arguments="result", polling=True, tasks="core", sub_capabilities=True
     )
-    # changelog 2026-07-28: no handshake, no server requests, results have a type
+    # New in 2026-07-28 (changelog): no handshake, no requests from the server, results have a type
     fifth = evolve(
         fourth,
         name="2026-07-28",
@@ -109,8 +109,8 @@ def _chain() -> list[Revision]:
         server_info_in_meta=True,
         resource_not_found=-32602,
         missing_capability=-32021,
-        # basic, Error Codes: the code was "replaced by -32602". A server returns InputRequiredResult to request a visit
-        # to a URL.
+        # The error -32002 (resource not found) was replaced by -32602 (basic, Error Codes).
+        # The error -32042 (URL elicitation required) was replaced by `InputRequiredResult`, so -32603 is sent.
         renamed_errors=MappingProxyType({-32002: -32602, -32042: -32603}),
         structured_content="any",
         polling=False,

@@ -52,11 +52,11 @@ class SchemaGrowth:
     def __init__(self, schema: JSONObject) -> None:
         self._root, parts = _graph_of(schema)
         _calculate(parts)
-        # Use the lower limit for keywords that take jsonschema-rs long to compile.
+        # Use a lower limit if the schema has a keyword that jsonschema-rs compiles slowly.
         most = _MOST_COMPILED if any(part.is_dear for part in parts) else _MOST
         if max(part.most for part in parts) > most:
             raise ValueError(
-                "not a usable JSON Schema: its references multiply, so that validation would take too long"
+                "not a usable JSON Schema: it has so many nested references that validation would take too long"
             )
         self._is_harmless = self._root.most <= _FEW and all(
             part.most <= _FEW and part.each_level <= 1 for part in parts if part.is_endless
@@ -250,8 +250,8 @@ def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONO
 
 
 def _calculate(parts: list[_Part]) -> None:
-    """Calculate the number of evaluations for all ``parts``, inner ones before outer ones. A part gets the value for
-    too many if it refers to itself for the same value, or if the calculation takes too many steps."""
+    """Calculate the number of evaluations for all ``parts``, inner ones before outer ones. If a part refers to itself
+    for the same value, or the calculation takes too many steps, its number is `_TOO_MANY`."""
     work = _GrowthCalculator()
     for part in _innermost_first(parts, lambda part: [*part.here, *part.below()]):
         part.is_endless = False
@@ -290,7 +290,7 @@ class _GrowthCalculator:
         self._left = _MOST_STEPS
 
     def calculate(self, part: _Part) -> None:
-        """Calculate the number of evaluations of ``part``. All parts that it leads to must be calculated first, except
+        """Calculate the number of evaluations of ``part``. Call this first for all parts to which it leads, except
         recursive ones for items and members."""
         part.most = _TOO_MANY
         if self._left < 0:

@@ -205,8 +205,8 @@ def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, An
 
 class SchemaValidator:
     """A compiled JSON Schema, to validate values. Raises `ValueError` if the schema is invalid, references another
-    document, or has references that multiply. ``pattern_limit`` is the maximum size of a compiled regular expression in
-    bytes."""
+    document, or has so many nested references that validation would take too long. ``pattern_limit`` is the maximum
+    size of a compiled regular expression in bytes."""
 
     def __init__(self, schema: JSONObject, *, pattern_limit: int | None = None) -> None:
         import jsonschema_rs  # imported late: loading it takes long, and most servers don't need it
@@ -241,8 +241,8 @@ class SchemaValidator:
         return None if self._validator.is_valid(value) else self._faults.describe(value)
 
     def _evaluated(self, value: Any) -> str | None:
-        """Validate a value that has too many paths through the schema, like `faults`, by evaluating each subschema
-        once."""
+        """Return the faults of ``value`` like `faults`, but evaluate each subschema only once for each part. This is
+        for values with too many paths through the schema."""
         try:
             evaluation = SchemaEvaluation(self._schema, self._compiled)
             if evaluation.fits(self._schema, value):
@@ -273,8 +273,8 @@ _LISTS: Final = frozenset(("allOf", "anyOf", "enum", "oneOf", "patternProperties
 
 
 class SchemaBounds:
-    """Size limits for values that are validated with ``schema``. If the schema allows it, each member of an object has
-    its own limit."""
+    """Limits the size of values that are validated with ``schema``. If possible, only members of an object that take
+    long to validate count towards the limit."""
 
     def __init__(self, schema: JSONObject) -> None:
         tried = (_tried(said) for node in objects_in(schema) for keyword, said in node.items() if keyword in _LISTS)
@@ -310,7 +310,7 @@ def _is_cheap(schema: Any) -> bool:
         for keyword, said in cast("JSONObject", node).items():
             if keyword in _BELOW:
                 pending += _schemas(keyword, said)
-            elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # anyOf with null: an optional value
+            elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # an optional value: anyOf with null
                 pending += said
             elif keyword not in _CHEAP and not (keyword == "enum" and all(map(_is_looked_up, said))):
                 return False
@@ -444,7 +444,8 @@ def _node(schema: JSONObject, pointer: str) -> JSONObject:
 
 
 def _short_fault(node: JSONObject, part: Any) -> str:
-    """Return the fault of a large invalid value, if none of its searched parts is invalid."""
+    """Describe the fault of a large value ``part`` in which no invalid item or member was found: a missing member, or
+    an unknown fault."""
     required: Any = node.get("required")
     if isinstance(part, dict) and isinstance(required, list):
         for name in cast("list[Any]", required):

@@ -109,7 +109,7 @@ def adapted(hint: Any) -> Any:
         found = _adapted(hint, repr(hint))
     except TypeError:  # the annotation's metadata can't be hashed
         return _adapt(hint, {})
-    # Callers compare by identity, and the cache may contain an equal annotation.
+    # Callers compare annotations by identity, and the cache may contain an equal annotation.
     return hint if found == hint else found
 
 
@@ -119,7 +119,8 @@ def _adapted(hint: Any, _: str) -> Any:
 
 
 def _adapt(hint: Any, seen: dict[Any, Any]) -> Any:
-    """Return ``hint`` as `adapted` does. ``seen`` has the adapters of the classes and aliases around it."""
+    """Return ``hint`` with an adapter in place of each part that msgspec rejects. ``seen`` has the adapters of the
+    classes and aliases that contain ``hint``."""
     origin: Any = get_origin(hint)
     parts: tuple[Any, ...] = get_args(hint)
     if (meant := unaliased(hint)) is not hint:

@@ -112,7 +112,7 @@ class Writers:
 
 
 def refusal(kind: Any, revision: Revision) -> Write | None:
-    """Return a function that raises `NotExpressible`, if ``revision`` doesn't have the class ``kind``. Otherwise return
+    """If ``revision`` doesn't have the class ``kind``, return a function that raises `NotExpressible`. Otherwise return
     `None`."""
     first = getattr(kind, "_SINCE", revision.name)
     if first <= revision.name:

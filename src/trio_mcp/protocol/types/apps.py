@@ -94,8 +94,7 @@ class UI:
         ui = as_object(meta.get("ui"))
         view = ui.get("resourceUri", meta.get(_FLAT))
         visibility = ui.get("visibility")
-        # SEP-1865, Visibility: if the member is omitted, both callers are allowed. If it is invalid, no caller is
-        # allowed.
+        # SEP-1865, Visibility: a missing member allows both callers. We let an invalid member allow none.
         named: Collection[Any] = _CALLERS if visibility is None else ()
         if isinstance(visibility, list):
             named = cast("list[Any]", visibility)

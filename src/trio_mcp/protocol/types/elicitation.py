@@ -170,8 +170,8 @@ _FIELDS: Final[Mapping[str, _Rules]] = {
 
 
 def first_form(schema: JSONObject) -> JSONObject:
-    """Convert the form ``schema`` to the form of 2025-06-18: titles of choices are in ``enumNames``, and only booleans
-    have defaults. Raises `ValueError` if a field is a list of choices, which 2025-06-18 can't express."""
+    """Convert the form ``schema`` to the format of 2025-06-18: titles of choices are in ``enumNames``, and only
+    booleans have defaults. Raises `ValueError` if a field is a list of choices, which 2025-06-18 can't express."""
     check_form_schema(schema)
     fields = {name: _first_field(name, field) for name, field in schema["properties"].items()}
     return {**schema, "properties": fields}

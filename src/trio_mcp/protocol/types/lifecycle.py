@@ -174,7 +174,7 @@ class Implementation:
 
 @value
 class EmptyParams:
-    """Parameters of a request without parameters of its own."""
+    """Parameters of a request that needs no parameters."""
 
 
 @value
@@ -206,7 +206,7 @@ class InitializeResult:
 
 def with_version(result: Any, offered: Any) -> Any:
     """Return a result of ``initialize`` that has a protocol version. If a server sent its capabilities or name without
-    a version, the ``offered`` one is used."""
+    a version, assume the ``offered`` version."""
     members = as_object(result)
     is_described = "capabilities" in members or "serverInfo" in members
     is_named = not is_described or members.get("protocolVersion") is not None

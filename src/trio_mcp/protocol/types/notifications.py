@@ -51,7 +51,7 @@ def should_log(level: str, minimum: str) -> bool:
 
 @value
 class NotificationParams:
-    """Parameters of a notification without parameters of its own."""
+    """Parameters of a notification that has no parameters except ``_meta``."""
 
     meta: JSONObject | None = None
 
