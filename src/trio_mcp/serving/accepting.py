@@ -146,8 +146,8 @@ class _StreamServer:
         self._sockets = [found for found in map(_socket, listeners) if found is not None]
         async with trio.open_nursery() as nursery:
             with self._scope:
-                # `trio.serve_listeners` closes the listeners on exit, continues after errors of `accept`, and pauses if
-                # the system has run out of file descriptors.
+                # `trio.serve_listeners` closes the listeners on exit, and continues after errors of `accept`.
+                # It pauses if the system has run out of file descriptors.
                 await trio.serve_listeners(
                     self._serve, list(listeners), handler_nursery=nursery, task_status=task_status
                 )
@@ -167,8 +167,8 @@ class _StreamServer:
 
     async def _shut_down_in(self, delay: float, reason: str) -> None:
         await trio.sleep(delay)
-        # Closing a socket resets the connections that the operating system has accepted but trio hasn't, and their
-        # requests are lost. So close the sockets at a moment when no connection is pending.
+        # Closing a socket resets connections that the operating system has accepted, and trio hasn't.
+        # Their requests would be lost, so close the sockets at a moment when no connection is pending.
         for _ in range(_MAX_LAST_TURNS):
             if not any(is_readable(each.fileno()) for each in self._sockets):
                 break
@@ -266,7 +266,8 @@ class ServingOptions(CommonOptions, total=False):
 
 
 def serving_options(options: ServingOptions) -> ServingOptions:
-    """Return those of ``options`` that are `ServingOptions`."""
+    """Return the items of ``options`` that are keyword arguments of `serve_tcp` and `serve_unix`: see
+    `ServingOptions`."""
     return cast("ServingOptions", {name: options[name] for name in ServingOptions.__optional_keys__ & options.keys()})
 
 

@@ -113,8 +113,8 @@ class TrustedProxies:
 
 
 class RemoteEnd:
-    """The peer of one connection. ``address`` is its IP address. ``here`` is the caller to which its connection counts:
-    its IP address or network, the process on a Unix socket, or otherwise the connection itself. ``user`` is the user id
+    """The peer of one connection. ``address`` is its IP address. ``here`` is the caller to which the connection counts:
+    an IP address or network, the process on a Unix socket, or otherwise the connection itself. ``user`` is the user id
     of a process on a Unix socket: see `Peer`."""
 
     __slots__ = (
@@ -173,8 +173,8 @@ class RemoteEnd:
         return self._connection
 
     def use(self, caller: Caller, free: int) -> bool:
-        """Count a trusted proxy's connection as a connection of ``caller``, and return true. Return false if ``caller``
-        already has its maximum of connections. The server can accept ``free`` more connections."""
+        """Count the connection of a trusted proxy as a connection of ``caller``, and return true. Return false if
+        ``caller`` already has its maximum of connections. The server can accept ``free`` more connections."""
         if caller is self._user:
             return True
         if not caller.may_take(_CONNECTIONS, free + 1):
@@ -185,7 +185,7 @@ class RemoteEnd:
         return True
 
     def release(self) -> None:
-        """Stop counting a trusted proxy's connection as a connection of any caller. Idempotent."""
+        """Stop counting the connection of a trusted proxy as a connection of any caller. Idempotent."""
         if self._user is not None:
             self._user.connections -= 1
             self._user = None
@@ -301,7 +301,7 @@ class InsufficientScope(CodedError):
 
 def insufficient_scope(refusal: Refusal, needed: frozenset[str]) -> CodedError:
     """Return the error for a request whose caller lacks at least one of the ``needed`` scopes."""
-    # This is a bug in the author's rule that says which scopes include others.
+    # The status is 500 if the author's function ``satisfies`` has raised an exception.
     if refusal.status != HTTPStatus.FORBIDDEN:
         return CodedError(INTERNAL_ERROR, "Internal error")
     return InsufficientScope(refusal, needed)

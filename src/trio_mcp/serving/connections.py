@@ -148,7 +148,8 @@ class Connections:
             connection.connection.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Return after a checkpoint, because the remaining connections end on their own. See `Front.wait_closed`."""
+        """Return after a checkpoint, without waiting: the remaining connections end on their own. See
+        `Front.wait_closed`."""
         await trio.lowlevel.checkpoint()
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:

@@ -272,7 +272,7 @@ async def serve_transport(
         async with log_in_thread():
             await _serve(server, served, stateless=stateless, handle_signals=False)
     finally:
-        # Aclose() doesn't wait in this scope, because the scope is cancelled.
+        # Inside this cancelled scope, aclose() doesn't wait.
         with trio.CancelScope(shield=True) as by_force:
             by_force.cancel(reason="the server has ended")
             await served.aclose()  # needed only if the server failed before it served the transport

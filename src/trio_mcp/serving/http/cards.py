@@ -130,8 +130,8 @@ class Card:
         if card.title is not None:
             check_text("title", card.title)
         if info is not None and info.name not in (self.name, name_in(self.name)):
-            # docs/discovery.md, Consistency with Runtime Behavior: the card SHOULD NOT contradict the server. Clients
-            # compare the two, and warn users.
+            # docs/discovery.md, Consistency with Runtime Behavior: the card SHOULD NOT contradict the server.
+            # Clients compare the card with the server, and warn users of differences.
             logger.warning("the card says %s, but clients will see the server name %r", self.name, info.name[:200])
         return card
 

@@ -94,8 +94,8 @@ class RequestAdmission:
         """Admit the caller of a request, or return the response that refuses it: see `HttpApplication.admit`. The
         caller is an `Auth`, or `None` if the endpoint requires no token."""
         headers, checks, gate = head.headers, self._checks, self._gate
-        # 2026-07-28 streamable HTTP, Security & Endpoint: if the Origin isn't allowed, the status MUST be 403. A
-        # foreign Host may be a sign of DNS rebinding.
+        # 2026-07-28 streamable HTTP, Security & Endpoint: if the Origin isn't allowed, the status MUST be 403.
+        # A Host that isn't allowed may be a sign of DNS rebinding, and gets the same status.
         host = headers.get("host", "")
         if host != self._host:
             if not checks.allows_host(host):
@@ -160,12 +160,11 @@ class RequestAdmission:
             allow = b"Allow: %b\r\n" % self._methods
             return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", extra + allow)
         if method == "POST" and (content_type or "").partition(";")[0].strip().lower() != "application/json":
-            # Browsers send bodies of other content types to any origin without a preflight.
+            # Browsers send bodies of other content types to any origin without a preflight, so refuse them.
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json", extra)
         coding = headers.get("content-encoding", "").lower()
         if method == "POST" and coding not in ("", "identity"):
-            # RFC 9110 section 12.5.3: if the encoding isn't supported, the response SHOULD have an Accept-Encoding
-            # header.
+            # RFC 9110 section 12.5.3: with this error, the response SHOULD have an Accept-Encoding header.
             reason = f"the Content-Encoding {coding[:50]!r} is not supported: send the body without one"
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason, extra + b"Accept-Encoding: identity\r\n")
         only_stream = method == "GET" or headers.get("mcp-method") in _STREAMING
@@ -272,8 +271,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         caller = body.caller
         if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
             return
-        # Without the end of the body, its beginning may stop inside a nested object, and members of that object look
-        # like members of the message.
+        # Without the end of the body, members of a nested object could be mistaken for members of the message.
         message = skipped(body.beginning, body.tail or b"\n", body.reason)
         # A body that is too long is probably an answer. A body that arrived too slowly may be anything.
         if not (message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
@@ -330,10 +328,10 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         decoding the body just to refuse it would take that memory."""
         body, load = request.body, self._running.host.load
         leaves = partial(leaves_memory, self._limits, load, request.caller)
-        # Estimate the size only now, because that takes as long as decoding.
+        # Estimate the size as late as possible, because that takes as long as decoding.
         if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):
             return False
-        # Admit it, because the request replaces the waiting request that it continues.
+        # Admit a request that continues a waiting request, because it replaces that request in memory.
         if load.parked and b'"requestState"' in body:
             return False
         unread = skipped(body[:_LOOKED_AT], body[-_LOOKED_AT:], _TOO_HEAVY)
@@ -344,8 +342,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return True
 
     def _lacks_connection(self, request: HttpRequest, message: Message | Batch | None = None) -> bool:
-        """Return whether the caller, behind a trusted proxy, has too many connections to make a long request on this
-        one. If so, refuse the request."""
+        """Return whether a caller behind a trusted proxy has too many connections to make a long request on the current
+        connection. If so, refuse the request."""
         hop: RemoteEnd = request.response.client
         if self._free_connections is None or not (message is None or isinstance(message, Request | Batch)):
             return False
@@ -356,9 +354,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return True
 
     def _is_modern(self, message: Message | Batch, head: RequestHead) -> bool:
-        """Return whether ``message`` belongs to a modern revision. Its ``_meta`` fields decide, otherwise the version
-        header. If the request names a session, the session's revision applies instead of a header with a known
-        version."""
+        """Return whether ``message`` belongs to a modern revision, according to its ``_meta`` or else to the version
+        header. A header with a known version is ignored if the request names a session."""
         params = message.params if isinstance(message, Request | Notification) else None
         if isinstance(params, dict):
             meta = cast("dict[str, Any]", params).get("_meta")
@@ -392,7 +389,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         self._in_session(request, partial(self._get_in_session, request))
 
     def _get_in_session(self, request: HttpRequest, session: ClientSession) -> None:
-        # Refuse, so that the client continues its streams on another replica.
+        # Refuse the request, so that the client continues its streams on another replica.
         if self._is_ending and self._shared is not None:
             request.response.answer(unavailable("the server is shutting down", request.extra), close=True)
         elif not (request.response.client.is_proxy and self._lacks_connection(request)):
@@ -413,8 +410,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._shared.fail_question(session_id, principal, message)
 
     def _in_session(self, request: HttpRequest, use: Callable[[ClientSession], None]) -> None:
-        """Call ``use`` with the session that ``request`` names in its header. Without that header, refuse the
-        request."""
+        """Call the function ``use`` with the session that ``request`` names in its header. Without that header, refuse
+        the request."""
         session_id = request.head.headers.get("mcp-session-id")
         if session_id is None:
             reason = "the Mcp-Session-Id header is missing; send initialize first"
@@ -427,8 +424,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._use(request, use, session)
 
     def _use(self, request: HttpRequest, use: Callable[[ClientSession], None], session: ClientSession | None) -> None:
-        """Call ``use`` with ``session``. Refuse ``request`` if ``session`` is `None`, or if the request's protocol
-        version is unknown."""
+        """Call the function ``use`` with ``session``. Refuse ``request`` if ``session`` is `None`, or if the request's
+        protocol version is unknown."""
         version, extra = request.head.headers.get("mcp-protocol-version"), request.extra
         if session is None and self._is_ending:
             request.response.answer(unavailable("the server is shutting down", extra))
@@ -439,8 +436,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             reason = f"there is no such session{where}: {how}; send initialize"
             request.response.answer(invalid(HTTPStatus.NOT_FOUND, reason, extra))
         elif version is not None and version not in REVISIONS:
-            # 2025-11-25 transports, Protocol Version Header: an unsupported version MUST get status 400, with every
-            # method. Any supported version is accepted, because the handshake has already determined the revision.
+            # 2025-11-25 transports, Protocol Version Header: an unsupported version MUST get status 400.
+            # Any supported version is accepted, because the handshake has already determined the revision.
             reason = "the MCP-Protocol-Version is not supported"
             request.response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, extra))
         else:

@@ -174,8 +174,8 @@ class PostExchange(PartExchange):
             self.answer(status, line, RETRY_AFTER if status is HTTPStatus.SERVICE_UNAVAILABLE else b"")
 
     def end_unanswered(self) -> None:
-        """Respond to a request that gets no reply with an empty stream. It has no event id, so that the client doesn't
-        try to resume it."""
+        """End the response to a request that gets no reply, as an empty stream. It has no event id, so that the client
+        doesn't try to resume the stream."""
         self.close()
         if self.accepts == JSON:
             self.response.answer(empty(HTTPStatus.NO_CONTENT, self.extra))
@@ -296,8 +296,8 @@ class FedConnection:
             self._end_early()
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """End the connection when all requests have ended, including those that arrived before the start. See
-        `Connection.shut_down`."""
+        """Close the connection as soon as all its requests have ended. Requests that arrived before the connection was
+        started are still processed. See `Connection.shut_down`."""
         end = partial(self.connection.shut_down, reason, drain_timeout=drain_timeout, hurry=hurry)
         if self._is_started:
             end()

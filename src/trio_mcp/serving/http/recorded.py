@@ -159,8 +159,8 @@ class RecordedExchange:
             self._record_body(place)
 
     def answered(self, status: int, headers: bytes) -> ExchangeReference | None:
-        """Return the recording for the messages of the exchange, after the response's status and ``headers`` are
-        known."""
+        """Return the recording for the messages of the exchange. Call this when the status and the ``headers`` of the
+        response are known."""
         if self.place is not None:
             return self.place
         opened = _session_in(headers)
@@ -205,7 +205,7 @@ class RecordedResponse(ResponseHandle):
         self._response.on_gone = call
 
     def answer(self, answer: Answer, *, close: bool = False) -> None:
-        """Record the complete response ``answer``, and send it: see `ResponseHandle.answer`."""
+        """Record a complete response, and send it: see `ResponseHandle.answer`."""
         place = self.exchange.answered(answer.status, answer.headers)
         if place is not None and answer.body.startswith((b"{", b"[")):
             place[0].frame("out", answer.body.removesuffix(b"\n"), post=place[1])
@@ -269,7 +269,7 @@ class RecordedEndpoint(HttpEndpoint):
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
         """Serve one HTTP request and record its messages: see `HttpEndpoint.serve`."""
-        # A request to one of the user's routes, which contains no MCP messages.
+        # Don't record a request to one of the user's routes, which contains no MCP messages.
         if not (caller is None or isinstance(caller, Auth)):
             super().serve(head, body, response, caller)
             return

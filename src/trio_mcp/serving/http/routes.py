@@ -224,8 +224,8 @@ class _AsgiExchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Any) -> None:
-        """Process one ASGI event from the application. Raises `RuntimeError` if the event isn't allowed at this
-        point."""
+        """Process one ASGI event from the application. Raises `RuntimeError` if ASGI doesn't allow the event after the
+        previous ones."""
         await trio.lowlevel.checkpoint()
         match message["type"], self._start:
             case "http.response.start", None:
@@ -234,7 +234,7 @@ class _AsgiExchange:
             case "http.response.body", (status, headers) if not self._is_over:
                 await self._send_body(status, headers, message.get("body", b""), more=message.get("more_body", False))
             case kind, _:
-                raise RuntimeError(f"an ASGI application must not send {kind} at this point")
+                raise RuntimeError(f"an ASGI application must not send the event {kind} after its previous events")
 
     async def _send_body(self, status: int, headers: bytes, body: bytes, *, more: bool) -> None:
         self._is_over = not more

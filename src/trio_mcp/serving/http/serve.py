@@ -150,8 +150,8 @@ async def serve_http(
             raise ValueError(
                 "unix= can't be combined with listeners= or ssl_context=: unix= opens its own listener, without TLS"
             )
-        # Web pages can't connect to a Unix socket. A request with an Origin header must have come through an undeclared
-        # reverse proxy.
+        # Web pages can't connect to a Unix socket, so none are allowed by default.
+        # A request with an Origin header came through a reverse proxy that the options don't declare.
         origins, hosts = () if origins is None else origins, ("localhost",) if hosts is None else hosts
     checks = host_checks_for(host if listeners is None and unix is None else None, origins, hosts)
     health, routes = options.get("health", False), options.get("routes", NO_ROUTES)
@@ -269,7 +269,7 @@ class HttpFront:
         """Serve one HTTP connection: see `Front.serve`."""
         connection = self._connection_to(stream, hop)
         received: bytes | None = None
-        # The scope gets a deadline when the server ends.
+        # When the server ends, this cancel scope gets a deadline.
         with peer_log_share(hop.here), trio.CancelScope(shield=True) as scope:
             self._connections[connection] = scope
             if self._is_ending:

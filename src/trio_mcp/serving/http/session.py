@@ -172,13 +172,14 @@ class HttpSession(ClientSession):
         try:
             replay = self._log.after(cursor)
         except BadCursor as error:
-            # An empty stream would make the client believe that it has missed nothing.
+            # Respond with an error: after an empty stream, the client would believe that it has missed nothing.
             response.answer(invalid(HTTPStatus.BAD_REQUEST, str(error), extra))
             return
         stream = self._streams.get(replay.stream)
         if stream is None and not replay.events:
-            # The request of this stream was cancelled, and gets no reply. After an empty stream, the client would
-            # reconnect forever. Status 204 prevents that (WHATWG HTML, section 9.2.3).
+            # The request of this stream was cancelled, and gets no reply.
+            # After an empty stream, the client would reconnect forever.
+            # Status 204 prevents that (WHATWG HTML, section 9.2.3).
             response.answer(empty(HTTPStatus.NO_CONTENT, extra))
         elif stream is None:
             response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(identified_events(replay.events)))

@@ -48,8 +48,9 @@ class ResumableStream(Protocol):
         ...
 
     def close_response(self, retry: float) -> bool:
-        """End the response but not the stream, so that the client reconnects after ``retry`` seconds. Return false if
-        there is no response, or if the client has no event id with which it could resume."""
+        """End the response that sends the event stream, but not the stream: the client reconnects to it after ``retry``
+        seconds. Return false, and do nothing, if no response is open, or the client has no event id with which it could
+        resume."""
         ...
 
     def finish(self, keep_until: float) -> None:
@@ -110,8 +111,8 @@ class ClientSession(ABC):
         self.exchange = self._connection.exchange
         """The exchange that holds the requests of all POSTs of the session."""
         self.high_water = limits.high_water
-        # Set a time limit for answers. A proxy may reject the POST with an answer, for example, and then neither the
-        # proxy nor the client reports that.
+        # Set a time limit for the client's answers to server-to-client requests.
+        # If a proxy rejects the POST with an answer, for example, neither the proxy nor the client reports that.
         self._connection.connection.outbound.answer_timeout = limits.answer_timeout
         self.client_channel: ClientChannel = _StandaloneChannel(self, self._outbox)
         """The channel for lines that don't belong to a request."""
@@ -227,8 +228,7 @@ class ClientSession(ABC):
         """From now on, send lines in ``outbox`` on the stream that the client opens with GET. A cancelled handler may
         still cancel its server-to-client request after the response to its own request was completed."""
 
-        # The outbox holds this callback, so the callback must not refer to the outbox or the session: avoid a reference
-        # cycle.
+        # To avoid a reference cycle with the outbox, the callback must not refer to the outbox or the session.
         late, free = ref(outbox), self._outbox
 
         def pass_on() -> None:

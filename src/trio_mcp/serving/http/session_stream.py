@@ -88,8 +88,9 @@ class SessionStream:
             self.outbox.nudge()
 
     def close_response(self, retry: float) -> bool:
-        """End the current response but not the stream, so that the client reconnects after ``retry`` seconds. Return
-        false if there is no response, or if the client has no event id with which it could resume."""
+        """End the response that sends the event stream, but not the stream: the client reconnects to it after ``retry``
+        seconds. Return false, and do nothing, if no response is open, or the client has no event id with which it could
+        resume."""
         source = self._response
         if source is None or not self._primes or self._is_finished:
             return False
