@@ -85,7 +85,7 @@ def test_invalid_recording_is_reported_with_its_line(tmp_path: Path) -> None:
     for words in (("timeline", tmp_path / "bad.jsonl"), ("replay", tmp_path / "bad.jsonl", "--", "true")):
         ended = typed(*words)
         assert ended.returncode == 2
-        assert "bad.jsonl, line 1: not the header of a recording" in ended.stderr
+        assert "bad.jsonl, line 1: this line is not the header of a recording" in ended.stderr
 
 
 def test_record_exits_with_the_status_of_the_recorded_server(tmp_path: Path) -> None:

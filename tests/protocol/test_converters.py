@@ -243,7 +243,7 @@ def test_elicitation_with_mode_url_is_a_url_elicitation() -> None:
 
 @pytest.mark.parametrize("data", [{"mode": "fax", "message": "m"}, {"mode": None}, [], None, "form"])
 def test_elicitation_with_an_unknown_mode_is_refused(data: Any) -> None:
-    assert "the mode must be form or url" in fault(data, ElicitParams)
+    assert "the elicitation mode must be form or url" in fault(data, ElicitParams)
 
 
 def test_sampling_message_holds_one_block_or_a_list() -> None:

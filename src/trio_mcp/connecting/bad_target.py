@@ -42,7 +42,7 @@ def check_address(host: str, port: int) -> None:
         raise BadTarget(f"the port must be a number from 1 to {_LARGEST_PORT}, not {port}")
     try:
         # The IDNA codec takes quadratic time, so check the length first.
-        # It accepts spaces and control characters, so check for them as well.
+        # The IDNA codec accepts spaces and control characters, so refuse them first.
         is_text = len(host) <= _LONGEST_NAME and host.isprintable() and " " not in host
         well_formed = is_text and bool(host.encode("idna"))
     except UnicodeError:  # raised for invalid characters, and for labels that are empty or longer than 63 bytes

@@ -68,8 +68,7 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
     if isinstance(where, FoundServer):
         if where.card is not None:
             return where.card
-        # The card's URL comes from an untrusted catalogue.
-        # So allow only addresses that are allowed for the catalogue itself.
+        # The card's URL comes from an untrusted catalogue: allow only addresses that the catalogue may have.
         url, named_by = where.url or "", where.catalog
     else:
         check_url(where, "https://example.com/mcp/server-card")

@@ -79,7 +79,7 @@ class _Document:
                 document = attrs.evolve(document, **{name: _read_member(members[name], kinds[name])})
             except (msgspec.ValidationError, ValueError):
                 if name in cls._NEVER_ABSENT:
-                    raise msgspec.ValidationError(f"a value of the wrong type - at `$.{name}`") from None
+                    raise msgspec.ValidationError(f"the value has the wrong type - at `$.{name}`") from None
         return document
 
     @classmethod

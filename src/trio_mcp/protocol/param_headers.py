@@ -216,7 +216,7 @@ def decoded(text: str) -> str:
     """Decode the text in an HTTP header value. Raises `ValueError` for invalid characters, and for base64 that
     `encoded_name` wouldn't produce, because each text has only one valid encoding."""
     if not _SENDABLE.fullmatch(text):
-        raise ValueError("contains characters that aren't allowed in a header value")
+        raise ValueError("the value contains characters that aren't allowed in a header")
     if (match := _SENTINEL.fullmatch(text)) is None:
         return text
     try:
@@ -225,7 +225,7 @@ def decoded(text: str) -> str:
             raise binascii.Error("not the usual base64 of these bytes")
         return content.decode()
     except ValueError:
-        raise ValueError("is not valid base64 of UTF-8 text") from None
+        raise ValueError("the value is not valid base64 of UTF-8 text") from None
 
 
 def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -261,14 +261,16 @@ def check(
         text, argument = headers.get(name), _plain(_at(header.path, arguments))
         if not isinstance(argument, str | int) and not (isinstance(argument, float) and argument.is_integer()):
             if text is not None:
-                return f"{header.name} is present, but the argument {header.argument} is missing, or can't be mirrored"
+                return (
+                    f"{header.name} is present, but the argument {header.argument} is missing, or can't be in a header"
+                )
         elif text is None:
             return f"{header.name} is missing, but the argument {header.argument} is present"
         else:
             try:
                 agrees = _agree(decoded(text), argument)
             except ValueError as error:
-                return f"{header.name} {error}"
+                return f"{header.name}: {error}"
             if not agrees:
                 return f"{header.name} and the argument {header.argument} have different values"
     return None

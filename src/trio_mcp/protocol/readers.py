@@ -223,7 +223,7 @@ def _with_extensions(asked: SubscriptionFilter, value: JSONObject) -> Subscripti
 
 
 def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
-    # python-sdk sends null for a field that wasn't filled in.
+    # Ignore null values: python-sdk sends null for a field that wasn't filled in.
     if not content_fits({name: each for name, each in (result.content or {}).items() if each is not None}):
         raise ValueError(
             "the content of an elicitation may contain only strings, numbers, booleans and lists of strings"
@@ -245,7 +245,7 @@ _AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {
 def _elicit_params(hook_of: HookOf, value: Any, _: Any) -> Any:
     mode = cast("dict[str, Any]", value).get("mode", "form") if type(value) is dict else None
     if mode not in ("url", "form"):
-        raise ValueError("the mode must be form or url")
+        raise ValueError("the elicitation mode must be form or url")
     kind: Any = ElicitURLParams if mode == "url" else ElicitFormParams
     return hook_of(kind)(value, kind)
 

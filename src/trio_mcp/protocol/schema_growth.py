@@ -147,7 +147,7 @@ def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
     """Return the graph of ``schema``: the `_Part` of the whole schema, and all parts."""
     parts: dict[int, _Part] = {}
     pending: list[JSONObject] = []
-    leaf = _Part()  # one shared instance, because most parts of large schemas are leaves
+    leaf = _Part()  # shared, because most parts of large schemas are leaves without links
 
     def part_of(said: Any) -> _Part | None:
         if not isinstance(said, dict):

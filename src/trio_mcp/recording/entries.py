@@ -140,7 +140,9 @@ class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages in this line: one, or all of a batch. Empty for an event."""
+        """The messages in this line of the recording: one message, or all messages of a batch. Empty if the line is an
+        event.
+        """
         message: Any = self.message
         found = cast("list[Any]", message) if isinstance(message, list) else [message]
         return [each for each in found if isinstance(each, dict)]
@@ -231,7 +233,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recorded:
     try:
         header = _headers.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRecording(name, 1, f"not the header of a recording: {_error_text(error)}") from None
+        raise BadRecording(name, 1, f"this line is not the header of a recording: {_error_text(error)}") from None
     if header.recording != VERSION:
         raise BadRecording(name, 1, f"the recording must have version {VERSION}, not {header.recording}")
     return Recorded(name, header, size)

@@ -119,7 +119,9 @@ class Recorder:
         return Recording(self._put, self._written, path, new_header(role, network))
 
     def _put(self, job: WriteJob) -> bool:
-        """Pass ``job`` to the thread without waiting. If too many bytes are waiting there, drop it and return false."""
+        """Pass ``job`` to the recorder's thread without waiting. If too many bytes wait to be written, drop the job and
+        return false.
+        """
         with self._lock:
             if job.written is None and (self._is_over or self._waiting + job.size > _MOST_WAITING):
                 return False

@@ -256,7 +256,7 @@ class _Player:
 
     def _report_missing(self) -> None:
         # Fewer invalid inputs than recorded aren't a difference: a program's last text may arrive too late.
-        # For the same reason, text after the last message may be missing in the recording.
+        # Text after a program's last message may also be missing in the recording.
         for reason in self._unreadable[self._unreadable_before : self._unreadable_counted]:
             self.comparing.add_difference(f"a message of the {self._other}", "a message", reason)
         for heard in self._received:

@@ -147,7 +147,7 @@ class _StreamServer:
         async with trio.open_nursery() as nursery:
             with self._scope:
                 # `trio.serve_listeners` closes the listeners on exit, and continues after errors of `accept`.
-                # It pauses if the system has run out of file descriptors.
+                # `trio.serve_listeners` pauses if the system has run out of file descriptors.
                 await trio.serve_listeners(
                     self._serve, list(listeners), handler_nursery=nursery, task_status=task_status
                 )
@@ -168,7 +168,7 @@ class _StreamServer:
     async def _shut_down_in(self, delay: float, reason: str) -> None:
         await trio.sleep(delay)
         # Closing a socket resets connections that the operating system has accepted, and trio hasn't.
-        # Their requests would be lost, so close the sockets at a moment when no connection is pending.
+        # Close the sockets at a moment when no connection is pending, so that no request is lost.
         for _ in range(_MAX_LAST_TURNS):
             if not any(is_readable(each.fileno()) for each in self._sockets):
                 break

@@ -91,6 +91,6 @@ async def _played_to_client(
                 await use(client)
             await over.wait()
     finally:
-        if failures:  # the real cause: the client itself would only report that its connection ended
+        if failures:  # raise the real cause, because the client only reports that its connection ended
             raise failures[0]
     return differences

@@ -211,7 +211,7 @@ def _exclusive(name: str) -> Generator[None]:
     try:
         yield
     finally:
-        os.unlink(path)  # still locked: a waiting server notices that the file is gone, and creates a new one
+        os.unlink(path)  # delete it while it is locked: a server that waits for the lock notices that
         os.close(fd)
 
 

@@ -53,8 +53,7 @@ def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
         if is_writable(1):
             os.dup2(saved_output, 1)
         else:
-            # Don't restore standard output, because a thread may be blocked inside a print.
-            # The rest of its text would be sent to the peer.
+            # Don't restore standard output: a blocked print would send the rest of its text to the peer.
             os.dup2(null, 1)
         for fd in (saved_input, saved_output, null):
             os.close(fd)
@@ -86,8 +85,8 @@ def _is_standard_output(stream: TextIO) -> bool:
 
 
 def _check_open() -> None:
-    # Python sets these streams to `None` if their descriptors were closed at startup. Rely on that.
-    # The descriptor may have been reused since, for example by trio's poll, and would look open.
+    # Python sets a standard stream to `None` if its descriptor was closed at startup.
+    # Don't check descriptors now: a closed one may have been reused since, for example by trio's poll.
     for name, opened in (("input", sys.__stdin__), ("output", sys.__stdout__)):
         if opened is None:
             raise OSError(errno.EBADF, f"standard {name} is not open")
@@ -160,8 +159,8 @@ def _socket_call(fd: int, call: Callable[[socket.socket], T]) -> T:
 
 
 class DescriptorStream:
-    """A stream that reads from ``read_fd`` and writes to ``write_fd``, through duplicates. The given descriptors stay
-    open and unchanged.
+    """A stream that reads from a duplicate of ``read_fd`` and writes to a duplicate of ``write_fd``. The given
+    descriptors stay open and unchanged.
 
     Raises `OSError` if a descriptor isn't open.
     """

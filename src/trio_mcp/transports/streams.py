@@ -93,7 +93,7 @@ def unacknowledged(stream: object) -> int:
         from fcntl import ioctl
 
         ioctl(below.socket.fileno(), termios.TIOCOUTQ, count)
-    except (ImportError, OSError, ValueError):  # raised on other systems, and for the -1 of a closed stream
+    except (ImportError, OSError, ValueError):  # raised on other systems, and for a closed stream
         return 0
     return int.from_bytes(count, sys.byteorder)
 

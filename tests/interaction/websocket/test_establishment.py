@@ -140,7 +140,7 @@ async def test_url_that_is_not_a_websocket_url_raises_value_error(url: str, word
 async def test_refused_websocket_connection_reports_status_and_reason() -> None:
     with trio.fail_after(PATIENCE):
         async with served(watched_server().server, port=0) as listeners:
-            with pytest.raises(ConnectionLost, match="HTTP status 404: no endpoint at this path"):
+            with pytest.raises(ConnectionLost, match="HTTP status 404: there is no WebSocket endpoint at this path"):
                 async with open_websocket(f"ws://127.0.0.1:{port_of(listeners)}/other"):
                     pytest.fail("no such path")
 

@@ -101,7 +101,7 @@ async def cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
 async def test_websocket_refusal_is_read_over_tls(authority: trustme.CA, trusting: ssl.SSLContext, quiet: None) -> None:
     with trio.fail_after(PATIENCE):
         async with served(watched_server(), certified(authority, "127.0.0.1")) as port:
-            with pytest.raises(ConnectionLost, match="HTTP status 404: no endpoint at this path"):
+            with pytest.raises(ConnectionLost, match="HTTP status 404: there is no WebSocket endpoint at this path"):
                 async with open_websocket(f"wss://127.0.0.1:{port}/other", ssl_context=trusting):
                     pytest.fail("no such path")
 

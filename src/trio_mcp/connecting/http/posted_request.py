@@ -91,7 +91,7 @@ class PostedRequest:
 
     @property
     def is_modern(self) -> bool:
-        """True for a request of a modern revision. Closing its response cancels it."""
+        """True for a request of a modern revision, which is cancelled by closing its response."""
         return self._message.version is not None
 
     def close(self, reason: str) -> None:

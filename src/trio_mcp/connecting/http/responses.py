@@ -82,9 +82,10 @@ def is_about_session(error: HTTPError | StatusPeerError) -> bool:
 
 
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
-    """Return the exception for ``reply``, an HTTP response with an error status. If the body is a JSON-RPC error for
-    this request, it contains that error, otherwise the text of the body. Raises `ConnectionLost` if the body is
-    incomplete."""
+    """Return the exception for ``reply``, an HTTP response with an error status. The exception contains the JSON-RPC
+    error in the body if that is about this request, otherwise the text of the body. Raises `ConnectionLost` if the body
+    is incomplete.
+    """
     retry_after, place = seconds_until_retry(reply.headers), redirect_url(reply.url, reply.status, reply.headers)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
@@ -172,8 +173,9 @@ class Backoff:
         self._least = min(seconds_until_retry(headers) or 0.0, _LONGEST_AFTER_REFUSAL)
 
     def record_end(self, began: float, *, has_brought: bool) -> None:
-        """Record the end of a stream that ``began`` at this time on trio's clock. If it brought a message or lasted
-        long, reset the count of failures. An event without data isn't a message."""
+        """Record the end of a stream that ``began`` at this time on trio's clock. If the stream brought a message or
+        lasted long, reset the count of failures. An event without data isn't a message.
+        """
         if has_brought or trio.current_time() - began >= _LIVED:
             self.reset()
 

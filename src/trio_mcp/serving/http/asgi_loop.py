@@ -104,7 +104,7 @@ class _LoopRun:
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
-        """Run the MCP server while inside the context manager. It starts in the context of the current task."""
+        """Run the MCP server while inside the context manager. The server starts in the context of the current task."""
         opening = self._opening = self.loop.create_future()
         try:
             async with self.context:

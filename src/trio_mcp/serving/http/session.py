@@ -179,7 +179,7 @@ class HttpSession(ClientSession):
         if stream is None and not replay.events:
             # The request of this stream was cancelled, and gets no reply.
             # After an empty stream, the client would reconnect forever.
-            # Status 204 prevents that (WHATWG HTML, section 9.2.3).
+            # Status 204 keeps the client from reconnecting (WHATWG HTML, section 9.2.3).
             response.answer(empty(HTTPStatus.NO_CONTENT, extra))
         elif stream is None:
             response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(identified_events(replay.events)))

@@ -112,7 +112,7 @@ class ClientSession(ABC):
         """The exchange that holds the requests of all POSTs of the session."""
         self.high_water = limits.high_water
         # Set a time limit for the client's answers to server-to-client requests.
-        # If a proxy rejects the POST with an answer, for example, neither the proxy nor the client reports that.
+        # If a proxy rejects the POST with an answer, for example, the server isn't notified.
         self._connection.connection.outbound.answer_timeout = limits.answer_timeout
         self.client_channel: ClientChannel = _StandaloneChannel(self, self._outbox)
         """The channel for lines that don't belong to a request."""

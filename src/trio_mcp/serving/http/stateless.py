@@ -112,7 +112,7 @@ class StatelessExchange(PostExchange):
 
     def status_of(self, code: int) -> HTTPStatus:
         # 2026-07-28 streamable HTTP, Server Validation: the status MUST be 400, or 404 for an unknown method.
-        # The same error from a handler is an ordinary reply.
+        # An error with the same code from a handler is an ordinary reply.
         if self._header_error is not None and self._header_error[0] == code:
             return self._header_error[1]
         return super().status_of(code)
@@ -120,8 +120,8 @@ class StatelessExchange(PostExchange):
     def leave(self) -> None:
         del self._open_streams[self]
         if not self.is_stream:
-            # Replace the callback, because no further line can start a stream.
-            # Otherwise each call would leave a reference cycle of outbox and exchange.
+            # No further line can start a stream, so replace the callback.
+            # This breaks a reference cycle of the outbox and the exchange.
             self.outbox.call_writer(_drop)
 
     def expire(self, now: float) -> None:
@@ -350,7 +350,7 @@ def check_headers(request: Request, head: RequestHead) -> CodedError | None:
     wrong = _differs(head, "mcp-protocol-version", version) or _differs(head, "mcp-method", request.method)
     if wrong is None and isinstance(name, str):
         # Clients MUST send the task's id in a header, for gateways (extension tasks, Routing Headers).
-        # Accept requests without this header, because fastmcp 4.1 doesn't send it, and gateways aren't misled.
+        # Accept requests without the header, because fastmcp 4.1 omits it, and gateways aren't misled.
         may_lack = parameter == "taskId" and "mcp-name" not in headers
         wrong = None if may_lack else _differs(head, "mcp-name", name, encoded=True)
     return None if wrong is None else CodedError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
@@ -368,7 +368,7 @@ def _differs(head: RequestHead, name: str, declared: str, *, encoded: bool = Fal
         try:
             value = decoded(value)
         except ValueError as error:
-            return f"the {name} header {error}"
+            return f"the {name} header: {error}"
     return None if value == declared else f"the {name} header differs from the body"
 
 

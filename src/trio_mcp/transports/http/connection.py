@@ -184,7 +184,7 @@ class HttpConnection(ResponseWriter):
                         return
                 # Continue reading while a request is served, to detect a disconnect.
                 # A disconnect is received only after all bytes that the client sent before.
-                # So end the connection if the client keeps sending.
+                # If a client keeps sending, its disconnect can't be detected, so end the connection.
                 is_counted = len(reader.unread) > UNCOUNTED or self.phase is _BODY or self._held is not None
                 if is_counted and not self._has_room():
                     return
@@ -343,7 +343,7 @@ class HttpConnection(ResponseWriter):
         is_read = False
         try:
             # A client that waits for status 100 may now send or omit the body (RFC 9110 section 10.1.1).
-            # So it's unknown where the next request starts.
+            # Read no further request: it's unknown whether the next bytes are the body.
             if "expect" in head.headers:
                 reader.discard()
             else:

@@ -123,7 +123,9 @@ class RequestHead:
         if expected is None or self.http_1_0:  # RFC 9110 section 10.1.1
             return False
         if expected.lower() != "100-continue":
-            raise BadRequest(HTTPStatus.EXPECTATION_FAILED, "the only supported expectation is 100-continue")
+            raise BadRequest(
+                HTTPStatus.EXPECTATION_FAILED, "the only supported value of the Expect header is 100-continue"
+            )
         return True
 
 

@@ -62,7 +62,7 @@ class _ReplayStream:
 
     @property
     def dropped(self) -> int:
-        """The number of the last event of the stream that was dropped from the log."""
+        """The number of the newest dropped event of the stream."""
         return self.last - self.count - (self.awaited is not None)
 
 
@@ -171,8 +171,9 @@ class ReplayLog:
         return self._replay(stream, number)
 
     def retained_after(self, cursor: str) -> tuple[Replay, bool]:
-        """Return the events that follow the event id ``cursor`` and are still stored, and whether any events are
-        missing. Raises `BadCursor` if no stream has this event id."""
+        """Return those events after the event id ``cursor`` that are still stored, and whether any events are missing.
+        Raises `BadCursor` if no stream has this event id.
+        """
         stream, number = self._find(cursor)
         dropped = stream.dropped
         return self._replay(stream, max(number, dropped)), number < dropped

@@ -86,7 +86,7 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
         )
     if method not in _PARSED_AS_THEY_ARE:
         if len(method) > _LONGEST_METHOD or method == "CONNECT":
-            raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "this method is not supported")  # RFC 9112 section 3
+            raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "this HTTP method is not supported")  # RFC 9112 section 3
         # llhttp rejects unknown methods, and parses some heads differently depending on the method.
         raw = b"GET" + raw[line.end(1) :]
     # Use a new parser for each head, because a reused parser would expect a body first.
@@ -132,7 +132,7 @@ def _path_of(method: str, target: str, headers: dict[str, str]) -> str:
     absolute = _ABSOLUTE.match(target)
     if absolute is None or (absolute.end() < len(target) and target[absolute.end()] != "?"):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "invalid request target")
-    headers["host"] = absolute[1]  # the URL replaces the Host header: RFC 9112 section 3.2.2
+    headers["host"] = absolute[1]  # the host in an absolute URL replaces the Host header (RFC 9112 section 3.2.2)
     return absolute[2] or "/"
 
 

@@ -141,7 +141,7 @@ class ClientSocket(trio.abc.Stream):
                 wanted = max_bytes or _READ
                 return os.read(self._fd, wanted) if self._plain is None else self._plain.recv(wanted)
             except BlockingIOError:
-                pass  # select(2): Linux may report a socket as readable, and then find a wrong checksum
+                pass  # wait again: Linux may report a socket as readable, then drop bytes with a wrong checksum
             except OSError as error:
                 raise trio.BrokenResourceError(str(error)) from None
 

@@ -216,7 +216,7 @@ async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
 
 async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLContext) -> trio.abc.Stream:
     # Don't set trio's https_compatible, which accepts connections that end without TLS's close message.
-    # They could be broken: a body without a length may be incomplete (RFC 9112 section 9.8).
+    # Without that message, a body without a length may be incomplete (RFC 9112 section 9.8).
     secured = trio.SSLStream(stream, context, server_hostname=origin.host)
     try:
         await secured.do_handshake()

@@ -132,7 +132,7 @@ class FrameGauge:
             length = int.from_bytes(header[2 : 4 if length == 126 else 10], "big")
         opcode = header[0] & 0x0F
         if opcode == 2:
-            self.violation = 1003, "messages must be text, not binary"
+            self.violation = 1003, "MCP messages must be text, not binary"
         elif opcode < 2:
             self.announced += length
             self._fragments += 1

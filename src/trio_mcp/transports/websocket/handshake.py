@@ -279,7 +279,7 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
     if origin is not None and not checks.allows_origin(origin):
         raise Rejection(HTTPStatus.FORBIDDEN, checks.refused_origin(origin))
     if request.path.partition("?")[0] != path:
-        raise Rejection(HTTPStatus.NOT_FOUND, "no endpoint at this path")
+        raise Rejection(HTTPStatus.NOT_FOUND, "there is no WebSocket endpoint at this path")
     upgrades = [token.lower() for token in request.tokens("upgrade")]
     if "websocket" not in upgrades or "upgrade" not in [token.lower() for token in request.tokens("connection")]:
         raise _no_websocket("this is a WebSocket endpoint: request an upgrade")

@@ -129,7 +129,7 @@ class WebSocketTransport(FramedTransport):
         # If messages arrived together, send their replies together: this saves system calls on both sides.
         self._at_once = 0 if self._stream.came_together else AT_ONCE
         if isinstance(message, bytes):
-            raise self.close_with(1003, "messages must be text, not binary")
+            raise self.close_with(1003, "MCP messages must be text, not binary")
         data = message.encode()
         self._stream.consume(len(data))
         return data.removeprefix(_BOM)
