@@ -112,7 +112,7 @@ socket.getaddrinfo = lambda host, *rest, **more: find(b"127.0.0.1" if host == b"
     [
         (None, "cannot be read: No such file"),
         ("{", "is not JSON"),
-        ("[]", "not a JWK set"),
+        ("[]", "a JWK set must have"),
         ('{"keys": [1]}', "no key"),
     ],
 )

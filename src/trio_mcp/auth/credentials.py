@@ -90,7 +90,7 @@ class Credentials(Protocol):
     """The interface that supplies one client's tokens for one server. All requests of that client share the tokens."""
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
-        """Return the headers that authorize one request with the HTTP method ``method``. The result is empty until the
+        """Return the headers that authorize one request with the HTTP method ``method``, or no headers before the
         server has demanded authorization. Call this for each request. Raises `AuthorizationError` if no token is
         available."""
         ...
@@ -114,8 +114,8 @@ class ClientAuth(Protocol):
     """Interface for the authorization of a client's requests: the type of the argument ``auth`` of `open_http`."""
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
-        """Return a context manager with the credentials for the server at ``server_url``. Their background tasks end
-        with the block. ``user_is_asked`` pauses the timeouts of calls while the user signs in."""
+        """Return a context manager that yields the `Credentials` for the server at ``server_url``. Their background
+        tasks end with the block. ``user_is_asked`` pauses the timeouts of calls while the user signs in."""
         ...
 
 
@@ -146,7 +146,8 @@ class Bearer:
 
     @asynccontextmanager
     async def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Credentials]:
-        """Return a context manager with the credentials for the server at ``server_url``: see `ClientAuth`."""
+        """Return a context manager that yields the `Credentials` with this token for the server at ``server_url``. See
+        `ClientAuth`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         yield _BearerCredentials(self.token)
 
@@ -251,7 +252,7 @@ def _challenges(value: str) -> Iterator[Challenge]:
                     token68, at = text[1], text.end()
                 elif _PARAM_NAME.match(value, at):
                     continue
-        # After an unclosed quote, commas can't be told apart from quoted ones, so the rest isn't read.
+        # After an unclosed quote, a comma may be quoted text, so ignore the rest of the header.
         rest = _ELEMENT.match(value, at)
         at = len(value) if rest is None else _match_end(_GAP, value, rest.end())
     if scheme is not None and found < _MOST_CHALLENGES:

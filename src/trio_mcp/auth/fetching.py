@@ -29,7 +29,7 @@ from ..transports.http_client.origins import Origin, is_local_host, split_url
 
 class FetchFailed(Exception):
     """The HTTP request got no response, or wasn't sent because its URL is forbidden. The message contains no secrets,
-    and is meant only for the people who run the client."""
+    and is meant for the client's operators, not for the server."""
 
 
 @frozen(kw_only=True)
@@ -125,7 +125,7 @@ class UrlRules:
         """Return the origin of ``url`` if the rules allow the URL. Raises `FetchFailed` with the reason if the URL is
         forbidden. Only the host's name is checked, not the addresses it resolves to: see `address_rule`."""
         if len(url) > _LONGEST_URL:
-            raise FetchFailed(f"refusing to fetch a URL of {len(url)} characters: {_LONGEST_URL} are allowed")
+            raise FetchFailed(f"refusing to fetch a URL of {len(url)} characters: at most {_LONGEST_URL} are allowed")
         try:
             origin, _ = split_url(url)
         except ValueError as error:
@@ -207,7 +207,7 @@ def nearness(host: str) -> Nearness:
         try:
             address = ipaddress.IPv4Address(socket.inet_aton(name))
         except OSError:
-            return Nearness.NETWORK  # no valid name ends with a number, so the host's address is unclear
+            return Nearness.NETWORK  # a valid host name never ends with a number, so it's unclear which host this is
     if address is None or is_public(address):
         return Nearness.ANYWHERE
     # The unspecified address (0.0.0.0 or ::) also leads to this machine.
@@ -220,8 +220,8 @@ def _is_of_this_machine(address: _Address) -> bool:
 
 
 def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address that is embedded in the IPv6 ``address``, if there is one. Packets for ``address`` are
-    sent to that IPv4 address."""
+    """Return the IPv4 address that is embedded in the IPv6 ``address``, if there is one. Routers send packets for such
+    an IPv6 address to the embedded IPv4 address."""
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped
@@ -243,7 +243,7 @@ def server_metadata_urls(issuer: str) -> tuple[str, ...]:
     returned order (2026-07-28 authorization, Authorization Server Metadata Discovery). Raises `ValueError` unless the
     issuer is an HTTP URL."""
     origin, target = split_url(issuer)
-    # RFC 8414 section 3.1, OpenID Connect Discovery section 4: use the issuer's path without the trailing slash.
+    # RFC 8414 section 3.1, OpenID Connect Discovery section 4: remove a trailing slash from the issuer's path.
     path = target.rstrip("/")
     appended = [f"{origin}{path}{_OPENID_METADATA}"] if path else []
     return (f"{origin}{_OAUTH_METADATA}{path}", f"{origin}{_OPENID_METADATA}{path}", *appended)
@@ -277,7 +277,7 @@ class HttpFetcher:
     ``http`` URLs."""
 
     async def fetch(self, request: Fetch) -> Fetched:
-        """Return the response to ``request``: see `Fetcher.fetch`."""
+        """Send ``request`` over HTTP, and return the response. See `Fetcher.fetch`."""
         origin = self.rules.check(request.url)
         failure = f"no complete response within {self.deadline:g} s"
         try:

@@ -245,7 +245,7 @@ def test_identity_provider_response_that_is_not_a_grant_is_not_sent_on(kind: str
     web.answers[f"{IDP}/token"] = answer(
         {"access_token": "idp-access", "issued_token_type": kind, "token_type": "Bearer"}
     )
-    with pytest.raises(AuthorizationError, match="another kind of token than a grant"):
+    with pytest.raises(AuthorizationError, match="a token that is not an authorization grant"):
         web.run(enterprise_managed(enterprise(), context()))
     assert TOKEN not in web.asked
 

@@ -115,7 +115,7 @@ def test_refresh_token_issued_to_another_client_is_not_sent(
     client: RegisteredClient | None, changes: dict[str, Any]
 ) -> None:
     asked = web()
-    with pytest.raises(AuthorizationError, match="belongs to another client") as caught:
+    with pytest.raises(AuthorizationError, match="was issued to another client") as caught:
         asked.run(refresh(settings(**changes), context(stored(attrs.evolve(RECORD, client=client)))))
     assert caught.value.code == "invalid_grant"
     assert TOKEN not in asked.asked

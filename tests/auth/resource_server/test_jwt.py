@@ -309,7 +309,8 @@ async def test_refused_jwt_is_logged_without_the_token(caplog: pytest.LogCapture
     token = minted(header={"typ": "JWT"})
     assert await verified(token) is None
     assert caplog.messages == [
-        "an access token was refused: the typ must be at+jwt, not 'JWT' (see JWTVerifier.require_typ)"
+        "an access token was refused: the type (typ) of the token must be at+jwt, not 'JWT'"
+        " (see JWTVerifier.require_typ)"
     ]
 
 

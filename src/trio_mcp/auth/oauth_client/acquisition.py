@@ -60,8 +60,8 @@ class TokensInUse:
     def of(
         cls, stored: StoredAuthorization, now: float, *, since: float = -math.inf, is_granted: bool = False
     ) -> TokensInUse | None:
-        """Return the current tokens in the stored record ``stored``. ``now`` is the time in seconds since the epoch.
-        Returns `None` if the record has no tokens, or if the DPoP key that the tokens are bound to is lost."""
+        """Return the tokens in the stored record ``stored``. ``now`` is the time in seconds since the epoch. Returns
+        `None` if the record has no tokens, or if they are bound to a DPoP key that is lost."""
         record = stored.issuers.get(stored.current or "")
         tokens = None if record is None else record.tokens
         if record is None or tokens is None:
@@ -185,8 +185,8 @@ class TokenSource(ABC):
 
     @abstractmethod
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get new tokens by running an OAuth grant with ``run``, which may send the user to the sign-in page. Raises
-        `AuthorizationError` if this fails."""
+        """Get new tokens: pass the steps of an OAuth grant to ``run``, which carries them out, and may send the user to
+        the sign-in page. Raises `AuthorizationError` if the grant fails."""
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         """Return the generator that refreshes the stored tokens; `None` if the client should get new tokens without a
@@ -208,8 +208,8 @@ async def drive(
     before_secrets: Callable[[], None],
     settle: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
-    """Carry out the steps that the generator ``machine`` yields, and return the generator's result. Always closes the
-    generator. Raises `AuthorizationError` if a step fails.
+    """Carry out the steps (HTTP requests, visits to the sign-in page) that the generator ``machine`` yields, and return
+    the generator's result. Always closes the generator. Raises `AuthorizationError` if a step fails.
 
     Args:
         before_secrets: Called before each request with credentials, codes or tokens: from then on an authorization
@@ -226,7 +226,7 @@ async def drive(
             try:
                 outcome = await _carried_out(step, fetcher, visitor)
             except FetchFailed as error:
-                error.__traceback__ = None  # the traceback's frames contain the request
+                error.__traceback__ = None  # the frames of the traceback contain the request with its secrets
                 step = machine.throw(error)
             else:
                 step = machine.send(outcome)
@@ -258,8 +258,8 @@ class CompletionShield:
 
     @contextmanager
     def shielded_after_start(self) -> Generator[Callable[[], None]]:
-        """Yield a function that starts shielding the rest of the block from cancellation, for at most a minute. Raises
-        `AuthorizationError` if the block takes longer after that call."""
+        """Yield a function. Once it is called, the rest of the ``async with`` block is shielded from cancellation for
+        at most a minute. Raises `AuthorizationError` if the block takes longer than that."""
         with trio.CancelScope() as scope:
 
             def begin() -> None:
@@ -276,7 +276,7 @@ class CompletionShield:
             raise AuthorizationError("the authorization server, or the token storage, was too slow")
 
     def shorten(self) -> None:
-        """Limit the remaining shielded time of all token requests to a few seconds, since the client is being
+        """Limit all token requests that are shielded from cancellation to a few more seconds, since the client is being
         closed."""
         self._seconds = _CLOSING_SECONDS
         end = trio.current_time() + _CLOSING_SECONDS
@@ -303,13 +303,13 @@ class Acquisition:
         self._waiters = 0
 
     async def run(self, acquire: Callable[[], Awaitable[None]]) -> None:
-        """Get a token by calling ``acquire``, and record whether this succeeded. Raises nothing except a cancellation
-        from outside."""
+        """Get a token by calling ``acquire``, and record whether this succeeded. Raises only cancellations from
+        outside: other errors are recorded for `wait`."""
         try:
             with self._scope:
                 await acquire()
         except AuthorizationError as error:
-            # Drop the traceback: its frames contain secrets, and keep objects alive.
+            # Drop the traceback, because its frames contain secrets and keep objects alive.
             error.__traceback__ = error.__context__ = error.__cause__ = None
             self._fail(error)
         except Exception as error:

@@ -88,7 +88,7 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     server = found.metadata
     if settings.client is not None:
         context.claim(settings.client, found.issuer)
-    # Without the challenge method S256, an attacker could redeem a stolen code (Authorization Code Protection).
+    # Require the PKCE method S256: without it, an attacker could redeem a stolen authorization code.
     methods = server.code_challenge_methods_supported
     if "S256" not in (methods or ()) and not (methods is None and settings.auth.assume_pkce):
         hint = ": its metadata don't say so; if you know that it does, use assume_pkce=True" if methods is None else ""
@@ -107,7 +107,7 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     try:
         tokens = yield from visit(client)
     except AuthorizationError as error:
-        # RFC 6749 section 5.2: the server no longer knows the registered client. Some servers delete registrations.
+        # RFC 6749 section 5.2: the server no longer knows this client. Some servers delete registrations.
         if error.code != "invalid_client" or client.registration is not record.client:
             raise
     if tokens is None:
@@ -180,11 +180,11 @@ def _authorize_url(
         "state": request.state,
         "code_challenge": challenge,
         "code_challenge_method": "S256",
-        "resource": resource,  # RFC 8707 section 2: sent whether the server supports it or not
+        "resource": resource,  # RFC 8707 section 2: send this even if the server may not support it
         **scope_parameter(scopes),
     }
     if OFFLINE_ACCESS in scopes:
-        parameters["prompt"] = "consent"  # OpenID Connect Core section 11
+        parameters["prompt"] = "consent"  # required for offline_access (OpenID Connect Core section 11)
     # RFC 6749 section 3.1: keep the query of the endpoint's URL, and don't repeat a parameter.
     path, _, query = target.partition("?")
     kept = [pair for pair in query.split("&") if pair and unquote_plus(pair.partition("=")[0]) not in parameters]
@@ -193,7 +193,8 @@ def _authorize_url(
 
 def _code(callback: str, request: _SignInRequest) -> str:
     """Return the authorization code in the URL that the browser was redirected to. The order of the checks matters: if
-    the response may belong to another request or server, nothing in it is used, not even its error."""
+    the URL may be the response to another authorization request, or of another server, none of it is used, not even its
+    error."""
     try:
         pairs = parse_qsl(urlsplit(callback).query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
     except ValueError:
@@ -203,7 +204,7 @@ def _code(callback: str, request: _SignInRequest) -> str:
         raise AuthorizationError("the response of the authorization server repeats a parameter")
     if not hmac.compare_digest(answer.get("state", "").encode(errors="replace"), request.state.encode()):
         raise AuthorizationError("the browser was redirected with the response to another authorization request")
-    # RFC 9207 section 2.4: compare the issuers without normalizing them.
+    # RFC 9207 section 2.4: compare the issuers as strings, without normalizing them.
     issuer = answer.get("iss")
     if issuer is None and request.server.authorization_response_iss_parameter_supported:
         raise AuthorizationError("the authorization server's response has no parameter iss")
@@ -233,7 +234,7 @@ def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     server = yield from metadata_of(issuer, context.server_url)
     client = client_of(server, record, settings, context.now())
     if client is None:
-        raise AuthorizationError("the refresh token belongs to another client", code="invalid_grant")
+        raise AuthorizationError("the refresh token was issued to another client", code="invalid_grant")
     if settings.client is not None:
         context.claim(settings.client, issuer)
     form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
@@ -303,8 +304,8 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
     client = client_of(server, record, settings, context.now())
     if client is None:
         if record.client is None:
-            raise AuthorizationError("it is unknown which client the tokens were granted to")
-        # With other settings, only the client's id is known, which is enough for a client without a secret.
+            raise AuthorizationError("the stored record does not say which client the tokens were granted to")
+        # The settings have changed since: use the stored client id alone, which suffices without a secret.
         client = TokenClient(client_id=record.client.client_id, auth_method="none", registration=record.client)
     elif settings.client is not None:
         context.claim(settings.client, issuer)
@@ -313,7 +314,7 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
         if token is not None:
             form = {"token": token, "token_type_hint": hint}
             answer = yield from post_form("revocation", url, form, server, client, context.now())
-            if answer.status != HTTPStatus.OK:  # the status for an unknown token is 200 as well (RFC 7009 section 2.2)
+            if answer.status != HTTPStatus.OK:  # an unknown token also gets status 200 (RFC 7009 section 2.2)
                 what = f"the revocation endpoint of {shown(server.issuer)} refused"
                 raise refused(what, error_code(answer.body), answer.status, (token, client.client_secret))
 
@@ -371,12 +372,13 @@ class OAuth(OAuthClient):
     """Locks, by server, so that two clients don't ask the user to sign in for the same tokens."""
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
-        """Return a context manager with the credentials for the server at ``server_url``: see `ClientAuth`."""
+        """Return a context manager that yields the OAuth `Credentials` for the server at ``server_url``. See
+        `ClientAuth`."""
         lock = self._turns.setdefault(server_url, trio.Lock())
         return self._open_keeper(server_url, _UserTokens(self, user_is_asked, lock))
 
     def _settings(self) -> OAuthSettings:
-        """Return the settings of this `OAuth` configuration that the OAuth grants use."""
+        """The settings of this `OAuth` object in the form that the OAuth grants use."""
         client = None
         if self.client_id is not None:
             client = PreregisteredClient(client_id=self.client_id, client_secret=self.client_secret, issuer=self.issuer)
@@ -423,7 +425,7 @@ class _UserTokens(TokenSource):
             raise SignInNeeded("the user has to sign in, but asks_user is False")
         settings = auth._settings()
         client = None if settings.client is None else await context.bound(settings.client)
-        # The redirect URIs that are registered at the authorization servers
+        # Collect the redirect URIs that are registered at the authorization servers.
         known = [each.client for each in context.stored.issuers.values() if each.client is not None]
         is_elsewhere = uri is not None and not is_loopback_uri(uri)
         listening = open_loopback(uri, [each for client in known for each in client.redirect_uris])
@@ -434,5 +436,5 @@ class _UserTokens(TokenSource):
             await run(sign_in(settings, context), browser.make)
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
-        # If no user signs in, no redirect URI is needed.
+        # Without a user who signs in, no redirect URI is needed.
         return refresh(self.auth._settings(), context) if self.auth.refresh else None

@@ -61,7 +61,7 @@ class Browser:
             with calling_user_code("the function on_visit"):
                 callback = await self.on_visit(url)
         except AuthorizationError as error:
-            error.__traceback__ = error.__context__ = None  # the traceback's frames contain the URL
+            error.__traceback__ = error.__context__ = None  # the frames of the traceback contain the URL
             answer.fail(error)
             return
         if callback is not None:
@@ -84,7 +84,7 @@ def _check(url: str) -> None:
 async def open_in_browser(url: str) -> None:
     """Open ``url`` in the user's browser. Pass this function as ``on_visit``. It uses no shell, and may be cancelled at
     any time."""
-    import webbrowser  # lazy import: servers have no use for a browser
+    import webbrowser  # imported late: servers never open a browser
 
     # A text-mode browser ends only when the user quits it, so a cancelled call abandons the thread that waits for it.
     if not await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)):
@@ -155,8 +155,8 @@ class LoopbackListener:
         self._state = ""
 
     def expect(self, url: str, answer: AwaitedCallback) -> None:
-        """From now on, accept the redirect that follows the authorization request at ``url``. When it arrives, its URL
-        is set in ``answer``."""
+        """From now on, accept the redirect that follows the authorization request at ``url``. When the browser arrives,
+        store the redirect's URL in the future ``answer``."""
         self._state = _state_in(url)
         self._answer = answer
 
@@ -169,7 +169,7 @@ class LoopbackListener:
                 await stream.send_all(_page(200, _DONE) if callback is not None else _page(404, _NOTHING))
                 if callback is not None and self._answer is not None:
                     self._answer.set_url(callback)
-                with trio.move_on_after(1):  # closing a connection with unread data would send a reset
+                with trio.move_on_after(1):  # closing a connection with unread data would reset it
                     await stream.send_eof()
                     while await stream.receive_some(_READ):
                         pass
@@ -178,7 +178,7 @@ class LoopbackListener:
         """Return the URL that the browser was redirected to; `None` if the request is for another URL."""
         if self._answer is None or request.method != b"GET":
             return None
-        # DNS rebinding: a web page can make its own host name resolve to this machine, but can't change Host.
+        # Check Host against DNS rebinding: a web page can point its own host name here, but can't change Host.
         if [value.lower() for name, value in request.headers if name == b"host"] != [self._host]:
             return None
         path, _, query = request.target.decode("ascii").partition("?")

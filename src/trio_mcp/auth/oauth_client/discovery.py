@@ -56,7 +56,7 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
     """
     resource = yield from _resource_metadata(context)
     if resource is None:
-        # 2025-03-26 authorization, Authorization Base URL: the authorization server is at the resource's origin.
+        # In revision 2025-03-26, the resource's origin is the authorization server (Authorization Base URL).
         origin = _origin(context.server_url)
         metadata = (yield from _metadata(origin)) or _fixed_paths(origin)
         _chosen((metadata.issuer,), only, context.stored)
@@ -194,7 +194,7 @@ def _fixed_paths(origin: str) -> ServerMetadata:
         authorization_endpoint=f"{origin}/authorize",
         token_endpoint=f"{origin}/token",
         registration_endpoint=f"{origin}/register",
-        code_challenge_methods_supported=("S256",),  # all clients of that revision use PKCE
+        code_challenge_methods_supported=("S256",),  # in revision 2025-03-26, all clients use PKCE
     )
 
 
@@ -212,14 +212,14 @@ _LONGEST_SCOPES: Final = 4096
 
 
 def scopes_in(text: str) -> tuple[str, ...]:
-    """Return the scopes in ``text``, a space-separated list, in order and without duplicates. Invalid scopes are left
-    out."""
+    """Return the OAuth scopes in ``text``, a space-separated list, in order and without duplicates. Invalid scopes are
+    left out."""
     return _each_once(text.split())
 
 
 def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, context: GrantContext) -> tuple[str, ...]:
-    """Return the scopes to request at the authorization server ``found``. If there are none, the request has no
-    parameter ``scope``.
+    """Return the OAuth scopes to request at the authorization server ``found``. If the result is empty, send the
+    request without the parameter ``scope``.
 
     The result includes the scopes that were requested there before, so that a step-up loses none. It also includes the
     ``configured`` scopes or, without them, what the server suggests: the challenge, else the ``scopes_supported`` of
@@ -241,7 +241,7 @@ def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, co
 
 
 def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the scopes with which a client registers at an authorization server: the scopes of its next request, and
+    """Return the OAuth scopes with which a client registers at an authorization server: those of its next request, and
     the resource's other scopes, which the client may request later.
 
     Returns none if the authorization server that was ``found`` doesn't list all scopes to request, since many servers
@@ -256,7 +256,8 @@ def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tu
 
 
 def scope_parameter(scopes: tuple[str, ...]) -> dict[str, str]:
-    """Return a dict with the request parameter ``scope`` for ``scopes``; empty if there are no scopes."""
+    """Return the request parameter ``scope`` with the OAuth ``scopes``, as a dict. Returns an empty dict if there are
+    no scopes."""
     return {"scope": " ".join(scopes)} if scopes else {}
 
 

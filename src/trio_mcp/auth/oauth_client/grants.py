@@ -106,8 +106,8 @@ class ClientBindings:
 
 
 def _name_of_binding(client: PreregisteredClient) -> str | None:
-    """Return the name under which the issuer of ``client`` is stored; `None` if the client has no secret or key. The
-    name doesn't reveal the secret."""
+    """Return the name under which the issuer of ``client`` is stored; `None` if the client has neither a secret nor a
+    key. The name doesn't reveal the secret."""
     if client.client_secret is None and client.private_key is None:
         return None
     key = client.private_key if isinstance(client.private_key, str | None) else dict(client.private_key)
@@ -194,13 +194,13 @@ Machine: TypeAlias = Generator[Step, Any, T]
 
 _CODES: Final = frozenset(
     (
-        # RFC 6749 sections 4.1.2.1 and 5.2
+        # The error codes of RFC 6749, sections 4.1.2.1 and 5.2.
         *("access_denied", "invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "server_error"),
         *("temporarily_unavailable", "unauthorized_client", "unsupported_grant_type", "unsupported_response_type"),
-        # RFC 7009 section 2.2.1, RFC 7591 section 3.2.2, RFC 8707 section 2, RFC 9449 sections 5 and 8
+        # The error codes of RFC 7009, RFC 7591, RFC 8707 and RFC 9449.
         *("invalid_client_metadata", "invalid_redirect_uri", "invalid_software_statement", "invalid_target"),
         *("unapproved_software_statement", "unsupported_token_type", "invalid_dpop_proof", "use_dpop_nonce"),
-        # RFC 6750 section 3.1 and RFC 9470 section 3; OpenID Connect Core section 3.1.2.6
+        # The error codes of RFC 6750, RFC 9470 and OpenID Connect Core.
         *("insufficient_scope", "insufficient_user_authentication", "invalid_token"),
         *("account_selection_required", "consent_required", "interaction_required", "login_required"),
     )

@@ -34,7 +34,8 @@ _Text: TypeAlias = str | Callable[[], Awaitable[str]]
 @frozen(kw_only=True)
 class _MachineClient(OAuthClient, TokenSource):
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
-        """Return a context manager with the credentials for the server at ``server_url``: see `ClientAuth`."""
+        """Return a context manager that yields the OAuth `Credentials` for the server at ``server_url``. See
+        `ClientAuth`."""
         return self._open_keeper(server_url, self)
 
 
@@ -69,7 +70,7 @@ class ClientCredentials(_MachineClient):
             raise ValueError("ClientCredentials needs a client_secret or a private_key")
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get new tokens with the client's own credentials: see `TokenSource`."""
+        """Get new tokens with the client's own credentials. See `TokenSource._acquire`."""
         client = PreregisteredClient(**{each: getattr(self, each) for each in attrs.fields_dict(PreregisteredClient)})
         await run(client_credentials(await context.bound(client), context, self.scopes), None)
 
@@ -90,7 +91,7 @@ class WorkloadIdentity(_MachineClient):
     audience."""
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get new tokens with the assertion of the client's platform: see `TokenSource`."""
+        """Get new tokens with the JWT that the platform has issued for this program. See `TokenSource._acquire`."""
         assertion = await _present(self.assertion, "assertion")
         await run(workload_identity(attrs.evolve(self, assertion=assertion), context), None)
 
@@ -117,7 +118,7 @@ class EnterpriseManaged(_MachineClient):
     """The type of ``subject_token`` (RFC 8693)."""
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get new tokens with a grant from the enterprise's identity provider: see `TokenSource`."""
+        """Get new tokens with a grant from the enterprise's identity provider. See `TokenSource._acquire`."""
         subject_token = await _present(self.subject_token, "subject_token")
         client = await context.bound(self.client)
         await run(enterprise_managed(attrs.evolve(self, subject_token=subject_token, client=client), context), None)
@@ -163,7 +164,7 @@ def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Mach
     assert isinstance(settings.assertion, str), "the function was called"
     found = yield from discover(context, settings.issuer)
     if settings.issuer is None and not _is_audience(found, settings.assertion):
-        # Otherwise a hostile server could name another authorization server, and use the assertion there.
+        # Check the audience: a hostile server could name another authorization server, and use the JWT there.
         raise AuthorizationError(
             f"the assertion is not for this server's authorization server, {found.issuer[:200]!r}: use an assertion"
             " with that audience or, if you trust the issuer, pass it as issuer="
@@ -213,7 +214,7 @@ def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Ma
         provider = yield from metadata_of(settings.idp_issuer)
     else:
         provider = ServerMetadata(issuer=settings.idp_issuer, token_endpoint=settings.idp_token_endpoint)
-    # RFC 8693 section 2: the identity provider issues a grant for the authorization server
+    # RFC 8693 section 2: the identity provider issues an authorization grant for the authorization server.
     assert isinstance(settings.subject_token, str), "the function was called"
     form = {
         "grant_type": _EXCHANGE,
@@ -225,10 +226,10 @@ def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Ma
         "subject_token_type": settings.subject_token_type,
     }
     client = preregistered(settings.idp_client, provider)
-    # The identity provider's grant isn't bound to a key, so the request contains no DPoP proof.
+    # The identity provider's grant isn't bound to a key, so send no DPoP proof.
     answer = yield from ask(form, provider, client, attrs.evolve(context, proof_key=None))
-    # RFC 8693 section 2.2.1: don't send a token of another type to the authorization server: it is only for the client.
+    # RFC 8693 section 2.2.1: only pass on an authorization grant. Other tokens are for this client alone.
     if answer.issued_token_type != _ID_JAG:
-        raise AuthorizationError("the identity provider returned another kind of token than a grant for the server")
+        raise AuthorizationError("the identity provider returned a token that is not an authorization grant")
     client = preregistered(settings.client, found.metadata)
     return (yield from granted(assertion_form(answer.access_token), found, client, scopes, context))

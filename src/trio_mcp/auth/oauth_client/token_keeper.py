@@ -96,7 +96,7 @@ class TokenKeeper:
         """Limit all unfinished token requests to a few seconds, since the client is being closed."""
         self._finishing.shorten()
 
-    # The interface for the HTTP client
+    # The HTTP client calls the following methods.
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
         """Return the authorization headers of one request: see `Credentials.headers`."""
@@ -163,7 +163,7 @@ class TokenKeeper:
         """Start to get a token to replace the token ``held``, which was refused. Raises `AuthorizationError` if a
         replacement was already tried for this request."""
         if held is not None and held.since >= request.begun and held.is_granted:
-            # 2026-07-28 authorization, Step-Up Authorization Flow: all demanded scopes were already requested.
+            # 2026-07-28 authorization, Step-Up Authorization Flow: stop if all demanded scopes were already requested.
             scopes = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
             if not steps_up or set(scopes) <= set(held.requested_scopes):
                 code = "insufficient_scope" if steps_up else None
@@ -226,7 +226,7 @@ class TokenKeeper:
                 return
             bindings = ClientBindings(self._storage)
             machine = self._source._refreshing(self._grant_context(stored, bindings, held.key))
-            if machine is None or stored.tokens is None:  # another process may have signed the user out, for example
+            if machine is None or stored.tokens is None:  # for example, another process has signed the user out
                 held.forget_refresh_token()
                 return
             with self._finishing.shielded_after_start() as begin:
@@ -255,8 +255,8 @@ class TokenKeeper:
                 self._is_loaded = True
 
     def _adopts(self, stored: StoredAuthorization, held: TokensInUse | None) -> bool:
-        """Use the tokens in the stored record ``stored`` if they differ from the tokens ``held`` and may be valid.
-        Returns whether they are now used."""
+        """Switch to the tokens in the stored record ``stored`` if they differ from ``held``, the tokens in use, and may
+        be valid. Returns whether the client now uses the stored tokens."""
         tokens = stored.tokens
         if tokens is None or (held is not None and tokens.access_token == held.token):
             return False
@@ -299,7 +299,7 @@ def _without_refresh_token(stored: StoredAuthorization, error: str | None) -> Gr
     assert record.tokens is not None, "there are tokens"
     client = record.client
     if error == "invalid_client" and client is not None and client.redirect_uris:
-        client = None  # the server no longer knows the registered client: register again
+        client = None  # the server no longer knows the registered client, so register again
     tokens = attrs.evolve(record.tokens, refresh_token=None)
     return Grant(issuer=stored.current, record=attrs.evolve(record, client=client, tokens=tokens))
 
@@ -329,8 +329,8 @@ def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
 
 
 def final_refusal(request: RefusedRequest, error: str | None, why: str) -> AuthorizationError:
-    """Return the exception to raise when the server has refused a request with the error code ``error`` and would
-    refuse it again."""
+    """Return the exception to raise when the server has refused a request with the error code ``error``, and another
+    attempt would be refused as well."""
     known = error if error in _CHALLENGE_CODES else None
     word = "" if known is None else f" ({known})"
     return AuthorizationError(

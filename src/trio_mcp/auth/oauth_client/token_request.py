@@ -72,7 +72,7 @@ def tokens_by(
     Sends one request, and a second one if the endpoint demands a nonce (RFC 9449 section 8). Raises
     `AuthorizationError` with the error code of the endpoint, and no other text of its response: see `refused`.
     """
-    form = {**form, "resource": found.resource}  # RFC 8707 section 2: sent whether the server supports it or not
+    form = {**form, "resource": found.resource}  # RFC 8707 section 2: send this even if the server may not support it
     answer = yield from ask(form, found.metadata, client, context)
     kind = answer.token_type.strip().lower()
     if kind in _OTHER_TYPES and not (kind == "dpop" and context.proof_key is not None):  # RFC 6749 section 7.1
@@ -94,8 +94,8 @@ def tokens_by(
 def ask(
     form: Mapping[str, str], server: ServerMetadata, client: TokenClient | None, context: GrantContext
 ) -> Machine[TokenResponse]:
-    """Send ``form`` to the token endpoint of ``server``, and return the response. The caller must validate the
-    response: only the token's characters have been checked."""
+    """Send ``form`` to the token endpoint of ``server``, and return the response. Only the characters of the token have
+    been checked, so the caller must validate the rest of the response."""
     url = server.token_endpoint
     if url is None:
         raise AuthorizationError("the authorization server has no token endpoint")
@@ -111,11 +111,11 @@ def ask(
 
     answer = yield from post_form("token", url, form, server, client, context.now(), headers())
     nonce = answer.headers.get("dpop-nonce", "")
-    # 401 is a status for resource servers, but some token endpoints send it (RFC 9449 section 8).
+    # A token endpoint demands a nonce with status 400, and some send 401 (RFC 9449 section 8).
     demanded = answer.status in (400, 401) and error_code(answer.body) == "use_dpop_nonce"
     if demanded and context.proof_key is not None and _NONCE.fullmatch(nonce):
         answer = yield from post_form("token", url, form, server, client, context.now(), headers(nonce))
-    # RFC 6749 section 5.2 describes error responses; some servers send them with status 200.
+    # RFC 6749 section 5.2: check for an error in any response, since some servers send errors with status 200.
     if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
         secrets = [*map(form.get, _SECRETS), None if client is None else client.client_secret]
         raise refused(f"the token endpoint of {shown(server.issuer)} refused", error, answer.status, secrets)
@@ -165,7 +165,7 @@ def _as_json(body: bytes) -> bytes:
     except ValueError:
         return body
     members = dict(pairs)
-    # RFC 6749 section 5: a parameter must not be repeated
+    # RFC 6749 section 5: a parameter must not be repeated.
     is_answer = len(members) == len(pairs) and ("access_token" in members or "error" in members)
     return json.dumps(members).encode("ascii") if is_answer else body
 
@@ -196,8 +196,8 @@ def _listed_methods(server: ServerMetadata) -> Collection[str]:
 
 
 def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod:
-    """Return the preferred one of the ``usable`` authentication methods for a client with a secret; ``otherwise`` if
-    none is usable."""
+    """Return the first of the preferred authentication methods for a client with a secret that is in ``usable``;
+    ``otherwise`` if there is none."""
     for method in SECRET_METHODS:
         if method in usable:
             return method
@@ -341,7 +341,7 @@ def _register(
     except FetchFailed as error:
         raise AuthorizationError(f"the client could not be registered: {error}") from None
     what = "the authorization server has not registered the client"
-    if answer.status not in (200, 201):  # RFC 7591 section 3.2.1 says 201
+    if answer.status not in (200, 201):  # RFC 7591 section 3.2.1 requires 201
         raise refused(what, error_code(answer.body), answer.status)
     try:
         made = ClientInformation.from_json(answer.body)

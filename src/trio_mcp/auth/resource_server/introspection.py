@@ -99,7 +99,7 @@ class IntrospectionVerifier(BuiltInVerifier):
         issuers = tuple(authorization_servers) if self.issuer is None else (self.issuer,)
         if len(issuers) != 1:
             raise ValueError("an introspection endpoint has the tokens of one issuer only: pass issuer=")
-        if self.private_key is not None:  # find an unusable key now, not when the first client calls
+        if self.private_key is not None:  # fail now if the key is unusable, not when the first client calls
             client_assertion(self.client_id, issuers[0], self.private_key, now=now())
         audience = self.audience
         names = (audience,) if isinstance(audience, str) else tuple(audience or (resource,))
@@ -175,9 +175,9 @@ class _Introspection:
 
 
 def _read(fetched: Fetched, endpoint: str) -> Mapping[str, Any]:
-    """Return the issuer's introspection response for a token (RFC 7662 section 2.2). Raises `VerifierUnavailable` if
-    the issuer sends an error or anything else, since the token may still be valid: for example, the credentials of this
-    server may be wrong."""
+    """Return the issuer's introspection response for a token (RFC 7662 section 2.2). Raises `VerifierUnavailable` for
+    an error or an invalid response, since the token may still be valid: for example, the credentials of this server may
+    be wrong."""
     if fetched.status != HTTPStatus.OK:
         raise VerifierUnavailable(f"{endpoint}: status {fetched.status}")
     try:

@@ -160,4 +160,6 @@ class _SignatureCheck:
     def _check_type(self, signed: Signed) -> None:
         kind = signed.header.get("typ", "JWT")
         if not isinstance(kind, str) or kind.lower() not in self._types:  # RFC 9068 section 4
-            raise Untrusted(f"the typ must be at+jwt, not {kind!a:.100} (see JWTVerifier.require_typ)")
+            raise Untrusted(
+                f"the type (typ) of the token must be at+jwt, not {kind!a:.100} (see JWTVerifier.require_typ)"
+            )

@@ -135,7 +135,7 @@ def _imported(kind: str, curve: str | None, members: Mapping[str, str]) -> RSAKe
         raise UnusableKey(f"an RSA key of {bits} bits is not supported")
     try:
         return kinds[kind].import_key({**named, **members})
-    except Exception:  # broken keys raise all kinds of errors, some of which contain the key
+    except Exception:  # the library raises many kinds of errors for broken keys, some with the key in the text
         raise UnusableKey("the numbers of the key are invalid") from None
 
 
@@ -158,7 +158,7 @@ def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[Verificatio
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         jwks = None
     if not isinstance(jwks, list) or len(cast("list[Any]", jwks)) > _MOST_KEYS:
-        raise UnusableKey(f"not a JWK set of 1 to {_MOST_KEYS} keys")
+        raise UnusableKey(f"a JWK set must have 1 to {_MOST_KEYS} keys")
     keys, reason = list[VerificationKey](), "there is none"
     for jwk in cast("list[Any]", jwks):
         try:
@@ -224,13 +224,13 @@ class FetchedKeys:
     async def has_signed(self, signed: Signed) -> bool:
         """Return whether a token was signed with one of the fetched keys: see `KeySource`."""
         if trio.current_time() >= self._got_at + _MAX_AGE and not (self._keys and self._asking.locked()):
-            await self._refresh()  # one caller waits for the new keys; the others continue with the old ones
+            await self._refresh()  # one caller waits for the new keys, and the others use the old keys
         if not self._keys:
             raise VerifierUnavailable(f"the keys of {self._issuer} could not be fetched")
         candidates = [key for key in self._keys if _may_be(key, signed)]
         if any(key.has_signed(signed) for key in candidates):
             return True
-        # Fetch the keys, since the token may be signed with a new one. Don't if the token's key id is known.
+        # The token may be signed with a new key, so fetch the keys, unless the token names a known key.
         if candidates and signed.kid is not None and all(key.kid is not None for key in candidates):
             return False
         before = self._keys
@@ -252,7 +252,7 @@ class FetchedKeys:
                 return
             self._asked_at = now
             self._failed = True
-            # Shielded: otherwise clients that disconnect at once could prevent the keys from being fetched.
+            # Shield the fetch: otherwise clients that disconnect at once could prevent it.
             with trio.move_on_after(_DEADLINE, shield=True):
                 try:
                     self._keys = await self._fetch()

@@ -89,7 +89,7 @@ class PublishedMetadata:
             "dpop_signing_alg_values_supported": self.proof_algorithms,
             "dpop_bound_access_tokens_required": settings.dpop == "required",
         }
-        # RFC 9728 section 3.2: parameters without a value are left out of the document.
+        # RFC 9728 section 3.2: leave out parameters without a value.
         return msgspec.json.encode({name: value for name, value in document.items() if value})
 
 
@@ -102,7 +102,7 @@ def _issuers(urls: Sequence[str]) -> tuple[str, ...]:
     if isinstance(urls, str):
         raise TypeError(f"authorization_servers must be a list of URLs: write [{urls!r}], not {urls!r}")
     issuers = tuple(dict.fromkeys(urls))
-    if not issuers:  # 2026-07-28 authorization, Authorization Server Discovery: at least one
+    if not issuers:  # 2026-07-28 authorization, Authorization Server Discovery: require at least one
         raise ValueError("authorization_servers must not be empty: clients get their tokens there")
     return issuers
 
@@ -341,7 +341,7 @@ class Gate:
         return satisfies is not None and all(scope in granted or satisfies(granted, scope) for scope in needed)
 
     def _presented(self, head: HttpHead) -> PresentedToken | Refusal:
-        # 2026-07-28 authorization, Token Requirements: read the token only from this header, not from the query.
+        # 2026-07-28 authorization, Token Requirements: don't accept a token in the query, only in this header.
         if "authorization" in head.repeated:
             return self._refusals.malformed("there must be exactly one Authorization header")
         try:
@@ -369,20 +369,20 @@ class Gate:
         return auth if refusal is None else refusal
 
     def _is_asked_for(self, principal: Principal) -> bool:
-        """Return whether a DPoP proof of ``principal`` must be checked against the proofs that other replicas have
-        accepted."""
+        """Return whether the caller ``principal`` must send a DPoP proof that is also checked against the proofs that
+        other replicas have accepted."""
         return self._replay_guard is not None and principal.key_thumbprint is not None
 
     async def _unproven_anywhere(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
-        """Return the HTTP response that refuses a request unless its DPoP proof is valid and wasn't used on any
-        replica; otherwise `None`. If the shared storage fails, the request is refused."""
+        """Check the DPoP proof of a request on all replicas. Returns `None` if the proof is valid and new, else the
+        HTTP response that refuses the request. If the shared storage fails, the request is refused."""
         proof = self._proof(head, came, principal)
         if proof is None or isinstance(proof, Refusal):
             return proof
         assert self._replay_guard is not None, "other replicas are asked"
         try:
             is_new = await self._replay_guard.add(proof.digest, ttl_ms=proof.ttl)
-        except OSError as error:  # the storage logs its own outages, and clients must not cause log entries
+        except OSError as error:  # only debug: the storage logs its own outages, and clients could flood the log
             logger.debug("no proof can be checked, since the replicas cannot tell which were used: %s", error)
             return unavailable()
         return None if is_new else self._refusals.bad_proof(USED_BEFORE)
@@ -397,7 +397,7 @@ class Gate:
             return self._refusals.bad_token(came.scheme, "the access token is bound to a key; send a DPoP proof")
         from .proof_checks import NonceNeeded, TooManyProofs
 
-        if "dpop" in head.repeated or "dpop" not in head.headers:  # RFC 9449 section 4.3, 1
+        if "dpop" in head.repeated or "dpop" not in head.headers:  # RFC 9449 section 4.3, check 1
             return self._refusals.bad_proof("there must be exactly one DPoP header")
         try:
             return self._proofs.check(head.headers["dpop"], head.method, came.token, principal)
@@ -439,7 +439,7 @@ def presented_token(authorization: str | None, schemes: Container[str]) -> Prese
     if not authorization:
         return None
     name, _, token = authorization.partition(" ")  # RFC 9110 section 11.4
-    scheme = name.lower()  # RFC 9110 section 11.1: case-insensitive
+    scheme = name.lower()  # RFC 9110 section 11.1: ignore case
     if scheme not in schemes or (scheme != "bearer" and scheme != "dpop"):
         if not _SCHEME.fullmatch(name):
             raise Malformed

@@ -48,7 +48,7 @@ class Refusals:
 
     def no_token(self) -> Refusal:
         """Return the HTTP response that refuses a request without a token (status 401)."""
-        # RFC 6750 section 3.1: the response has no error code if the client didn't try to authenticate.
+        # RFC 6750 section 3.1: send no error code, since the client hasn't tried to authenticate.
         return self._refused(HTTPStatus.UNAUTHORIZED, None, "a token is required")
 
     def malformed(self, reason: str) -> Refusal:

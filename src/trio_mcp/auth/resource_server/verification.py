@@ -125,10 +125,10 @@ class ExpectedClaims:
         """Raise `Untrusted` if the token's claims show that it has expired, or isn't valid yet, at the time ``now``."""
         expires_at, begins_at, issued_at = (_time(claims, name) for name in ("exp", "nbf", "iat"))
         if expires_at is not None and now >= expires_at + self.leeway:
-            raise Untrusted(f"expired {now - expires_at:g} s ago")
+            raise Untrusted(f"the token expired {now - expires_at:g} s ago")
         for name, begins in (("nbf", begins_at), ("iat", issued_at)):
             if begins is not None and begins > now + self.leeway:
-                raise Untrusted(f"{name} is {begins - now:g} s in the future")
+                raise Untrusted(f"the time {name} in the token is {begins - now:g} s in the future")
 
     def check_issuer(self, claims: Mapping[str, Any]) -> str:
         """Return the issuer in the token's ``claims``. Raises `Untrusted` unless it is one of the expected issuers."""
@@ -178,16 +178,16 @@ def audiences(names: Iterable[str]) -> frozenset[str]:
 
 
 def _at_hosts_of(own: frozenset[str], names: Iterable[str]) -> Iterable[str]:
-    """Return the ``names``, without duplicates, that may be URLs on the same hosts as the URLs in ``own``. The other
-    names needn't be parsed, which would be slow, since a token may name any number of audiences."""
+    """Return those ``names``, without duplicates, that may be URLs on the hosts of the URLs in ``own``. Only these
+    names need to be parsed, which is slow: a token may contain any number of audiences."""
     starts = _starts(own)
     return {name for name in names if name.lower().startswith(starts)}
 
 
 @lru_cache
 def _starts(own: frozenset[str]) -> tuple[str, ...]:
-    """Return the prefixes, in lower case, of all URLs with the same scheme and host as a URL in ``own``. For an IPv6
-    host the prefix is only the scheme and ``[``, since the address can be written in many ways."""
+    """Return how URLs on the hosts of the URLs in ``own`` begin: scheme and host, in lower case. For a host that is an
+    IPv6 address, which can be written in many ways, the result has only the scheme and ``[``."""
     starts = set[str]()
     for name in own:
         try:
@@ -249,7 +249,7 @@ def _thumbprint(claims: Mapping[str, Any]) -> str | None:
         return None
     thumbprint = as_object(confirmation).get("jkt")
     if not isinstance(thumbprint, str) or not thumbprint:
-        raise Untrusted("the token is bound to a client by other means than DPoP (cnf)")
+        raise Untrusted("the token is bound to a client by other means than DPoP (cnf), which is not supported")
     return thumbprint
 
 
@@ -289,8 +289,8 @@ def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
     header, claims = _object(_decoded(parts[0])), _decoded(parts[1])
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
-        raise Untrusted(f"the algorithm {algorithm!a:.100} is not accepted")
-    if "crit" in header:  # RFC 7515 section 4.1.11: extensions that must be understood; none is supported
+        raise Untrusted(f"the signature algorithm {algorithm!a:.100} is not accepted")
+    if "crit" in header:  # RFC 7515 section 4.1.11: refuse a token with extensions that must be understood
         raise Untrusted("the header has critical extensions")
     if kid is not None and not isinstance(kid, str):
         raise Untrusted("the kid must be a string")
@@ -324,11 +324,11 @@ _ISSUER_DEADLINE: Final = 10.0
 
 
 def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
-    """Return a fetcher for ``url`` and for the URLs in its response. The fetcher only allows ``https``, and two uses of
-    ``http``: if both URLs are on this machine, and for ``trusted_http_hosts``. Raises `ValueError` if ``url`` is
+    """Return a fetcher for ``url`` and for the URLs in its response. The fetcher allows ``https``. It allows
+    ``http`` only if both URLs are on this machine, or for ``trusted_http_hosts``. Raises `ValueError` if ``url`` is
     forbidden."""
     from ..fetching import HttpFetcher, UrlRules
 
-    # The URL comes from the author of this server, so the trusted hosts apply to any such URL.
+    # Allow plain HTTP to the trusted hosts, since the author of this server has chosen ``url``.
     rules = attrs.evolve(UrlRules.for_server(url), trusted_http_hosts=trusted_http_hosts)
     return HttpFetcher(rules, deadline=_ISSUER_DEADLINE)

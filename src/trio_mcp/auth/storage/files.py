@@ -45,7 +45,7 @@ def state_folder() -> Path:
     try:
         if sys.platform == "darwin":
             return Path.home() / "Library" / "Application Support" / "trio-mcp"
-        # XDG base directory specification: a relative path must be ignored.
+        # XDG base directory specification: ignore a relative path.
         told = Path(os.environ.get("XDG_STATE_HOME", ""))
         return (told if told.is_absolute() else Path.home() / ".local" / "state") / "trio-mcp"
     except RuntimeError:
@@ -133,8 +133,8 @@ class PrivateFolder:
 
     @contextmanager
     def _opened(self, what: str, *, made: bool = False) -> Generator[int | None]:
-        """Open the folder, and yield its file descriptor; `None` if the folder doesn't exist and ``made`` is false. OS
-        errors in the block are converted to `TokenStorageFailed` with the text "the files cannot be ``what``"."""
+        """Open the folder, and yield its file descriptor, or `None` if the folder doesn't exist and ``made`` is false.
+        Converts OS errors in the block to `TokenStorageFailed`: "the files cannot be ``what``"."""
         if not IS_POSIX:
             raise TokenStorageFailed("token files are supported on POSIX systems only: use KeyringTokenStorage")
         try:
@@ -168,7 +168,7 @@ class PrivateFolder:
             raise TokenStorageFailed(f"{self.path / name} must be a regular file of this user")
 
     def _opened_file(self, folder: int, name: str, flags: int) -> int:
-        # O_NONBLOCK: opening a named pipe doesn't wait for a writer. The pipe is then refused.
+        # Open a named pipe without waiting for a writer (O_NONBLOCK). The pipe is refused below.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, _FILE, dir_fd=folder)
         try:
             status = os.fstat(descriptor)
@@ -195,7 +195,7 @@ def unlock(descriptor: int) -> None:
     from fcntl import LOCK_UN, flock
 
     try:
-        flock(descriptor, LOCK_UN)  # closing alone doesn't unlock while a forked process has a copy
+        flock(descriptor, LOCK_UN)  # unlock, since closing isn't enough while a forked process has a copy
     finally:
         os.close(descriptor)
 
@@ -230,8 +230,8 @@ async def file_lock(folder: PrivateFolder, name: str) -> AsyncGenerator[None]:
 
 
 def _turn(folder: PrivateFolder, name: str) -> trio.CapacityLimiter:
-    """Return the limiter for threads that wait for one file lock. An abandoned thread holds its token of the limiter
-    until it ends."""
+    """Return the limiter for the threads that wait for one file lock. A thread that was abandoned counts against the
+    limit until it ends."""
     try:
         turns = _turns.get()
     except LookupError:
@@ -251,7 +251,7 @@ class _Claim:
         self._given_up = False
 
     def wait(self) -> None:
-        """Wait for the file lock. Call this in a thread, since it blocks."""
+        """Block until this thread holds the file lock. Call this in a worker thread."""
         with self._mutex:
             if self._given_up:
                 return

@@ -97,8 +97,8 @@ class KeyringTokenStorage(TokenStorage):
             yield
 
     async def _in_place(self) -> TokenStorage | None:
-        """Return the storage to use because the desktop has no keyring; `None` if it has a keyring. Raises
-        `TokenStorageFailed` if there is neither a keyring nor such a storage."""
+        """Return the storage to use instead of a keyring, because the desktop has none; `None` if it has a keyring.
+        Raises `TokenStorageFailed` if there is neither a keyring nor such a storage."""
         missing = await _in_thread(_missing, can_be_left=True)
         if missing is None:
             return None
