@@ -70,8 +70,8 @@ _decoder: Final = msgspec.msgpack.Decoder(_ReplicatedNotification)
 
 
 class ReplicatedNotifications:
-    """Encodes extension notifications as entries of the shared change log, encrypted with the secrets of ``cipher``,
-    and decodes them. ``rows`` has the known notification methods."""
+    """Encodes extension notifications as entries of the change log that all replicas share, encrypted with the secrets
+    of ``cipher``, and decodes such entries. ``rows`` has the known notification methods."""
 
     def __init__(self, cipher: StateCipher, rows: Mapping[str, Method]) -> None:
         self._keys = cipher.keys_for(_PURPOSE)
@@ -88,8 +88,8 @@ class ReplicatedNotifications:
         return thing if len(thing) <= MAX_LENGTH else None
 
     def decode_new(self, changed: Collection[str], own_source: str) -> list[tuple[Method, Any]]:
-        """Return the extension notifications among the log entries ``changed`` that this replica hasn't received
-        before, in the order in which each source sent them.
+        """Return the extension notifications among ``changed``, which are entries of the change log, that this replica
+        hasn't received before. They are in the order in which each replica sent them.
 
         Notifications from ``own_source`` are left out. Unreadable ones are skipped and logged.
         """
@@ -98,7 +98,7 @@ class ReplicatedNotifications:
         for told in sorted((told for told in come if told is not None), key=lambda told: told.number):
             key = told.source, told.number
             row = self._rows.get(told.method)
-            if told.source == own_source or key in self._known or row is None:  # the method of another version
+            if told.source == own_source or key in self._known or row is None:  # unknown method
                 continue
             self._known[key] = None
             try:
@@ -111,15 +111,15 @@ class ReplicatedNotifications:
         try:
             sealed = decode_base64url(thing.removeprefix(NOTIFICATION_PREFIX))
             return decode_stored("a notification", _decoder.decode, self._keys.open(sealed, _PURPOSE))
-        except (ValueError, UnreadableRecord):  # encrypted with other secrets, or by another version
+        except (ValueError, UnreadableRecord):  # another version, or other secrets, encrypted it
             pass
         logger.warning("cannot read a notification of another replica: it has other secrets, or another version")
         return None
 
 
 class ChangeReplicator:
-    """Records this replica's changes to tools, resources and prompts in the shared ``log``, and notifies local clients
-    of the changes that other replicas record there.
+    """Records this replica's changes to tools, resources and prompts in the shared ``log``, and notifies the observers
+    on this replica of the changes that other replicas have recorded.
 
     It is one of the ``observers`` of a server, which are notified at once of changes on this replica. While `run` runs,
     it notifies the others of changes on other replicas. ``notifications`` encodes extension notifications, if there are
@@ -146,7 +146,8 @@ class ChangeReplicator:
 
     @property
     def cursor(self) -> ChangeCursor:
-        """The position in the change log up to which local observers have been notified; empty if unknown."""
+        """The position in the change log up to which the observers on this replica have been notified; empty if
+        unknown."""
         return self._cursor
 
     @property
@@ -187,7 +188,7 @@ class ChangeReplicator:
         if EVERYTHING in self._pending:
             return
         self._pending[thing] = None
-        if thing == EVERYTHING or len(self._pending) > CHANGES_LIMIT:  # more than the log can store
+        if thing == EVERYTHING or len(self._pending) > CHANGES_LIMIT:  # the log can't store that many changes
             told = (each for each in self._pending if each.startswith(NOTIFICATION_PREFIX))
             self._pending = dict.fromkeys((EVERYTHING, *told))
         self._writer.wake()
@@ -205,14 +206,14 @@ class ChangeReplicator:
             self._recording = _NONE
 
     async def _record(self, changed: frozenset[str]) -> bool:
-        self._own[changed] += 1  # before the call, since the notification may arrive before `record` returns
+        self._own[changed] += 1  # count before the call: the notification may arrive before `record` returns
         try:
             await self._log.record(changed)
         except OSError as error:
             logger.debug("could not record a change, and will retry: %s", error)
             if self._own[changed]:
                 self._forget_own(changed)
-            else:  # its notification may have been that of the same change on another replica
+            else:  # another replica's notification of an equal change may have been taken for ours
                 self._notify_observers(changed)
             return False
         return True
@@ -223,7 +224,7 @@ class ChangeReplicator:
             del self._own[changed]
 
     async def _record_rest(self) -> None:
-        """Record the changes that aren't in the shared log yet, before this replica ends. Does nothing while the
+        """Before this replica ends, record its changes that aren't in the shared log yet. Does nothing while the
         storage is unavailable."""
         left = self._recording.union(self._pending)
         if left:
@@ -233,14 +234,14 @@ class ChangeReplicator:
     # Changes of other replicas
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Record this replica's changes, and notify local observers of other replicas' changes, until cancelled.
-        Reports that it has started once no later change can be missed."""
+        """Record this replica's changes in the shared log, and notify the observers on this replica of other replicas'
+        changes, until cancelled. Reports that it has started as soon as every later change will be noticed."""
         async with self._log.watch() as hints, trio.open_nursery() as nursery:
             self._observers.add(self)
             try:
                 try:
                     self._cursor = (await self._log.read_since(None)).cursor
-                except OSError as error:  # observers are notified once the log can be read
+                except OSError as error:  # `_poll` notifies observers once the log can be read
                     logger.debug("could not read the change log: %s", error)
                 nursery.start_soon(self._record_pending)
                 nursery.start_soon(self._poll)
@@ -266,11 +267,12 @@ class ChangeReplicator:
             self._notify_observers(changed)
 
     async def _poll(self) -> None:
-        """Read the change log after notifications were lost, and at intervals, since a loss may go unnoticed."""
+        """Read the change log when notifications were lost. Also read it at intervals, since a loss may go
+        unnoticed."""
         attempt = 1
         while True:
             await self._signal.next_poll()
-            self._is_lost = True  # `read_since` may return later changes as well
+            self._is_lost = True  # `read_since` may also return changes whose notifications follow
             try:
                 changes = await self._log.read_since(self._cursor)
             except OSError as error:
@@ -286,7 +288,7 @@ class ChangeReplicator:
 
     def _notify_observers(self, changed: Collection[str]) -> None:
         for observer in tuple(self._observers):
-            if not isinstance(observer, ChangeReplicator):  # another replicator reads the log itself
+            if not isinstance(observer, ChangeReplicator):  # another replicator reads the change log itself
                 notify_changes(observer, changed)
         if self._notifications is None:
             return

@@ -47,7 +47,7 @@ _ACK_QUEUE_LIMIT: Final = 1000
 
 
 class ReplicaDead(Exception):
-    """The replica that should receive a message is dead. It may have read the message, but won't act on it any more."""
+    """The replica that should receive a message has ended. It may have read the message, but won't act on it."""
 
 
 class MessageRefused(Exception):
@@ -129,7 +129,7 @@ class Messenger:
         if trio.current_time() - self._steady_since < 2 * _HEARTBEAT_INTERVAL:
             return False
         dead = await self._courier.find_dead([replica, self.replica.id])
-        # A storage that has lost our own heartbeat may have lost others too, so they aren't a sign of death.
+        # A storage that has lost our own heartbeat may have lost others, so don't conclude that replicas are dead.
         return replica in dead and self.replica.id not in dead
 
     @property
@@ -153,7 +153,7 @@ class Messenger:
                     async for letter in mailbox:
                         if not isinstance(letter, HintsLost):
                             self._receive(letter)
-            finally:  # after the last heartbeat, which may arrive late
+            finally:  # leave only after the last heartbeat, which may arrive late
                 with trio.move_on_after(1, shield=True):
                     await self._leave()
 
@@ -178,7 +178,7 @@ class Messenger:
             await trio.sleep(_HEARTBEAT_INTERVAL)
             try:
                 was_alive = await self._courier.heartbeat(lease_ms=_milliseconds(LEASE_SECONDS))
-            except OSError as error:  # the storage logs its outages; the next heartbeat may still be in time
+            except OSError as error:  # the storage logs its outages, and the next heartbeat may still be in time
                 logger.debug("could not send a heartbeat: %s", error)
                 self._steady_since = trio.current_time()
                 continue
@@ -215,7 +215,8 @@ class Messenger:
             for attempt in count(1):
                 is_dead, error = False, None
                 try:
-                    # Nearly all messages have a receipt before they are repeated, so check for death only then.
+                    # Nearly all receipts arrive before the message is repeated, so check only then whether the receiver
+                    # is dead.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)
@@ -269,7 +270,7 @@ class Messenger:
             return
         try:
             reader(letter)
-        except Exception:  # a bug, which must only affect this message
+        except Exception:  # a bug, which must affect only this message
             logger.exception("could not handle a message of the kind %s", envelope.kind)
             letter.refuse("the message could not be handled")
 
@@ -291,7 +292,7 @@ class Messenger:
                     continue
                 try:
                     await self._courier.send(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
-                except OSError as error:  # the sender repeats the message, which causes a new receipt
+                except OSError as error:  # the sender will repeat the message, and get another receipt then
                     logger.debug("a receipt could not be sent: %s", error)
             await self._ack_wakeup.sleep()
 

@@ -1,5 +1,5 @@
-"""RetryForwarder forwards a client's retried request to the replica where its handler waits, and passes the handler's
-messages on to the client.
+"""RetryForwarder: if a client's retried request arrives at another replica than the one where its handler waits,
+forwards the request there, and sends the handler's messages to the client.
 
 The forwarding replica checks a retry like any other, and runs it as an ordinary request, which takes a slot; its cancel
 scope cancels the remote handler. The owner runs the handler. Each replica reports the end of a call to the other. Since
@@ -78,7 +78,7 @@ class _ForwardedCall:
 
     def deliver(self, message: ReplicaMessage, batch: LinesMessage) -> None:
         """Store a batch of messages that the handler's replica has sent. Batches may arrive out of order."""
-        if batch.index < self.next_index:  # a repetition of a batch that was already passed on
+        if batch.index < self.next_index:  # this batch was already passed on
             message.ack()
         elif batch.index >= self.next_index + BATCH_WINDOW:
             message.refuse("too many batches")
@@ -92,8 +92,8 @@ class _ForwardedCall:
         self._sleeper.wake()
 
     async def next_batch(self) -> LinesMessage:
-        """Wait for the next batch of the handler's messages, and return it. The batch stays in ``batches`` until `ack`
-        is called."""
+        """Wait for the next batch of messages from the handler's replica, and return it. The batch stays in ``batches``
+        until `ack` is called."""
         while self.next_index not in self.batches:
             if self._failure is not None:
                 raise self._failure
@@ -101,13 +101,13 @@ class _ForwardedCall:
         return self.batches[self.next_index][1]
 
     def ack(self) -> None:
-        """Send the receipt of the current batch, so that the handler's replica may send another one."""
+        """Send the receipt of the current batch of messages, so that the handler's replica may send another batch."""
         letter, _ = self.batches.pop(self.next_index)
         self.next_index += 1
         letter.ack()
 
     def refuse_batches(self) -> None:
-        """Refuse all batches that weren't passed on, because the client has disconnected."""
+        """Refuse all batches of messages that weren't passed on to the client, because it has disconnected."""
         for letter, _ in self.batches.values():
             letter.refuse("the client has left")
         self.batches.clear()
@@ -147,8 +147,8 @@ class RetryForwarder:
             await self.receiver.run(task_status=task_status)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Let handlers that wait for a client's input, and requests that other replicas have forwarded, continue for
-        `Limits.drain_timeout`.
+        """Because the server is shutting down, give handlers that wait for a client's input, and requests that other
+        replicas have forwarded, `Limits.drain_timeout` to finish.
 
         Clients can send their answers to any replica meanwhile. With ``hurry``, less than a second is left for
         everything.
@@ -157,8 +157,8 @@ class RetryForwarder:
         self._drain_scope.deadline = min(self._drain_scope.deadline, end)
 
     async def drain(self) -> None:
-        """Shut down, and wait until no handler on this replica waits for a client's input, and no request that another
-        replica has forwarded runs here."""
+        """Shut down as `shut_down` does, and wait until no handler on this replica waits for a client's input, and no
+        request that another replica has forwarded runs here."""
         self.shut_down()
         with self._drain_scope:
             while self._host.parking or self.receiver.exchanges:
@@ -170,7 +170,7 @@ class RetryForwarder:
         with trio.move_on_after(_FAREWELL_TIMEOUT):
             await self.receiver.wait_finished()
 
-    # Retried requests that arrive here and whose handlers wait on another replica
+    # Retried requests that arrived at this replica, but whose handlers wait on another replica
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
         """Resume the handler of ``retry`` on the replica where it waits for the client's input, and return its result
@@ -216,9 +216,9 @@ class RetryForwarder:
         lines = bytearray()
         while True:
             batch = await call.next_batch()
-            before = len(lines)  # bytes of an incomplete line from the previous batch
+            before = len(lines)  # the incomplete last line of the previous batch
             lines += batch.lines
-            # The last line of the last batch is the response. In any other batch, the last line may be incomplete.
+            # The last line of the last batch is the response. The last line of any other batch may be incomplete.
             end = lines.rfind(b"\n", before, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1
             if end:
                 scope.put(bytes(lines[:end]))
@@ -238,7 +238,7 @@ class RetryForwarder:
         try:
             with trio.move_on_after(_CANCEL_TIME, shield=True):
                 await self._messenger.send(owner, CANCEL, letter, patience=0)
-        except (ReplicaDead, MessageRefused, OSError) as error:  # the next check ends the request later
+        except (ReplicaDead, MessageRefused, OSError) as error:  # the next check (`_check`) will end the request
             logger.debug("could not send a cancel to the replica %s: %s", owner, error)
 
     # Messages
@@ -261,8 +261,8 @@ class RetryForwarder:
             message.ack(msgspec.msgpack.encode(CheckAck(carried, running)))
 
     async def _check(self) -> None:
-        """Check at intervals with the other replicas which forwarded requests are still running, since a message about
-        the end of a request may be lost."""
+        """Ask the other replicas at intervals which forwarded requests are still running, since the message that a
+        request has ended may be lost."""
         while True:
             while self.is_idle:
                 await self._check_wakeup.sleep()

@@ -90,8 +90,8 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A retried request. The forwarding replica has already checked its headers, access token, scopes and encrypted
-    state."""
+    """The message that forwards a retried request to another replica. The sender has already checked the request's
+    headers, access token, scopes and encrypted state."""
 
     number: int
     """Number of the call, counted by the forwarding replica."""
@@ -105,7 +105,7 @@ class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
     auth: ForwardedAuth | None
     headers: dict[str, str] | None
 
-    def __repr__(self) -> str:  # leaves the client's input and headers out of the repr
+    def __repr__(self) -> str:  # the repr omits the client's input and headers
         return f"RetryMessage(number={self.number!r}, method={self.method!r}, auth={self.auth!r})"
 
 
@@ -126,7 +126,7 @@ class LinesMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CancelMessage(msgspec.Struct, frozen=True, array_like=True):
-    """Cancels a forwarded request, because its client has disconnected or its deadline has passed."""
+    """The message that cancels a forwarded request, because its client has disconnected or its deadline has passed."""
 
     number: int
     is_late: bool
@@ -135,8 +135,8 @@ class CancelMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A message to another replica, to check which of the forwarded requests between the two replicas are still
-    running. Requests are identified by number."""
+    """The message that asks another replica which of the forwarded requests between the two replicas are still running.
+    Requests are identified by number."""
 
     forwarded: list[int]
     """Calls that the sender has forwarded to the receiver."""

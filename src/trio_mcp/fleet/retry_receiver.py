@@ -89,7 +89,7 @@ class ForwardedExchange(Exchange):
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if self.is_over:
             return
-        if cause is CancelCause.DEADLINE:  # the deadline has passed for the forwarding replica as well
+        if cause is CancelCause.DEADLINE:  # the forwarding replica notices the deadline itself
             self._close_silently()
         else:
             self.reply(error_line(ErrorResponse(request.id, REPLICA_LOST, _REPLICA_LOST_TEXT)))
@@ -135,8 +135,8 @@ class RetryReceiver:
         """The task that waits until no exchange is open."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Receive forwarded requests until cancelled. The requests that are still running then are cancelled before any
-        of their handlers runs again, so that each handler sees the cause."""
+        """Receive forwarded requests until cancelled. Then cancel the requests that are still running, before any of
+        their handlers continues, so that each handler sees why it was cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -148,7 +148,7 @@ class RetryReceiver:
             self._nursery = None
 
     async def _sleep_until_cancelled(self) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this before it wakes any task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this function before it wakes any task
             self._nursery = None
             self.cancel_all("the server has ended")
             return trio.lowlevel.Abort.SUCCEEDED
@@ -191,7 +191,7 @@ class RetryReceiver:
             message.refuse(str(error))
             return
         event = self._state.receive(Request(retry.id, retry.method, params, retry.size))
-        if not isinstance(event, RequestReceived):  # a replica of another version has accepted an invalid request
+        if not isinstance(event, RequestReceived):  # a replica with another version has forwarded an invalid request
             message.refuse("it has another version")
             return
         message.ack()
@@ -205,7 +205,7 @@ class RetryReceiver:
             self._resume_handler(exchange, request, retry)
         except Exception:
             exchange.reply_at_once(error_line(ErrorResponse(request.id, INTERNAL_ERROR, "Internal error")))
-            raise  # so that it is logged
+            raise  # let the caller log the exception
 
     def _resume_handler(self, exchange: ForwardedExchange, request: InboundRequest, retry: RetryMessage) -> None:
         party = ANY_CLIENT if retry.principal is None else retry.principal

@@ -51,22 +51,24 @@ RESUMED_MESSAGE: Final = "session.resumed"
 
 
 def new_stream_name() -> str:
-    """Return a name for a new stream, unique across all sessions."""
+    """Return a name for a new SSE stream, unique across all sessions."""
     return secrets.token_hex(_NAME_BYTES)
 
 
 def new_holder(replica: Replica) -> str:
-    """Return a new holder name, which lets ``replica`` append to a stream in the event log."""
+    """Return a new holder name: the name under which ``replica`` may append to one SSE stream in the event log."""
     return f"{replica.id}:{secrets.token_hex(_NAME_BYTES)}"
 
 
 def replica_of(holder: str) -> str:
-    """Return the replica id in the holder name ``holder``; empty if ``holder`` is empty."""
+    """Return the id of the replica that ``holder``, a name made by `new_holder`, belongs to; empty if ``holder`` is
+    empty."""
     return holder.partition(":")[0]
 
 
 def parse_cursor(cursor: str) -> tuple[str, int] | None:
-    """Return the stream name and the event number in an event id; `None` if ``cursor`` isn't an event id."""
+    """Return the stream name and the event number in ``cursor``, the id of an SSE event; `None` if ``cursor`` isn't
+    such an id."""
     name, _, digits = cursor.rpartition("-")
     if not (name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
         return None
@@ -75,7 +77,8 @@ def parse_cursor(cursor: str) -> tuple[str, int] | None:
 
 
 def lost_line(request_id: bytes) -> bytes:
-    """Return the line that ends a stream whose replica has ended: an error response to the request ``request_id``.
+    """Return the last message of an SSE stream whose replica has ended: an error response to the request
+    ``request_id``.
 
     ``request_id`` is JSON text. If it is an array of ids, the line has an error for each member of a batch. Raises
     `UnreadableRecord`.
@@ -94,8 +97,8 @@ def _ids(request_id: bytes) -> list[RequestId]:
 
 
 def standalone_log_id(session_id: str) -> str:
-    """Return the id of the event log for the session's standalone stream (the stream that a client opens with GET). The
-    log of all other streams has the session's id."""
+    """Return the id of the event log for the session's standalone stream, the SSE stream that a client opens with GET.
+    The log of all other streams has the session's id."""
     return f"{session_id} own"
 
 
@@ -109,7 +112,7 @@ async def forget_events(events: EventLog, session_id: str) -> None:
 
 
 async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: Callable[[OSError], None]) -> T:
-    """Await ``call`` until the shared storage doesn't fail, and return its result.
+    """Call ``call`` again and again until the shared storage is available, and return its result.
 
     If it still fails after `STORAGE_TIMEOUT` seconds, ``on_timeout`` is called once, and may raise.
     """
@@ -140,11 +143,11 @@ class StreamLog:
     """The principal that owns the session, in the form of `principal_text`."""
 
     def open(self, name: str, holder: str, request_id: bytes) -> Awaitable[None]:
-        """Create the stream ``name`` in the event log. See `EventLog.open`."""
+        """Create the SSE stream ``name`` in the session's event log. See `EventLog.open`."""
         return self.events.open(self.log_id, name, holder=holder, request_id=request_id, retention_ms=self.retention_ms)
 
     def take_over(self, name: str, holder: str) -> Awaitable[StoredStream]:
-        """Make ``holder`` the only holder that may append events to the stream. See `EventLog.take_over`."""
+        """Let only ``holder`` append events to the SSE stream from now on. See `EventLog.take_over`."""
         return self.events.take_over(self.log_id, name, holder=holder, retention_ms=self.retention_ms)
 
     async def append(
@@ -158,8 +161,8 @@ class StreamLog:
         finish: bool = False,
         more: int = 0,
     ) -> bool:
-        """Append ``lines`` to the stream as events. Returns false if ``holder`` may not append, or if the log has lost
-        the events before ``first``. See `EventLog.append`.
+        """Append ``lines`` to the SSE stream as events. Returns false if ``holder`` may not append, or if the log has
+        lost the events before the number ``first``. See `EventLog.append`.
 
         ``more`` raises the byte limit for this call.
         """
@@ -180,7 +183,7 @@ class StreamLog:
             return False
 
     async def read_after(self, name: str, number: int) -> StoredEvents | None:
-        """Return the events of the stream after ``number``. See `EventLog.read_after`.
+        """Return the stored events of the SSE stream after the event ``number``. See `EventLog.read_after`.
 
         Raises `UnreadableRecord`, an `OSError`, for events that weren't sealed with one of the keys.
         """
@@ -191,14 +194,14 @@ class StreamLog:
         try:
             return attrs.evolve(found, lines=[self.keys.open(line, about) for line in found.lines])
         except BadSeal:
-            raise UnreadableRecord(errno.EIO, "a stored event was changed, or sealed with another secret") from None
+            raise UnreadableRecord(errno.EIO, "a stored event was changed, or encrypted with another secret") from None
 
     def touch(self, name: str) -> Awaitable[StoredEvents | None]:
         """Extend the lifetime of the session's event log to `retention_ms` from now."""
         return self.read_after(name, _BEYOND)
 
     def finish_dead(self, stream: StoredStream) -> Awaitable[bool]:
-        """Finish a stream whose holder is on a dead replica. See `EventLog.finish_dead`."""
+        """Finish an SSE stream that only a dead replica could continue. See `EventLog.finish_dead`."""
         return self.events.finish_dead(
             self.log_id,
             stream.name,
@@ -219,8 +222,8 @@ class StreamLog:
 
 
 class ResumedStream:
-    """The body of a response that resumes a stream after a client has reconnected. Any replica may write the stream.
-    See `ResponseBody`.
+    """The body of an HTTP response that continues an SSE stream after a client has reconnected. The events may come
+    from any replica. See `ResponseBody`.
 
     The body begins with ``first`` and ``events``, and continues with later events. ``signal`` reports changes of the
     stream. The response ends at ``until`` at the latest, and ``on_closed`` is called at its end.
@@ -252,14 +255,14 @@ class ResumedStream:
         return numbered_events(self.name, events.first, events.lines)
 
     def close(self) -> None:
-        """End the response, because another response resumes the stream, or because its time is up. Idempotent."""
+        """End the response, for example because another response now sends the SSE stream. Idempotent."""
         self._is_over = True
         self._on_closed(self)
         self.signal.notify()
 
     async def next_chunk(self) -> bytes:
-        """Wait for the next events, and return them; after a silent time, return a keep-alive comment. See
-        `ResponseBody.next_chunk`."""
+        """Wait for the next events of the SSE stream and return them, or return a keep-alive comment if none come for a
+        while. See `ResponseBody.next_chunk`."""
         keep_alive_at = trio.current_time() + self._services.running.limits.stream_interval / 2
         while not (self._waiting or self._is_over):
             await self.signal.next_poll()
@@ -285,14 +288,15 @@ class ResumedStream:
         return events
 
     async def _finish_if_dead(self, stream: StoredStream) -> None:
-        """Finish the stream, with an error for its request, if the replica that writes the stream is dead."""
+        """If the replica that writes the SSE stream is dead, finish the stream with an error response to its
+        request."""
         if await self._services.messenger.is_dead(replica_of(stream.holder)):
             await self._log.finish_dead(stream)
             self.signal.notify()
 
 
 class ResumedStreams:
-    """The streams in ``log`` that clients resume with a response on this replica.
+    """The responses on this replica that continue SSE streams in ``log`` for clients that have reconnected.
 
     If this replica also writes the stream, ``on_resumed`` is called with the stream's name and the id of this replica.
     """
@@ -305,12 +309,12 @@ class ResumedStreams:
         self._streams: dict[str, ResumedStream] = {}
 
     def __bool__(self) -> bool:
-        """True while a response on this replica resumes a stream."""
+        """True while a response on this replica continues an SSE stream."""
         return bool(self._streams)
 
     def resume(self, asked: HttpRequest, events: StoredEvents, first: bytes) -> None:
-        """Respond to a GET that resumes a stream: send ``first``, then the stored ``events``, then later events of the
-        stream."""
+        """Respond to a GET that resumes an SSE stream: send ``first``, then the stored ``events``, then all later
+        events of the stream."""
         name, replica = events.stream.name, replica_of(events.stream.holder)
         before = self._streams.pop(name, None)
         if before is not None:
@@ -321,7 +325,7 @@ class ResumedStreams:
         else:
             self.notify_resumed(replica, name, here)
         signal = self._services.watch_stream(self._id, name)
-        signal.notify()  # events may have been appended after the read
+        signal.notify()  # events may have been appended after they were read
         until = token_expiry(asked.auth)
         stream = ResumedStream(self._log, self._services, signal, events, first, until, self._remove)
         self._streams[name] = stream
@@ -336,23 +340,23 @@ class ResumedStreams:
             del self._streams[stream.name]
 
     def close_stream(self, name: str) -> None:
-        """End this replica's response that resumes the stream ``name``, if there is one."""
+        """End the response on this replica that continues the SSE stream ``name``, if there is one."""
         if (stream := self._streams.get(name)) is not None:
             stream.close()
 
     def expire(self, now: float) -> None:
-        """End the responses that resume a stream and whose access token has expired."""
+        """End the responses that continue an SSE stream for a client whose access token has expired."""
         for stream in tuple(self._streams.values()):
             if now >= stream.until:
                 stream.close()
 
     def close_all(self) -> None:
-        """End all of this replica's responses that resume a stream."""
+        """End all responses on this replica that continue SSE streams."""
         self.expire(math.inf)
 
     def notify_resumed(self, receiver: str, name: str, replica: str) -> None:
-        """Notify the replica ``receiver`` that the client now reads the stream ``name`` from ``replica``, so that
-        earlier responses are ended.
+        """Notify the replica ``receiver`` that ``replica`` now sends the SSE stream ``name`` to the client, so that
+        ``receiver`` ends its own response.
 
         The client of an earlier response may have disconnected unnoticed, so that response has to be ended.
         """

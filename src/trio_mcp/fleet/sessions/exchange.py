@@ -1,4 +1,4 @@
-"""SharedExchange: the exchange of a POST in a legacy session that every replica can serve.
+"""SharedExchange: handles a POST in a legacy session that every replica can serve.
 
 `InitializeExchange` is the exchange of the POST that opens such a session. Changes of the session that a request causes
 are written for all replicas before the request is answered; `PendingChanges` are the unfinished writes.
@@ -59,8 +59,8 @@ class PendingChange:
         self._refusal: Refusal | None = None
 
     def settle(self, refusal: Refusal | None) -> None:
-        """Record how the write ended: `None` if the change is stored, else a function that makes the error response to
-        dependent requests."""
+        """Record how the write ended. ``refusal`` is `None` if the change is stored, else a function that makes the
+        error response for requests that depend on it."""
         self._refusal = refusal
         self._done.set()
 
@@ -72,8 +72,8 @@ class PendingChange:
 
 
 class PendingChanges:
-    """The changes that this replica's connection ``served`` made to the session (log level, subscriptions, initialized)
-    and that aren't stored yet."""
+    """The changes of the session (log level, subscriptions, initialized) that clients of this replica's connection
+    ``served`` have requested, and that aren't stored yet."""
 
     def __init__(self, services: SessionServices, session_state: SharedSessionState, served: ServerConnection) -> None:
         self._services = services
@@ -89,7 +89,7 @@ class PendingChanges:
         return bool(self._writes)
 
     def apply(self) -> None:
-        """Update the connection from the stored session state, with the changes on top that are still being written."""
+        """Update the connection to the stored session state, plus the changes that are still being written."""
         told, state = self._session_state.current, self._served.state
         for write in self._writes:
             told = write.change(told)
@@ -100,8 +100,8 @@ class PendingChanges:
             self._served.subscriptions.adopt(told.subscriptions)
 
     def start(self) -> PendingChange | None:
-        """Start to write the connection's changes to the shared storage. Returns the last write that isn't finished;
-        `None` if there is none."""
+        """Start to write the connection's changes to the shared storage. Returns the latest unfinished write; `None` if
+        there is none."""
         state, told = self._served.state, self._expected
         changes = list[Change]()
         if state.initialized and not told.is_initialized:
@@ -143,7 +143,7 @@ def _apply_all(changes: list[Change], state: SessionState) -> SessionState:
 
 
 class SharedExchange(SessionExchange):
-    """The exchange of a POST in the legacy session ``session``. ``start_write`` starts to write the session's changes
+    """The `Exchange` of a POST in the legacy session ``session``. ``start_write`` starts to write the session's changes
     to the shared storage: see `PendingChanges.start`."""
 
     __slots__ = ("_requests", "_services", "_start_write")
@@ -196,7 +196,7 @@ class SharedExchange(SessionExchange):
             self.refuse_with(refusal)
 
     def refuse_with(self, refusal: Refusal) -> None:
-        """Send the error response that ``refusal`` returns, because the request can't be served now."""
+        """Send the error response that the function ``refusal`` returns, because the request can't be served now."""
         if self.is_stream:
             answer = refusal(b"")
             request_id = None if self.request is None else self.request.id
@@ -208,13 +208,13 @@ class SharedExchange(SessionExchange):
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if cause is CancelCause.SHUTDOWN and self.is_stream and not self.is_over and request is self.request:
-            # End the stream with an error, so that a client that resumes it elsewhere knows that nothing follows.
+            # End the SSE stream with an error. A client that resumes it on another replica then stops waiting.
             self.outbox.put(lost_line(self.request_id))
         super().cancelled(request, cause)
 
 
 class InitializeExchange(SharedExchange):
-    """The exchange of the POST with ``initialize``, which opens a legacy session on all replicas.
+    """The `Exchange` of the POST with ``initialize``, which opens a legacy session on all replicas.
 
     If opening fails, or the client doesn't get the session id, the session ends at once.
     """

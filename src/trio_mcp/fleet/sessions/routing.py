@@ -1,5 +1,5 @@
-"""SessionRouter: forwards a client's message to the replica whose request it is about, since any replica may receive
-it.
+"""SessionRouter: forwards a client's message, which may arrive at any replica, to the replica with the request that the
+message is about.
 
 Answers and progress name the replica that sent the request. A cancel is stored for all replicas, because its request
 can run on any of them.
@@ -61,8 +61,8 @@ Raises the errors of `Messenger.send` and `SharedSessionState.change`.
 
 
 def forward_unreadable(services: SessionServices, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
-    """Notify the replica ``owner`` that the client's response to one of its requests can't be read. Raises the same
-    errors as `Messenger.send`."""
+    """Notify the replica ``owner`` that the client's response to a request of that replica can't be read. Raises the
+    same errors as `Messenger.send`."""
     return services.send(owner, UNREADABLE_MESSAGE, (session_id, message.settles, message.reason))
 
 
@@ -78,8 +78,8 @@ class SessionRouter:
         """Hashes of the ids of the latest requests that arrived at this replica."""
 
     def route(self, message: Message | Batch, body: bytes) -> tuple[list[Delivery], Message | Batch | None]:
-        """Return the deliveries to other replicas, which must be made first, and the part of the message that this
-        replica serves; `None` if nothing is left for this replica.
+        """Return functions that deliver parts of a client's message to other replicas, and the rest of the message,
+        which this replica must handle afterwards (`None` if nothing is left).
 
         A client must use a request id only once in a session (2025-11-25 basic, Requests). If it reuses one, the stored
         cancels belong to the earlier request, so they are read before the later request begins.
@@ -102,8 +102,8 @@ class SessionRouter:
             raise SessionEnded
 
     def _route_batch(self, batch: Batch, body: bytes) -> tuple[list[Delivery], Batch | None]:
-        """Return the deliveries of a batch's messages to other replicas, and the batch of the remaining messages;
-        `None` if no message remains."""
+        """Return functions that deliver messages of a batch to other replicas, and a batch of the remaining messages
+        (`None` if no message remains)."""
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
         comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
         steps = [
@@ -136,8 +136,8 @@ class SessionRouter:
         return partial(self._services.send, owner, FORWARDED_MESSAGE, (self._session_state.id, body))
 
     def _cancel_delivery(self, params: dict[str, Any]) -> Delivery | None:
-        """Return a function that stores a cancellation for all replicas. Returns `None` if the cancelled request runs
-        on this replica, or has no valid id."""
+        """Return a function that stores a cancellation, so that every replica sees it. Returns `None` if the cancelled
+        request runs on this replica, or has no valid id."""
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id) or self._state.knows(request_id):
             return None

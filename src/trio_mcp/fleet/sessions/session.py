@@ -1,4 +1,5 @@
-"""SharedSession: one replica's view of a legacy session that every replica can serve.
+"""SharedSession: a legacy session on one replica. Any replica can serve the session, since its state is in shared
+storage.
 
 It has the session state as last read, a connection that continues from this state, and the requests that run on this
 replica. No message is refused because of outdated state.
@@ -53,7 +54,8 @@ _HURRIED_LINES: Final = 0.1
 
 
 class SharedSession(ClientSession):
-    """This replica's view of the legacy session ``session_id``, whose state is in the shared storage.
+    """The legacy session ``session_id`` on this replica. Its state is in the shared storage, so that other replicas can
+    serve the session at the same time.
 
     ``peer`` sent the first message to this replica. In the replica that opens the session, ``opening`` has the
     parameters of ``initialize``, as JSON text.
@@ -103,7 +105,8 @@ class SharedSession(ClientSession):
     # Lifecycle
 
     async def run(self) -> None:
-        """Serve the session on this replica until the session ends, or until this replica no longer needs its view."""
+        """Serve the session on this replica, until the session ends or no request of the session runs on this replica
+        any more."""
         try:
             await self._connection.run()
             if self._connection.connection.lost is None:
@@ -119,7 +122,7 @@ class SharedSession(ClientSession):
             self._finished.set()
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """Close this replica's view of the session when its requests are done. Responses to GETs end at once, so that
+        """Stop serving the session on this replica when its requests are done. Responses to GETs end at once, so that
         clients reconnect to another replica."""
         if hurry:
             self._shutdown_scope.deadline = trio.current_time() + _HURRIED_LINES
@@ -139,8 +142,8 @@ class SharedSession(ClientSession):
         return self.session_state.is_fresh and (state.initialized or not state.require_initialized)
 
     def on_hint(self) -> None:
-        """Handle a notification that another replica may have changed the session: read the session again, or close
-        this replica's view if it is unused."""
+        """Handle a notification that another replica may have changed the session: read the session again or, if this
+        replica has no unfinished work for the session, close this object."""
         self.session_state.is_hinted = True
         if self._is_needed:
             self.session_state.read_soon()
@@ -159,7 +162,7 @@ class SharedSession(ClientSession):
         self.standalone_streams.check_listener(facts.listener)
         if before is not None:  # earlier cancellations concern requests on other replicas
             known, here = {cancel.mark for cancel in before.cancels}, f"{self._services.replica.id}."
-            for cancel in facts.cancels:  # skip cancellations stored by this replica: the request doesn't run here
+            for cancel in facts.cancels:  # skip cancellations that this replica has stored: they are for other replicas
                 if cancel.mark not in known and not cancel.mark.startswith(here):
                     self._cancel(cancel)
 
@@ -187,15 +190,15 @@ class SharedSession(ClientSession):
     # Messages
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
-        """Handle a POST with a message or batch. Messages that concern requests of other replicas are forwarded to
-        these replicas."""
+        """Handle a POST with a message or batch. Messages that concern requests on other replicas are forwarded to
+        those replicas."""
         steps, rest = self._router.route(message, posted.body)
         if not steps:
             super().post(message, posted, opens=opens)
             if self._is_unused and not opens:
                 self._is_unused = False
                 if not self._pending_changes:
-                    self.session_state.read_soon()  # counts as use: a session that was never used is evicted first
+                    self.session_state.read_soon()  # sessions that were never used are evicted first
         else:
             self.used_at = trio.current_time()
             self._start_use(posted, self._deliver_then_post, steps, rest)
@@ -211,8 +214,8 @@ class SharedSession(ClientSession):
             super().post(rest, posted)
 
     def receive_message(self, body: bytes) -> bool:
-        """Handle a client's message that arrived at another replica but concerns a request of this replica. Returns
-        false if this replica's view of the session has ended."""
+        """Handle a client's message that concerns a request on this replica, but arrived at another replica. Returns
+        false if this object is closed, or is being closed."""
         if self.is_over:
             return False
         self.used_at = trio.current_time()
@@ -224,7 +227,7 @@ class SharedSession(ClientSession):
         """Fail a request that this replica sent to the client, because the client's response arrived at another replica
         and can't be read.
 
-        Return false if the view has ended.
+        Return false if this object is closed, or is being closed.
         """
         if self.is_over:
             return False
@@ -233,8 +236,8 @@ class SharedSession(ClientSession):
         return True
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
-        """Fail the request to the client whose response is the unreadable ``message``. Any replica may have sent the
-        request."""
+        """Make a server-to-client request fail, because the client's response to it, ``message``, is unreadable. Any
+        replica may have sent the request."""
         step = self._router.delivery_for(message, body)
         if step is None:
             super().fail_question(message, body)
@@ -249,8 +252,8 @@ class SharedSession(ClientSession):
     # Streams
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SharedStream:
-        """Return a new SSE stream for the messages of the POST ``exchange``. A separate task creates the stream in the
-        event log."""
+        """Return a new SSE stream for the messages of ``exchange``, which handles a POST. A separate task creates the
+        stream in the event log."""
         assert isinstance(exchange, SharedExchange), "a shared session only has shared exchanges"
         holder, request_id = new_holder(self._services.replica), exchange.request_id
         lost = partial(self._abort_exchange, exchange)
@@ -269,7 +272,8 @@ class SharedSession(ClientSession):
             self._left.unpark_all()
 
     async def _abort_exchange(self, exchange: SharedExchange) -> None:
-        """Cancel the requests of ``exchange``, because this replica can no longer write its stream."""
+        """Cancel the requests of ``exchange``, because this replica can no longer write to the SSE stream that would
+        carry their responses."""
         try:
             if not await self.session_state.read():
                 return
@@ -278,8 +282,8 @@ class SharedSession(ClientSession):
         exchange.abort(CancelCause.LEASE, "this process can no longer store the events of this call")
 
     def close_resumed(self, name: str, replica: str) -> None:
-        """End the earlier response that sends the stream ``name``, on any replica, because the client has reconnected
-        to ``replica``."""
+        """The client has reconnected to ``replica``: end the earlier response that sends the SSE stream ``name``, on
+        whichever replica it is."""
         for stream in self._streams:
             if stream.name == name:
                 before, stream.response_at = stream.response_at, replica
@@ -291,8 +295,8 @@ class SharedSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """True while the client has a response open for the session's standalone stream, on this replica or, as far as
-        is known, on another."""
+        """True while the client has a GET response open for the session's standalone stream, on this replica or, as far
+        as this replica knows, on another."""
         return not self.is_over and (self.standalone_streams.is_open or self.standalone_streams.is_elsewhere)
 
     # Timeouts
@@ -307,21 +311,21 @@ class SharedSession(ClientSession):
 
     @property
     def _is_needed(self) -> bool:
-        """True while this replica has an unfinished request, stream or write of the session."""
+        """True while this replica has an unfinished request, SSE stream or write of the session."""
         state = self._connection.state
         has_requests = state.inbound or state.outbound or self.posts or self._streams
         return bool(has_requests or self._pending_changes or self._uses) or self.standalone_streams.is_needed
 
     def _start_use(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run ``function`` in a new task to respond to ``posted``. This replica's view of the session stays open until
-        the function returns."""
+        """Run ``function`` in a new task to respond to the HTTP request ``posted``. This object stays open until the
+        function returns."""
         self._uses += 1
         self._services.start_soon(self._run_used, posted, function, *args)
 
     async def _run_used(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         try:
             await function(*args, posted)
-        except Exception:  # a bug, which must only affect this request
+        except Exception:  # a bug, which must affect only this request
             logger.exception("an HTTP request failed")
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
@@ -332,7 +336,7 @@ class SharedSession(ClientSession):
     def expire(self, now: float) -> None:
         """Check timeouts of the session. Called at intervals while the client is connected or has running requests.
 
-        Ends this view if the session has ended, or the view is unused.
+        Closes this object if the session has ended, or if this replica no longer needs it.
         """
         self.standalone_streams.expire(now)
         if not self.session_state.is_open or self.is_over:
@@ -340,7 +344,7 @@ class SharedSession(ClientSession):
         timeout = self._limits.session_timeout
         was_reached, self._was_reached = self._was_reached, self._is_reached
         if (was_reached and not self._was_reached) or (self.session_state.is_hinted and self._is_needed):
-            self.session_state.read_soon()  # the client has just left, or a read has failed
+            self.session_state.read_soon()  # the client has just left, or reading has failed before
         if self._was_reached:
             self.used_at = now
             longest = FRESH_SECONDS if self._connection.state.inbound else _LONGEST_LOOK

@@ -1,5 +1,5 @@
-"""SharedSessionState: one replica's copy of a legacy session's state, which it reads from the shared storage and writes
-to it.
+"""SharedSessionState: reads the state of a legacy session from the shared storage, and writes the changes that one
+replica makes.
 
 The known state is at most `FRESH_SECONDS` old while requests arrive, and is read again after a notification that it has
 changed. `SessionServices` is shared by all sessions of a replica.
@@ -85,7 +85,7 @@ class SessionServices:
         self.retry_interval = retry_interval
         self.nursery = nursery
         cipher = running.cipher
-        # Without secrets of the author, use no keys: the storage's own secret is in the storage itself.
+        # Without secrets of the author, encrypt nothing: a secret in the storage itself would protect nothing.
         has_secrets = cipher is running.server._state_cipher
         self._seal = MessageSeal(cipher, self.replica.id) if has_secrets else None
         self.keys = cipher.keys_for(b"trio-mcp session events 2 ") if has_secrets else None
@@ -100,13 +100,13 @@ class SessionServices:
     # Ids and keys
 
     def new_id(self) -> str:
-        """Return a new id for a request from this replica to a client. It contains the replica's id, so that every
-        replica knows where the response belongs."""
+        """Return a new id for a server-to-client request. It contains this replica's id, so that any replica that
+        receives the response can forward it here."""
         return f"{self.replica.id}.{next(self._numbers)}"
 
     def owning_replica(self, value: object) -> str:
-        """Return the id of the other replica in ``value``, a request id or progress token that `new_id` has made; empty
-        for any other value."""
+        """Return the id of the replica that made ``value``, a request id or progress token, with `new_id`. Returns an
+        empty string if this replica made it, or if it is any other value."""
         if not isinstance(value, str):
             return ""
         replica, _, digits = value.rpartition(".")
@@ -125,7 +125,7 @@ class SessionServices:
                     text = b"address " + address.encode()
                 case ("process", str(machine), int(process)):
                     text = f"process {process} {machine}".encode(errors="surrogateescape")
-                case _:  # callers of other kinds are counted separately
+                case _:  # each other caller is counted separately
                     text = secrets.token_bytes(_CALLER_BYTES)
             key = self._caller_keys[caller] = hmac.digest(self._caller_secret, text, "sha256")
         return key
@@ -133,20 +133,21 @@ class SessionServices:
     # Changes of streams
 
     def watch_stream(self, session_id: str, stream: str) -> ChangeSignal:
-        """Return a signal that is set whenever any replica changes the stream, until `unwatch_stream` is called."""
+        """Return a signal that is set whenever any replica changes the SSE stream, until `unwatch_stream` is called."""
         signal = ChangeSignal(_POLL_INTERVAL)
         self._signals.setdefault((session_id, stream), set()).add(signal)
         return signal
 
     def unwatch_stream(self, session_id: str, stream: str, signal: ChangeSignal) -> None:
-        """Stop setting ``signal`` when the stream changes. See `watch_stream`."""
+        """Stop setting ``signal``, which `watch_stream` has returned, when the SSE stream changes."""
         signals = self._signals.get((session_id, stream), set())
         signals.discard(signal)
         if not signals:
             self._signals.pop((session_id, stream), None)
 
     async def notify_watchers(self) -> None:
-        """Set the signals of `watch_stream` when any replica changes their streams, until cancelled."""
+        """Whenever a replica changes an SSE stream, set the signals that `watch_stream` has returned for it, until
+        cancelled."""
         async with self.replica.events.watch() as hints:
             async for hint in hints:
                 found = [*self._signals.values()] if isinstance(hint, HintsLost) else [self._signals.get(hint, ())]
@@ -162,8 +163,8 @@ class SessionServices:
         return self.messenger.send(replica, kind, encoded, patience=_SEND_TIMEOUT)
 
     def open_message(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Return the content of ``message`` from another replica. If it can't be read, refuse the message and return
-        `None`."""
+        """Return the decrypted content of ``message``, which came from another replica. If it can't be read, refuse the
+        message and return `None`."""
         if self._seal is None:
             try:
                 return decode_stored("a message", partial(msgspec.msgpack.decode, type=form), message.content)
@@ -261,19 +262,19 @@ class SharedSessionState:
 
     @property
     def is_fresh(self) -> bool:
-        """True while the known state is recent enough to serve a request without reading it again."""
+        """True while the session state that was read last is recent enough to serve a request."""
         return not self.is_hinted and trio.current_time() - self.read_at < min(FRESH_SECONDS, self._timeout / 4)
 
     # Reading
 
     def read_soon(self) -> None:
-        """Start to read the session state in a new task, unless a task for this was started and hasn't begun."""
+        """Start a task that reads the session state, unless such a task was started and hasn't begun to read."""
         if not self._is_reading:
             self._is_reading = True
             self._services.start_soon(self._read_now)
 
     def is_own_hint(self) -> bool:
-        """Return whether a change notification for this session was caused by a write of this replica, so that it can
+        """Return whether a change notification for this session may come from this replica's own write, so that it can
         be ignored.
 
         If another replica has written meanwhile, another notification follows.
@@ -286,15 +287,14 @@ class SharedSessionState:
         return True
 
     def forget_hints(self) -> None:
-        """Reset the count of this replica's writes whose notifications are expected, because notifications were
-        lost."""
+        """Expect no more notifications of this replica's own writes, because notifications were lost."""
         self._own_hints = 0
 
     async def _read_now(self) -> None:
         self._is_reading = False
         try:
             await self.read()
-        except OSError as error:  # a later read will succeed; the storage logs its outages
+        except OSError as error:  # the storage logs its outages, and a later read will succeed
             logger.debug("a session could not be read: %s", error)
 
     async def read(self) -> bool:
@@ -322,13 +322,13 @@ class SharedSessionState:
         version of the state."""
         before = None if self._mark is None else self.current
         if before is None:
-            initialize_params(state)  # raises if the stored parameters are invalid
+            initialize_params(state)  # this raises if the stored parameters are invalid
         self.current, self._mark, self.read_at = state, mark, trio.current_time()
         self._on_changed(before)
 
     async def check_exists(self) -> None:
-        """Close this replica's view of the session if the session has ended. Unlike `read`, this doesn't extend the
-        session's lifetime."""
+        """If the session has ended, close it on this replica. Unlike `read`, this doesn't extend the session's
+        lifetime."""
         try:
             if not await self._sessions.exists(self.id):
                 self._on_ended(f"the client has not come back for {self._timeout:g} seconds")
@@ -374,7 +374,7 @@ class SharedSessionState:
         finally:
             self._queued.remove(waiting)
         if waiting.error is not None:
-            raise type(waiting.error)(*waiting.error.args)  # a separate exception for each caller
+            raise type(waiting.error)(*waiting.error.args)  # raise a separate exception for each caller
 
     async def _write(self, changes: list[_QueuedChange]) -> None:
         error: Exception | None = None
@@ -400,7 +400,7 @@ class SharedSessionState:
                     facts = following
             if facts == self.current:
                 return
-            self._own_hints += 1  # before the write, since its notification may arrive before it returns
+            self._own_hints += 1  # count before the write: its notification may arrive before it returns
             self._own_hints_until = trio.current_time() + FRESH_SECONDS
             is_done = False
             try:
@@ -409,7 +409,7 @@ class SharedSessionState:
                     self.id, sealed, expected_mark=was, mark=mark, idle_ms=self.idle_ms
                 )
             except Uncertain:
-                pass  # the next read shows whether the write was successful
+                pass  # the next read shows whether the change was stored
             finally:
                 if not is_done:
                     self.is_own_hint()

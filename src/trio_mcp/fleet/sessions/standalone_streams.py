@@ -104,17 +104,18 @@ class StandaloneStreams:
 
     @property
     def is_open(self) -> bool:
-        """True while a response on this replica sends the session's standalone stream."""
+        """True while a response on this replica sends the session's standalone stream (the SSE stream that a client
+        opens with GET)."""
         return self._stream is not None and self._stream.is_open
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if another replica writes the session's standalone stream, as far as is known."""
+        """True if another replica writes the session's standalone stream, as far as this replica knows."""
         return replica_of(self._session_state.current.listener) not in ("", self._services.replica.id)
 
     @property
     def is_reached(self) -> bool:
-        """True while a response to the client's GET is open on this replica."""
+        """True while this replica has a response open to a GET of the client."""
         return self.is_open or bool(self._resumed)
 
     @property
@@ -123,8 +124,8 @@ class StandaloneStreams:
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check_listener(self, listener: str) -> None:
-        """Stop writing the standalone stream if ``listener``, its holder in the session state, is no longer this
-        one."""
+        """Stop writing the standalone stream if ``listener``, the name in the session state that may write it, is no
+        longer the name of this replica's stream."""
         if self._stream is not None and self._stream.holder != listener:
             self._abandon_stream()
 
@@ -205,7 +206,7 @@ class StandaloneStreams:
             is_own = name == self._session_state.current.standalone_stream
             read = await (self.standalone_log if is_own else self._log).read_after(name, number)
         if read is None or number > read.stream.last or number < read.stream.dropped:
-            # Send an error: an empty stream would wrongly mean that the client has missed nothing.
+            # Respond with an error: an empty stream would look as if the client had missed nothing.
             is_gone = read is not None and number < read.stream.dropped
             response.answer(invalid(HTTPStatus.BAD_REQUEST, _NOT_KEPT if is_gone else _UNKNOWN, extra))
         elif read.stream.name == self._session_state.current.standalone_stream:
@@ -227,8 +228,8 @@ class StandaloneStreams:
     # The standalone stream
 
     async def _listen(self, asked: HttpRequest, after: int | None) -> None:
-        """Respond to a GET with the standalone stream, from the event ``after`` or, if that is `None`, from the first
-        event that no response has sent."""
+        """Respond to a GET with the standalone stream: the events after the number ``after`` or, if that is `None`, the
+        events that no response has sent."""
         async with self._stream_lock:
             had_listener = bool(self._session_state.current.listener)
             own = await self._take_over()
@@ -240,7 +241,7 @@ class StandaloneStreams:
             first = self._retry_line
             if first and after is None:
                 first += priming_event(own.sent_cursor)
-            self._subscriptions.notifies_legacy = True  # a change is in the result of `_changes`, or is notified later
+            self._subscriptions.notifies_legacy = True  # `_changes` returns all earlier changes
             try:
                 place, changed = await self._changes(
                     own.cursor or self._session_state.current.cursor, is_known=not had_listener
@@ -258,8 +259,8 @@ class StandaloneStreams:
         notify_changes(self._subscriptions, [EVERYTHING] if is_gap else changed)
 
     async def _take_over(self) -> StandaloneStream:
-        """Make this replica the writer of the standalone stream. The former writer, which can be this replica, sees the
-        new holder in the session state."""
+        """Make this replica the writer of the standalone stream. The former writer, which may be this replica, reads in
+        the session state that it was replaced."""
         name, holder = self._session_state.current.standalone_stream, new_holder(self._services.replica)
         stream = await self.standalone_log.take_over(name, holder)
         await self._session_state.change(change_listener(holder))
@@ -286,7 +287,7 @@ class StandaloneStreams:
         is_lost = changes.everything or not (cursor or is_known)
         return changes.cursor, [EVERYTHING] if is_lost else {*changes.changed, *unnoted}
 
-    # Messages that belong to no request
+    # Messages that don't belong to a request
 
     def put_lines(self, lines: bytes) -> bool:
         """Send ``lines``, which another replica has forwarded, on the standalone stream. Returns false if another
@@ -308,7 +309,7 @@ class StandaloneStreams:
             while True:
                 lines = bytes(await outbox.take())
                 place = ""
-                if not outbox.size:  # the lines contain all changes up to the current position
+                if not outbox.size:  # all changes up to the current position are in the lines
                     place, self._notified_cursor = (
                         self._services.changes.cursor if self.is_open else self._notified_cursor,
                         "",
@@ -339,7 +340,8 @@ class StandaloneStreams:
             return self._stream is not None and await self._append(self._stream, lines, cursor)
 
     async def _append(self, stream: StandaloneStream, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store and send ``lines`` on ``stream``. Returns false if another replica now writes the standalone stream."""
+        """Store ``lines`` in ``stream``, the standalone stream, and send them to the client. Returns false if another
+        replica now writes the standalone stream."""
         for attempt in count(1):
             if self._stream is not stream:
                 break
@@ -347,7 +349,7 @@ class StandaloneStreams:
                 return True
             if not await self._session_state.read():
                 raise SessionEnded
-            if self._stream is stream:  # only the event log has a new holder; the session state has this one
+            if self._stream is stream:  # the session state still names this holder, so make the event log agree
                 stream.resume(
                     await self.standalone_log.take_over(self._session_state.current.standalone_stream, stream.holder)
                 )
@@ -378,6 +380,6 @@ class StandaloneStreams:
 
 
 async def _pause(attempt: int) -> None:
-    """Wait before the next attempt to write. The second attempt follows at once, since the state was just read
-    again."""
+    """Wait before attempt number ``attempt`` to write. The second attempt follows at once, since the session state was
+    just read again."""
     await trio.sleep(growing_delay(attempt - 1, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT) if attempt > 1 else 0)

@@ -50,7 +50,8 @@ class SessionStateUnreadable(UnreadableRecord):
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True):
-    """The cancellation of a request, stored because it arrived at a replica where the request isn't running."""
+    """The cancellation of a request that may run on another replica. It is stored in the session state, where that
+    replica sees it."""
 
     mark: str
     """A unique string: the id of the replica that received the cancel, a dot and a number."""
@@ -136,7 +137,7 @@ def _parts(text: bytes) -> tuple[_KnownFields, dict[str, msgspec.Raw]]:
 
 
 def _check(known: _KnownFields) -> None:
-    if not _STREAM_NAME.fullmatch(known.standalone_stream):  # event ids contain the name, so it must be plain
+    if not _STREAM_NAME.fullmatch(known.standalone_stream):  # event ids contain the stream's name
         raise ValueError("a stream name must have only letters and digits")
     if not all(is_request_id(decode_value(cancel.request_id)) for cancel in known.cancels):
         raise ValueError("a stored cancellation must have a valid request id")
@@ -185,7 +186,7 @@ def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change
 
 
 def change_listener(holder: str) -> Change:
-    """Return a function that changes the session state so that only ``holder`` may write the standalone stream (the
+    """Return a function that changes the session state so that only ``holder`` may write the standalone stream (the SSE
     stream that a client opens with GET)."""
     return lambda facts: attrs.evolve(facts, listener=holder)
 

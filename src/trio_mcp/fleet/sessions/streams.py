@@ -1,4 +1,4 @@
-"""The SSE streams of a legacy session that this replica writes.
+"""The SSE streams of a legacy session to which this replica writes.
 
 `SharedStream` answers a POST, and `StandaloneStream` has the lines that belong to no request. Lines are first stored in
 the event log that all replicas share, and then sent to the client by an `SSEResponse`.
@@ -47,13 +47,13 @@ class SSEResponse:
         """True while new events are sent to the client."""
 
     def put(self, events: bytes) -> None:
-        """Add ``events`` to the response, unless the response has ended."""
+        """Add ``events`` to the SSE response, unless it has ended."""
         if self.is_open:
             self._waiting += events
             self._reader.wake()
 
     def close(self) -> None:
-        """End the response after the events that are already added. Idempotent."""
+        """End the SSE response after the events that are already added. Idempotent."""
         if not self.is_open:
             return
         self.is_open = False
@@ -62,12 +62,12 @@ class SSEResponse:
         self._writers.unpark_all()
 
     async def wait_for_room(self) -> None:
-        """Wait until the response can buffer more events, or has ended."""
+        """Wait until the SSE response can buffer more events, or has ended."""
         while self.is_open and len(self._waiting) >= self._high_water:
             await self._writers.park()
 
     def send_keep_alive(self) -> None:
-        """Send a keep-alive comment, unless something was sent since the last call."""
+        """Send a keep-alive comment in the SSE response, unless something was sent since the last call."""
         if self._was_silent:
             self._sends_keep_alive = True
             self._reader.wake()
@@ -90,7 +90,7 @@ class SSEResponse:
 
 
 def respond(response: ResponseHandle, extra: bytes, sse_response: SSEResponse) -> None:
-    """Start the HTTP response ``response`` with ``sse_response`` as its body."""
+    """Respond with ``response``, whose body is the SSE response ``sse_response``."""
     response.on_gone = sse_response.close
     response.stream(200, STREAM_HEADERS + extra, sse_response)
     if response.is_gone:
@@ -99,7 +99,7 @@ def respond(response: ResponseHandle, extra: bytes, sse_response: SSEResponse) -
 
 @define(eq=False)
 class _AttachedResponse:
-    """The HTTP response with which a stream will be sent, once the stream is created in the event log."""
+    """The HTTP response that will send an SSE stream, once the stream is created in the event log."""
 
     response: ResponseHandle
     extra: bytes
@@ -150,21 +150,21 @@ class SharedStream:
 
     @property
     def is_open(self) -> bool:
-        """True while a response sends this stream to the client."""
+        """True while an HTTP response sends this SSE stream to the client."""
         return self._sse_response.is_open and self._attached is not None
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> None:
-        """Send the stream with ``response`` once the stream is created in the event log. See
+        """Send the SSE stream with ``response``, once the stream is created in the event log. See
         `ResumableStream.attach`."""
         self._attached = _AttachedResponse(response, extra, retry)
         response.on_gone = self._sse_response.close
 
     def detach(self) -> None:
-        """End the response. From now on, the stream's messages are only stored in the event log."""
+        """End the response. From now on, messages of this SSE stream are only stored in the event log."""
         self._sse_response.close()
 
     def close_response(self, retry: float) -> bool:
-        """End the response after the messages that are in the outbox now; the client reconnects after ``retry``
+        """End the response after the messages that are now in the outbox. The client reconnects after ``retry``
         seconds. See `ResumableStream.close_response`."""
         if not self.is_open or not self._primes or self._is_finished:
             return False
@@ -181,7 +181,7 @@ class SharedStream:
         return waiting
 
     def finish(self, keep_until: float) -> None:
-        """Finish the stream after its last message. How long the events are stored is decided by the event log.
+        """Finish the SSE stream after its last message. The event log then deletes the events after a while.
         Idempotent."""
         if not self._is_finished:
             self._is_finished = True
@@ -190,11 +190,11 @@ class SharedStream:
             self._on_finished()
 
     def send_keep_alive(self) -> None:
-        """Send a keep-alive comment on the response, unless something was sent since the last call."""
+        """Send a keep-alive comment on the SSE stream, unless something was sent since the last call."""
         self._sse_response.send_keep_alive()
 
     async def run(self) -> None:
-        """Store and send the stream's messages until the stream is finished, or until another replica has ended it."""
+        """Store and send the messages of the SSE stream, until it is finished or another replica has ended it."""
         begun = self._attached
         with self.scope:
             try:
@@ -206,7 +206,7 @@ class SharedStream:
                 await self._on_lost()
             finally:
                 self._sse_response.close()
-                if begun is not None:  # has no effect if the response was already started
+                if begun is not None:  # this has no effect if the response was already started
                     begun.response.answer(unavailable("the events cannot be stored now; try again later", begun.extra))
 
     async def _open(self) -> bool:
@@ -223,8 +223,8 @@ class SharedStream:
         respond(attached.response, attached.extra, self._sse_response)
 
     async def _forward_lines(self) -> bool:
-        """Store and send the stream's messages. Returns true after the last message, and false if another replica has
-        ended the stream."""
+        """Store and send the messages of the SSE stream. Returns true after the last message, and false if another
+        replica has ended the stream."""
         outbox, pipe = self._outbox, self._sse_response
         while True:
             if not (self._ahead or self._is_finished or self._closing is not None):
@@ -243,9 +243,9 @@ class SharedStream:
             await pipe.wait_for_room()
 
     async def _append(self, lines: Sequence[bytes], *, finish: bool) -> bool:
-        """Store ``lines`` in the event log, then send them. Returns the same as `EventLog.append`."""
+        """Store ``lines`` in the event log, then send them to the client. Returns the result of `EventLog.append`."""
         pipe, first = self._sse_response, self._last + 1
-        # While the client is disconnected, allow a whole response in addition to the limit of the log.
+        # While the client is disconnected, store a whole response even if it exceeds the limit of the log.
         more = 0 if pipe.is_open else min(sum(map(len, lines)), self._max_line)
         append = partial(self._log.append, self.name, self._holder, first, lines, finish=finish, more=more)
         if not await retry_while_unavailable(append, lambda _: pipe.close()):
@@ -260,7 +260,7 @@ def _raise(error: OSError) -> None:
 
 
 class _StreamPosition(msgspec.Struct, frozen=True):
-    """The note that is stored with a session's standalone stream: how far it was sent, and which changes it
+    """A note in the event log about a session's standalone stream: up to which event it was sent, and which changes it
     contains."""
 
     sent: int = 0
@@ -273,7 +273,7 @@ _decode_position: Final = msgspec.json.Decoder(_StreamPosition)
 
 
 class StandaloneStream:
-    """The standalone stream of a legacy session, while this replica may write to it as ``holder``."""
+    """The standalone stream of a legacy session, to which only this replica may write, under the name ``holder``."""
 
     def __init__(self, log: StreamLog, name: str, holder: str, stream: StoredStream) -> None:
         self.holder = holder
@@ -297,7 +297,8 @@ class StandaloneStream:
         return self.pipe is not None and self.pipe.is_open
 
     async def unsent(self, after: int | None) -> tuple[bytes, bool] | None:
-        """Return the events that no response has sent, or all events ``after`` a number; and whether some are missing.
+        """Return the events after the number ``after`` or, if that is `None`, the events that no response has sent.
+        Also returns whether earlier events are missing.
 
         Returns `None` if the client can't continue after that number.
         """
@@ -340,7 +341,8 @@ class StandaloneStream:
         return True
 
     def resume(self, stream: StoredStream) -> None:
-        """Continue after the events that another holder has meanwhile added to the standalone stream."""
+        """Continue after the last event of ``stream``, which is as stored, because another writer has meanwhile added
+        events to the standalone stream."""
         self._last = stream.last
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""SharedSessionTable: this replica's views of the legacy sessions that every replica can serve, by session id.
+"""SharedSessionTable: the legacy sessions that this replica serves now, by session id. Any replica can serve them.
 
 A view is created when a request arrives, and removed when it is no longer used.
 """
@@ -43,8 +43,8 @@ _NOT_HERE: Final = "this replica does not serve the session"
 
 
 class _SessionMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A message between replicas that concerns a session. Additional fields at the end, written by a later version, are
-    ignored."""
+    """A message between replicas that concerns a session. Extra fields at the end, which a later version has written,
+    are ignored."""
 
     session_id: str
 
@@ -111,8 +111,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     # Views
 
     def find(self, session_id: str, principal: PrincipalId | None) -> SharedSession | None:
-        """Return this replica's view of the session with this id, if it can serve requests without reading the session
-        first.
+        """Return the session with this id if this replica can serve it now, without reading it from the shared storage
+        first; otherwise `None`.
 
         Otherwise return `None`: use `look_up` then.
         """
@@ -120,8 +120,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return view if view is not None and view.is_fresh and view.principal == principal and not view.is_over else None
 
     def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[SharedSession | None], None]) -> None:
-        """Read the session with this id from the shared storage, and call ``on_found`` with this replica's view of the
-        session.
+        """Read the session with this id from the shared storage, and call ``on_found`` with its `SharedSession`.
 
         Calls it with `None` if there is no such session for this principal (2025-11-25 security best practices, Session
         Hijacking). If the shared storage is unavailable, ``posted`` is answered instead.
@@ -138,7 +137,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             logger.debug("a session could not be read: %s", failed)
             words = str(failed) if isinstance(failed, SessionStateUnreadable) else UNREACHABLE_TEXT
             posted.response.answer(unavailable(words, posted.extra))
-        except Exception:  # a bug, which must only affect this request
+        except Exception:  # a bug, which must affect only this request
             logger.exception("an HTTP request failed")
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
@@ -157,8 +156,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return await self._create_view(session_id, posted) if len(session_id) <= _LONGEST_ID else None
 
     async def _create_view(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
-        """Read the session from the shared storage, and return this replica's view of it. Another task may have created
-        the view meanwhile."""
+        """Read the session from the shared storage, and return its `SharedSession` on this replica. Another task may
+        have created that object meanwhile."""
         reading = self._readings.setdefault(session_id, _SessionRead())
         reading.readers += 1
         try:
@@ -176,7 +175,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             view.session_state.adopt(facts, stored.mark)
             if reading.is_hinted:
                 view.session_state.is_hinted = True
-                view.session_state.read_soon()  # unlike `on_hint`, keep the view open: a request needs it
+                view.session_state.read_soon()  # unlike `on_hint`, don't close the session here: a request needs it
         return view
 
     def _read_state(
@@ -192,13 +191,13 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         peer = attrs.evolve(posted.peer(session_id), caller=caller)
         view = SharedSession(self._services, session_id, peer, caller, self._remove, opening)
         self._add(view)
-        if self._ends_for:  # created during a shutdown, for a request that was accepted earlier
+        if self._ends_for:  # a request that was accepted before the shutdown has created the session
             view.shut_down(self._ends_for, drain_timeout=self._drain_left)
         return view
 
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
-        """Fail the request to the client whose response is the unreadable ``message``. Any replica may have sent the
-        request.
+        """Make a server-to-client request fail, because the client's response to it, ``message``, is unreadable. Any
+        replica may have sent the request.
 
         Does nothing if the message names no request, or the session doesn't belong to ``principal``.
         """
@@ -226,10 +225,9 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         self._add_view(secrets.token_urlsafe(_ID_BYTES), posted, opening).post(message, posted, opens=True)
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Close each view of a session on this replica when its requests are done. The sessions continue on other
-        replicas.
+        """Stop serving each session on this replica when its requests are done. Other replicas continue the sessions.
 
-        This also applies to views that are created later, for requests accepted earlier.
+        This also applies to sessions that this replica reads later, for requests accepted earlier.
         """
         drain = 0.0 if hurry or self._ends_for else self._services.running.limits.drain_timeout
         self._drained_at = min(self._drained_at, trio.current_time() + drain)
@@ -242,9 +240,9 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return max(0.0, self._drained_at - trio.current_time())
 
     async def ended(self) -> None:
-        """Wait until every received request has found its session, at most until the drain ends.
+        """Wait until the session of every received request was read, at most until the time for the shutdown is over.
 
-        Then wait until all views have ended.
+        Then wait until no session is served on this replica.
         """
         while self._poll_schedule and (left := self._drain_left):
             with trio.move_on_after(left):
@@ -274,8 +272,9 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     # Messages of other replicas
 
     def _register(self, kind: str, form: type[M], deliver: Callable[[SharedSession, M], bool]) -> None:
-        """Register a handler for messages of ``kind`` from other replicas. It calls ``deliver`` with this replica's
-        view of the session, and refuses the message if there is no view, or if ``deliver`` returns false."""
+        """Register a handler for messages of ``kind`` from other replicas. The handler calls ``deliver`` with the
+        message's session, and refuses the message if this replica doesn't serve the session or if ``deliver`` returns
+        false."""
 
         def read(message: ReplicaMessage) -> None:
             content = self._services.open_message(kind, message, form)

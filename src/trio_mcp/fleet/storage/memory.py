@@ -33,8 +33,8 @@ _ROUNDING: Final = 1e-3
 
 
 class _MemoryChangeLog(WatchedByHints[ChangeHint]):
-    """A `ChangeLog` in memory, for replicas in one process. A position consists of the id of the log and a record's
-    number."""
+    """A `ChangeLog` in memory, for replicas in one process. A position in the log consists of the log's id and a
+    record's number."""
 
     def __init__(self) -> None:
         self._id = randomness.token_hex(_LOG_ID_BYTES)

@@ -68,8 +68,8 @@ class _SessionStreams:
         self._drop_oldest(limit, 0)
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
-        """Drop the session's oldest events until the rest fits into ``limit`` bytes. The newest ``spared`` events of
-        each stream aren't dropped."""
+        """Drop the session's oldest events until the remaining events fit into ``limit`` bytes, but never the newest
+        ``spared`` events of each SSE stream."""
         dropped = list[int]()
         for place, stream in self._order.items():
             if self._size <= limit:
@@ -101,7 +101,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         super().__init__(HintQueues[tuple[str, str]]())
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Create a stream in a session's event log. See `EventLog.open`."""
+        """Create an SSE stream in a session's event log. See `EventLog.open`."""
         log = self._logs.get(session_id) or _SessionStreams()
         found = log.find(stream, self._now())
         if found is None:
@@ -111,7 +111,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         self._logs.put(session_id, log, retention_ms)
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Let only ``holder`` append to the stream from now on. Creates the stream if it doesn't exist. See
+        """Let only ``holder`` append events to the SSE stream from now on. Creates the stream if it doesn't exist. See
         `EventLog.take_over`."""
         log = self._logs.get(session_id) or _SessionStreams()
         found = log.find(stream, self._now()) or log.open(stream, holder, b"")
@@ -134,7 +134,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append events to a stream. See `EventLog.append`."""
+        """Append events to an SSE stream of a session. See `EventLog.append`."""
         log, found = self._find(session_id, stream)
         if log is None or found is None or found.holder != holder:
             return False
@@ -160,7 +160,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
-        """Finish a stream whose holder is dead. See `EventLog.finish_dead`."""
+        """Finish an SSE stream that only a dead replica could continue. See `EventLog.finish_dead`."""
         log, found = self._find(session_id, stream)
         if log is None or found is None or found.holder != dead_holder or found.kept_until is not None:
             return False
@@ -172,7 +172,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         return True
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return a stream, with its events after ``number``. See `EventLog.read_after`."""
+        """Return an SSE stream with its stored events after the event ``number``. See `EventLog.read_after`."""
         log, found = self._find(session_id, stream)
         if log is None or found is None:
             return None
@@ -182,5 +182,5 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         return StoredEvents(found.stored(), before + 1, lines)
 
     async def delete(self, session_id: str) -> None:
-        """Delete all streams of a session. See `EventLog.delete`."""
+        """Delete all SSE streams of a session. See `EventLog.delete`."""
         self._logs.pop(session_id)

@@ -71,7 +71,7 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddre
         )
     query = dict(parse_qsl(split.query, keep_blank_values=True))
     allowed = [*(_TLS_SETTINGS if is_tls else ()), *(_SENTINEL_SETTINGS if kind is AddressKind.SENTINEL else ()), "db"]
-    if query.keys() - allowed:  # the error doesn't name the settings, which may be part of a password
+    if query.keys() - allowed:  # don't name unknown settings in the error: they may be part of a password
         raise ValueError(f"the Redis address has unknown settings; allowed are {', '.join(allowed)}; {_ESCAPES}")
     userinfo, _, hosts = split.netloc.rpartition("@")
     path = unquote(split.path)
@@ -94,11 +94,11 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddre
 
 
 def _split(url: str) -> SplitResult:
-    """Return the parts of the Redis URL ``url``. Raises `ValueError` if its password may have ended up in other parts,
-    which error messages quote."""
+    """Split the Redis URL ``url`` into its parts. Raises `ValueError` if a part that error messages quote may contain a
+    piece of the password."""
     try:
         split = urlsplit(url)
-    except ValueError:  # its text may contain the password
+    except ValueError:  # the original error may contain the password
         raise ValueError(f"the Redis address isn't a valid URL; write {_WORDS}; {_ESCAPES}") from None
     if split.fragment or (split.netloc and "@" in split.path):
         raise ValueError(f"the Redis address has a # or an @ after its host; {_ESCAPES}")

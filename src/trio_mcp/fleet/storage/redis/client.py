@@ -34,12 +34,12 @@ Value: TypeAlias = bytes | str | int
 
 _FORBIDDEN: Final = frozenset(
     {
-        # Commands that block the connection. XREAD and XREADGROUP also block, but only with the option BLOCK.
+        # These commands block the connection. XREAD and XREADGROUP block only with the option BLOCK.
         *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"),
-        # Commands after which the connection receives something other than replies.
+        # After these commands, the connection receives something other than replies.
         *("MONITOR", "PSUBSCRIBE", "PSYNC", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE", "SYNC"),
         "UNSUBSCRIBE",
-        # Commands that change the state of the connection for the next caller.
+        # These commands change the state of the connection for the next caller.
         *("ASKING", "AUTH", "CLIENT", "DISCARD", "EXEC", "HELLO", "MULTI", "QUIT", "READONLY", "READWRITE", "RESET"),
         *("SELECT", "UNWATCH", "WATCH"),
     }
@@ -122,7 +122,7 @@ def check(command: Sequence[Value]) -> None:
 
 
 def runs_script(command: Sequence[Value]) -> bool:
-    """Return whether the Redis command runs a script. A script that fails may already have changed something."""
+    """Return whether the Redis command runs a Lua script. A script that fails may already have changed something."""
     return _name(command) in _SCRIPTS
 
 
@@ -144,7 +144,8 @@ def key_of(command: Sequence[Value]) -> bytes | None:
 
 
 def is_refusal(error: str) -> bool:
-    """Return whether the error text from Redis shows that a script was refused before it changed anything."""
+    """Return whether ``error``, an error text from Redis, shows that the Lua script was refused before it changed
+    anything."""
     code = error.partition(" ")[0]
     return code in _REFUSED or error.startswith(_NOT_COMPILED) or (code == "NOPERM" and _FORBIDDEN_WITHIN not in error)
 
@@ -171,7 +172,7 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
     A connection that is silent for ``max_idle`` seconds is closed. Only a cluster gets a command at once. Raises the
     errors in `failures`, and groups of them.
     """
-    from coredis import connection  # imported late, because it takes 0.2 s
+    from coredis import connection  # imported late, because importing coredis takes 0.2 s
     from coredis.pool import ConnectionPool
 
     hosts = [connection.TCPLocation(host, port) for host, port in address.hosts]
@@ -197,7 +198,7 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
 
 @asynccontextmanager
 async def _open_cluster(hosts: list[TCPLocation], limit: float, options: dict[str, Any]) -> AsyncGenerator[Any]:
-    """Open connections to the nodes of a cluster, of which ``hosts`` are some."""
+    """Open connections to all nodes of a cluster. ``hosts`` are some of the nodes."""
     from coredis.connection import ClusterConnection
     from coredis.pool import ClusterConnectionPool
 
@@ -206,10 +207,10 @@ async def _open_cluster(hosts: list[TCPLocation], limit: float, options: dict[st
         connection_class=_closing_buffers(ClusterConnection),
         max_connections=_POOL,
         max_connections_per_node=True,
-        skip_full_coverage_check=True,  # it uses CONFIG, which many users aren't allowed to call
-        # Don't read the cluster layout after errors: redirects update it, and each new client reads it.
+        skip_full_coverage_check=True,  # coredis would use CONFIG, which many users aren't allowed to call
+        # Don't read the cluster layout after errors: redirects update the layout, and each new client reads it.
         reinitialize_steps=_NEVER,
-        stream_timeout=limit,  # also limits the first queries, which have no other timeout
+        stream_timeout=limit,  # this also limits the first queries, which have no other timeout
         **options,
     )
     try:
@@ -223,7 +224,7 @@ async def _open_cluster(hosts: list[TCPLocation], limit: float, options: dict[st
 async def _open_primary(
     address: RedisAddress, hosts: list[TCPLocation], limit: float, secured: dict[str, Any], options: dict[str, Any]
 ) -> AsyncGenerator[Any]:
-    """Open connections to the primary that the sentinels at ``hosts`` name."""
+    """Open connections to the Redis primary that the sentinels at ``hosts`` name."""
     from coredis import Sentinel, connection
     from coredis.pool import SentinelConnectionPool
 
@@ -234,7 +235,7 @@ async def _open_primary(
             primary = await self.get_primary_location()
             return managed(primary, self.service_name, True, **self.connection_kwargs)
 
-    patience = limit / (len(hosts) + 1)  # several sentinels may not answer, one after the other
+    patience = limit / (len(hosts) + 1)  # several sentinels may fail to answer, one after the other
     sentinel = Sentinel(hosts, sentinel_kwargs={"connect_timeout": patience, "stream_timeout": patience, **secured})
     for each in sentinel.sentinels:
         each.connection_pool.connection_class = _closing_buffers(connection.TCPConnection)
@@ -307,7 +308,7 @@ class RedisClient:
                 return await self._pool.get_connection(node=node)
             except failures():
                 raise
-            except RuntimeError as error:  # the pool was closed while this call waited for a connection
+            except RuntimeError as error:  # another task has closed the pool while this call waited for a connection
                 raise OSError(errno.ENOTCONN, "the connections to Redis were closed") from error
             except Exception as error:  # coredis couldn't parse the replies
                 raise OSError(errno.ENOTCONN, f"could not connect to Redis: {error}") from error
@@ -358,7 +359,7 @@ def error_text(answer: Exception) -> str | None:
     ):
         return None
     code = next((code for code, kind in Parser.EXCEPTION_CLASSES.items() if kind is type(answer)), "")
-    # If coredis has no exception class for an error code, the text itself begins with the code, except for ERR.
+    # If coredis has no exception class for an error code, the text itself begins with the code, unless it is ERR.
     return f"{code} {answer}".strip()
 
 

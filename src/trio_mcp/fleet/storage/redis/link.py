@@ -121,7 +121,7 @@ class Link:
 
     @property
     def gaps(self) -> int:
-        """The number of times that subscription readers got `HINTS_LOST`, because messages may have been lost."""
+        """How often subscription readers got `HINTS_LOST`, because messages may have been lost."""
         return self._subscriptions.gaps
 
     @property
@@ -196,8 +196,8 @@ class Link:
         await self._subscriptions.serve()
 
     async def _exchange(self, commands: Sequence[Sequence[Value]], deadline: float) -> list[Any]:
-        """Send the Redis commands, and return their replies in order. A failed command has an exception instead of a
-        reply.
+        """Send the Redis commands, and return their replies in order. For a failed command, the list contains an
+        exception.
 
         Raises `StoreDown` if none was sent, and `Uncertain` if one has no answer by the deadline.
         """
@@ -213,14 +213,14 @@ class Link:
                 if (node := client.redirect_node(each.node, answer)) is not None:
                     answers[place] = await self._follow_redirect(client, node, each.command, answer, deadline)
                 elif (error_text(answer) or "").startswith("READONLY"):
-                    client.renew_connections()  # a failover has made this server a read-only replica
+                    client.renew_connections()  # after a failover, this server is a read-only replica
         return answers
 
     async def _follow_redirect(
         self, client: RedisClient, node: Any, command: Sequence[Value], answer: Exception, deadline: float
     ) -> Any:
-        """Send a command to the cluster node that the first node redirected it to, and return the reply, or an
-        exception. The command hasn't run yet."""
+        """The first cluster node has redirected a command, without running it: send the command to the other node, and
+        return the reply or an exception."""
         is_asking = (error_text(answer) or "").startswith("ASK ")
         try:
             (again,) = await self._send(client, [command], deadline, node=node, is_asking=is_asking)
@@ -274,7 +274,7 @@ class Link:
         """Return the cluster node for each command (``node`` if given). Adds a usable connection to each node to
         ``found``."""
         nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
-        # Shield the wait: coredis might lose a connection slot if it were cancelled. It ends at the deadline.
+        # Shield the wait, which ends at the deadline: if cancelled, coredis might lose a connection slot.
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             for each in nodes:
                 if (name := node_name(each)) not in found:
@@ -288,13 +288,13 @@ class Link:
         return nodes
 
     async def _answer(self, client: RedisClient, sent: _PendingCommand, deadline: float) -> Any:
-        """Wait for the reply to a sent command and return it, or an exception. The wait can't be cancelled, since the
-        command may have changed something."""
+        """Wait for the reply to a command that was sent, and return the reply or an exception. The wait can't be
+        cancelled, since the command may have changed something."""
         answer: Any = None
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             answer = await sent.request
         if scope.cancelled_caught:
-            # If this process was suspended, the reply may have arrived meanwhile. This checkpoint lets it be read.
+            # If this process was suspended, the reply may already be here. Run the event loop once to read it.
             await trio.lowlevel.cancel_shielded_checkpoint()
             if not sent.request.complete:
                 if not self._is_moving(sent):
@@ -325,7 +325,7 @@ class Link:
         return Uncertain(errno.EIO, words)
 
     def _is_moving(self, sent: _PendingCommand) -> bool:
-        """Return whether a late reply only means that much data is being transferred, so that Redis may be working
+        """Return whether a reply is late only because much data is being transferred, so that Redis may be working
         normally.
 
         If no data moves, the connection ends after a while, and its commands with it.
@@ -387,7 +387,7 @@ class Link:
                     if self._client is client:
                         self._client, self._up, self._down_reason = None, trio.Event(), "the link was closed"
                 return True
-        except Exception as error:  # after any error, the connections can't be used
+        except Exception as error:  # the connections can't be used after any error
             self._log_loss(reason_of(error))
             return False
 
@@ -402,7 +402,7 @@ class Link:
                 try:
                     await self._ping(client)
                 except Uncertain:
-                    continue  # the missing reply is counted, and the next PING opens a connection if needed
+                    continue  # the missing reply counts as a failure, and the next PING opens a connection if needed
                 except StoreDown as error:
                     self._drop(client, error.strerror or "")
 

@@ -80,7 +80,7 @@ def _decode_changes(reply: Any) -> ChangesSince:
     place = now.decode(errors="replace")
     try:
         things = [decoded(each) for each in found[0]] if found else []
-    except UnreadableRecord:  # otherwise readers would be stuck before this position
+    except UnreadableRecord:  # otherwise readers could never get past this position
         return ChangesSince(place, (), everything=True)
     return ChangesSince(place, things, bool(everything))
 
@@ -148,7 +148,7 @@ class RedisCourier:
         """The channel of the messages to this replica."""
 
     def _heartbeat_key(self, replica: str) -> bytes:
-        # The part in braces puts all heartbeats into one cluster slot, so that one MGET can read several.
+        # The braces put all heartbeats into one cluster slot, so that a single MGET can read them.
         return b"{%b:alive}:%b" % (self._prefix, encoded(replica))
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
@@ -168,7 +168,7 @@ class RedisCourier:
         for start in range(0, last, _PIECE):
             piece = content[start : start + _PIECE]
             async with self._bulk:
-                # Each piece is written at its offset, so it can be repeated, or arrive late, without harm.
+                # Each piece is written at its own offset, so it may be sent twice, or arrive late.
                 await self._link.pipeline([[b"SETRANGE", key, start, piece], [b"PEXPIRE", key, _RETENTION_MS]])
         async with self._bulk:
             args: list[Value] = [base, message, _LIST_LIMIT, _LISTED, last, content[last:], _RETENTION_MS]
@@ -258,7 +258,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                 await self._read_list()
             if self._waiting:
                 break
-            # If the list can't be read, messages only arrive through the channel. So read the list again soon.
+            # If the list can't be read, messages only arrive through the channel, so read the list again soon.
             with trio.move_on_after(_READ_AGAIN if self._may_have_missed else math.inf):
                 return await anext(self._queue)
         return self._waiting.popleft()
@@ -267,13 +267,13 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
         try:
             found = await self._link.script(_SCRIPTS["letters_read"], [_list_of(self._base)], [_LISTED])
             self._waiting += decode_columns("the messages to this replica", found, LINES)
-        except OSError as error:  # the link logs its outages
+        except OSError as error:  # the `Link` logs its outages
             logger.debug("could not read waiting messages: %s", error)
         else:
             self._may_have_missed = False
 
     async def _fetch(self, message: bytes) -> None:
-        """Read a long message, and the long messages that follow it directly, at the same time."""
+        """Read a long message from Redis. Also read the long messages that directly follow it, concurrently."""
         messages = [message]
         while len(messages) < _MOST_PIECES and (more := self._next_long()) is not None:
             messages.append(more)
@@ -296,7 +296,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
         return first
 
     async def _read_long(self, message: bytes) -> bytes | HintsLost:
-        # Use our own prefix, whatever key the message names, since the message may be invalid.
+        # An invalid message may name any key, so use our own prefix.
         key = _key_of(self._base, message[len(_IN_KEY) :])
         letter, whole = bytearray(), 1
         try:
@@ -305,10 +305,10 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                     _SCRIPTS["letter_take"], [key, _list_of(self._base)], [message, len(letter), _PIECE]
                 )
                 whole, piece = decode_columns("a message", found, _TAKEN)
-                if not piece or whole > MAX_MESSAGE_BYTES:  # it has expired, or isn't a message
+                if not piece or whole > MAX_MESSAGE_BYTES:  # the message has expired, or is invalid
                     return HINTS_LOST
                 letter += piece
-        except OSError:  # the reader treats the message as lost
+        except OSError:  # let the reader treat the message as lost
             return HINTS_LOST
         return bytes(letter)
 

@@ -120,14 +120,14 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
         )
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Create a stream in a session's event log. See `EventLog.open`."""
+        """Create an SSE stream in a session's event log. See `EventLog.open`."""
         if not await self._call(
             _EVENT_SCRIPTS["events_open"], session_id, stream, retention_ms, encoded(holder), request_id
         ):
             raise ValueError("the session already has a stream with this name")
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Let only ``holder`` append to the stream from now on. Creates the stream if it doesn't exist. See
+        """Let only ``holder`` append events to the SSE stream from now on. Creates the stream if it doesn't exist. See
         `EventLog.take_over`."""
         state = await self._write(_EVENT_SCRIPTS["events_take"], session_id, stream, retention_ms, encoded(holder))
         return decode_stored("a stream", partial(_stream, stream), state)
@@ -145,7 +145,7 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append events to a stream. See `EventLog.append`."""
+        """Append events to an SSE stream of a session. See `EventLog.append`."""
         numbers = [b"%d" % each for each in (limit, first, finish, note is not None)]
         appended = await self._write(
             _EVENT_SCRIPTS["events_append"],
@@ -164,7 +164,7 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
-        """Finish the stream of a dead holder. See `EventLog.finish_dead`."""
+        """Finish an SSE stream that only a dead replica could continue. See `EventLog.finish_dead`."""
         return bool(
             await self._write(
                 _EVENT_SCRIPTS["events_finish_dead"],
@@ -178,12 +178,12 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
         )
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return a stream, with its events after ``number``. See `EventLog.read_after`."""
+        """Return an SSE stream with its stored events after the event ``number``. See `EventLog.read_after`."""
         found = await self._call(_EVENT_SCRIPTS["events_after"], session_id, stream, retention_ms, b"%d" % number)
         return None if found is None else decode_stored("a stream", partial(_events, stream, number), found)
 
     async def delete(self, session_id: str) -> None:
-        """Delete all streams of a session. See `EventLog.delete`."""
+        """Delete all SSE streams of a session. See `EventLog.delete`."""
         await self._link.pipeline([[b"UNLINK", *self._keys(session_id)]])
 
 
@@ -202,7 +202,7 @@ def _events(name: str, number: int, found: Sequence[Any]) -> StoredEvents:
 
 
 def encode_hint(session_id: str, stream: str) -> bytes:
-    """Return the message that notifies all replicas that a session's stream has changed."""
+    """Return the message that notifies all replicas that an SSE stream of a session has changed."""
     session = encoded(session_id)
     return b"l%d:%b%b" % (len(session), session, encoded(stream))
 

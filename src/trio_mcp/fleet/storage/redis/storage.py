@@ -78,7 +78,7 @@ class RedisStorage(FleetStorage):
         ssl_context: ssl.SSLContext | None = None,
         limit: float = 1.0,
     ) -> None:
-        parse_url(url, ssl_context)  # parse it now, so that an invalid address doesn't raise only in `join`
+        parse_url(url, ssl_context)  # parse it now, so that an invalid address raises here and not only in `join`
         self._url = url
         self._prefix = _PREFIX if prefix is None else prefix
         if "{" in self._prefix or "}" in self._prefix:
@@ -121,14 +121,16 @@ class RedisStorage(FleetStorage):
                     courier=courier,
                     replay_guard=RedisReplayGuard(link, prefix),
                     rate_limits=RedisRateLimits(link, prefix),
-                    # Use a channel without subscribers: no replica watches the state of callers.
+                    # No replica watches the state of callers, so notify of its changes on a channel without
+                    # subscribers.
                     state=RedisSessionDirectory(link, f"{prefix}:state", f"{prefix}:state:bus", HintQueues()),
                     counts=_LinkCounters(link, signs),
                 )
 
 
 class _LinkCounters:
-    """The metrics of a replica's two links to Redis. ``link`` also logs outages and has the subscriptions."""
+    """The metrics of a replica's two links to Redis. ``link`` is the one that also logs outages and has the
+    subscriptions."""
 
     def __init__(self, link: Link, signs: Link) -> None:
         self._link = link
@@ -193,7 +195,7 @@ class _SharedSecret:
             await looks.next_poll()
             try:
                 kept = await self._read_or_store()
-            except OSError as error:  # the link logs outages, and reports `HINTS_LOST` when Redis is available again
+            except OSError as error:  # the `Link` logs outages, and reports `HINTS_LOST` when Redis is available again
                 logger.debug("could not read the shared secret: %s", error)
                 continue
             if kept not in (self.value, self._other):
@@ -209,7 +211,7 @@ class _SharedSecret:
         [kept] = decode_columns(
             "the shared secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None]
         )
-        if kept is None or len(kept) != SECRET_BYTES:  # no secret, or one that no replica has written
+        if kept is None or len(kept) != SECRET_BYTES:  # there is no secret, or one that no replica has written
             put = await self._link.script(_SCRIPTS["secret_put"], [self._key], [self.value])
             [kept] = decode_columns("the shared secret", [put], tuple[bytes])
         return kept
@@ -233,8 +235,8 @@ async def _check_policy(link: Link) -> None:
 
 
 class Bus:
-    """Distributes the messages that this replica receives from Redis: change notifications on ``channel`` go to their
-    watchers, messages to this replica go to ``courier``.
+    """Distributes the messages that this replica receives from Redis. Change notifications on ``channel`` go to the
+    readers that watch for them, and messages to this replica go to ``courier``.
 
     Calls ``on_gap`` as well if messages may have been lost, for example because Redis was unavailable.
 
@@ -266,7 +268,7 @@ class Bus:
     def _read(self, data: bytes) -> None:
         try:
             decode_stored("a hint", self._hint, data)
-        except UnreadableRecord as error:  # not written by a replica
+        except UnreadableRecord as error:  # no replica has written this message
             logger.warning("ignored an invalid hint: %s", error)
             self._notify_hints_lost()
 

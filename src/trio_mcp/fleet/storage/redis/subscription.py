@@ -122,16 +122,16 @@ class ChannelSubscriptions:
         self.gaps += 1
 
     def _send(self, command: str, *channels: str) -> None:
-        """Send a SUBSCRIBE or UNSUBSCRIBE command, if there is a connection. A new connection subscribes to all
-        channels anyway."""
+        """Send a SUBSCRIBE or UNSUBSCRIBE command, if there is a connection. Without one nothing is needed: each new
+        connection subscribes to all channels."""
         if self._connection is not None and channels:
             if command == "SUBSCRIBE":
                 self._unconfirmed.update(channels)
-            with suppress(*failures()):  # the reading task also notices that the connection is lost
+            with suppress(*failures()):  # the task that reads the connection notices the loss
                 self._connection.send_command(command.encode(), *channels)
 
     async def serve(self) -> None:
-        """Once there is a reader, maintain a connection for the subscriptions until cancelled."""
+        """Wait for the first reader, then maintain a connection for the subscriptions until cancelled."""
         await self._wanted.wait()
         failed = 0
         while True:
@@ -139,10 +139,10 @@ class ChannelSubscriptions:
             try:
                 async with open_client(self._address, limit=self._limit, max_idle=_IDLE) as client:
                     why = await self._use_new_connection(client)
-            except Exception as error:  # after any error, the connection can't be used
+            except Exception as error:  # the connection can't be used after any error
                 why = reason_of(error)
             logger.info("reopening the subscription to Redis at %s: %s", self._address, why)
-            if self._was_confirmed:  # even if the connection is often lost, messages arrive in between
+            if self._was_confirmed:  # it did work for a while, so don't lengthen the delay
                 failed = 0
                 await trio.sleep_until(began + _GOOD)
             else:
@@ -179,7 +179,8 @@ class ChannelSubscriptions:
                     self._receive(push)
 
         async def read_refusal() -> None:
-            """Read the replies that aren't messages. Such a reply is an error: Redis has refused a SUBSCRIBE."""
+            """Read the replies on the subscription's connection that aren't messages. Such a reply is an error: Redis
+            has refused a SUBSCRIBE."""
             async with aclosing(connection.streamed_messages) as answers:
                 async for answer in answers:
                     if isinstance(answer, Exception):
@@ -219,7 +220,7 @@ class ChannelSubscriptions:
             try:
                 await self._publish(self._own, self._proof)
             except (StoreDown, Uncertain):
-                self._proof_received.set()  # the subscription isn't the cause of this failure
+                self._proof_received.set()  # another connection has failed, so this one may be good
 
     def _receive(self, push: Sequence[Any]) -> None:
         kind, channel = push[0], push[1].decode()

@@ -42,7 +42,7 @@ from .link import Link, Script, Value
 
 logger = logging.getLogger("trio_mcp")
 
-# While a script runs, Redis runs nothing else. With the following limits, a script takes one to four milliseconds.
+# While a Lua script runs, Redis runs nothing else. These limits keep a script to one to four milliseconds.
 _BATCH: Final = 100
 """Maximum records that one script returns or deletes."""
 _CLAIMS: Final = 25
@@ -101,7 +101,7 @@ class RedisTaskStore:
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
         """Store a new task record. See `TaskStore.create`."""
-        # Store times relative to the record's creation: only Redis knows its time, and only we can encrypt.
+        # Only Redis knows its time, and only we can encrypt. So store times relative to the record's creation.
         row = self._codec.encode(created_record(new, 0, 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms))
         args = [
             row.id,
@@ -118,9 +118,9 @@ class RedisTaskStore:
             case b"full":
                 raise StoreFull
             case b"void":
-                raise ValueError("the creation of this record was abandoned")
+                raise ValueError("discard() has blocked the creation of this task record")
             case b"taken":
-                raise ValueError("a record with this id already exists")
+                raise ValueError("a task record with this id already exists")
             case (now, place):
                 return created_record(new, now, place - 1, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms)
             case _:
@@ -139,7 +139,7 @@ class RedisTaskStore:
         return StoredTask(record, now) if scope in (None, record.scope) else None
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of task records, which identify their versions. See `TaskStore.marks`."""
+        """Return the marks of task records. A record gets a new mark with each change. See `TaskStore.marks`."""
         found = dict[str, bytes]()
         for names in _batches(list(task_ids)):
             marks = await self._run(_SCRIPTS["task_marks"], [encoded(each) for each in names])
@@ -187,7 +187,7 @@ class RedisTaskStore:
             try:
                 yield self._decode(fields)
             except UnreadableRecord:
-                # Claim the other tasks anyway. This task is logged again only after its new lease has expired.
+                # Claim the other tasks anyway. This error is logged again only after the task's new lease has expired.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
@@ -223,12 +223,13 @@ class RedisTaskStore:
             yield hints
 
     async def _echoed(self, hints: HintQueue[str]) -> bool:
-        """Wait until earlier notifications have arrived, and skip them. Returns false if this can't be determined."""
+        """Wait until all earlier notifications have arrived, and skip them: publish a unique message and wait for it.
+        Returns false if it doesn't arrive."""
         echo = f"\0{randomness.token_urlsafe(8)}"
         with trio.move_on_after(_ECHO_LIMIT):
             try:
                 await self._link.pipeline([("PUBLISH", self._bus, b"t" + encoded(echo))])
-            except OSError:  # a watcher may miss notifications; other methods raise this error
+            except OSError:  # notifications may be lost, but the other methods raise this error
                 return False
             while await anext(hints) != echo:
                 pass
@@ -240,7 +241,7 @@ class RedisTaskStore:
 
     @contextmanager
     def _script_session(self, link: Link | None = None) -> Generator[_RunScript]:
-        """Yield a function that runs a script. All scripts inside the block count as one call, with a common time
+        """Yield a function that runs a Lua script. All scripts inside the block count as one call, with a common time
         limit.
 
         Once the first script has run, the call continues to its end even if cancelled. If a later script fails, a part
@@ -263,7 +264,9 @@ class RedisTaskStore:
                     raise Uncertain(errno.EIO, "only a part of the change was carried out") from error
                 raise
         if scope.cancelled_caught:
-            raise Uncertain(errno.ETIMEDOUT, f"the whole change was not carried out within {_LIMIT:g} s")
+            raise Uncertain(
+                errno.ETIMEDOUT, f"the change was not finished within {_LIMIT:g} s; a part of it may be stored"
+            )
 
     def _decode(self, fields: Sequence[Any]) -> TaskRecord:
         return decode_stored("a record", self._record, fields)
@@ -310,7 +313,8 @@ def _queue_of(row: StoredRecord) -> bytes:
 
 
 def _optional(holder: str | None) -> tuple[Value, Value]:
-    """Return two script arguments for an optional string, so that `None` and an empty string differ."""
+    """Encode ``holder``, which may be `None`, as two arguments for a Lua script: whether there is a holder, and its
+    name."""
     return (0, b"") if holder is None else (1, encoded(holder))
 
 

@@ -48,7 +48,8 @@ EXPIRING: Final = tuple(_SWEPT)
 
 
 def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> None:
-    """Delete expired rows from ``tables``, up to a limit for each table, in the transaction of another change."""
+    """Delete expired rows from ``tables``, at most a few per table, in a transaction that is already open for another
+    change."""
     for table in tables:
         connection.execute(
             f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE until <= ? LIMIT ?)",  # noqa: S608 - the names are our own
@@ -63,7 +64,7 @@ def cursor_of(file: bytes, number: int) -> ChangeCursor:
 
 @frozen
 class _FilePosition:
-    """A position in the SQLite file's notifications and change log, up to which changes were reported."""
+    """A position in the file's notifications and change log. All changes before it were reported."""
 
     file: bytes
     """The unique mark of the file. A file that replaces it has another mark."""
@@ -119,16 +120,16 @@ class HintPoller:
         self._is_quiet = False
 
     async def start(self) -> None:
-        """Read the current position in the file, from which on changes are reported. Raises `OSError` if the file can't
-        be read."""
+        """Read the current position in the SQLite file. Only changes after this position are reported. Raises `OSError`
+        if the file can't be read."""
         self._position = await self._database.read(_current_position)
 
     async def run(self) -> None:
         """Poll the SQLite file and notify watchers, until cancelled."""
         while True:
             await self._next_poll()
-            # Poll only if the state of the file has changed, since a poll takes a thread.
-            # Poll once more after the last change: the state may not show the second of two close writes.
+            # A poll takes a thread, so poll only if the file has changed, and once more after the last change. The
+            # file's size and time may not show the second of two writes close together.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
@@ -158,7 +159,7 @@ class HintPoller:
             with trio.move_on_at(due):
                 await self._sleeper.sleep()
             now = trio.current_time()
-        await trio.lowlevel.checkpoint()  # checkpoint even if the interval is 0
+        await trio.lowlevel.checkpoint()  # let other tasks run even if the interval is 0
 
     def poll_fast(self) -> None:
         """Poll the file more often for a while, because replicas have just exchanged a message or an event."""
@@ -168,7 +169,7 @@ class HintPoller:
         self._fast_until = now + _FAST_FOR
 
     def notify_change(self, file: bytes, number: int, changed: Iterable[str]) -> None:
-        """Notify watchers of a change that this replica has recorded, unless a poll has already found it."""
+        """Notify watchers at once of a change that this replica has recorded, unless a poll has already found it."""
         at = self._position
         if file == at.file and number <= at.note:
             return
@@ -183,11 +184,11 @@ class HintPoller:
         for kind, name, stream in dict.fromkeys(found.hints):
             try:
                 self._notify_hint(kind, name, stream)
-            except UnreadableRecord as error:  # not written by a replica
+            except UnreadableRecord as error:  # no replica has written this row
                 logger.warning("ignored an invalid hint: %s", error)
                 self._notify_hints_lost()
         if was.file == now.file and now.note <= was.note:
-            # This replica may have reported its own record during the poll, so the position doesn't move back.
+            # This replica may have reported its own record during the poll, so don't move the position back.
             self._position = _FilePosition(now.file, now.hint, was.note)
         else:
             self.changes.notify([self._change_hint(found)])
@@ -211,7 +212,7 @@ class HintPoller:
         was, now = self._position, found.position
         if found.changed is None or was.file != now.file:
             return HINTS_LOST
-        # Leave out the changes that were reported during the poll.
+        # Skip changes that were already reported during the poll.
         changed = frozenset(thing for thing, note in found.changed.items() if note > was.note)
         return ChangeHint(cursor_of(was.file, was.note), cursor_of(now.file, now.note), changed)
 
@@ -266,8 +267,8 @@ def _poll(was: _FilePosition, writer: bytes, replica: bytes, connection: sqlite3
 
 
 def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, int] | None:
-    """Return the things that were changed after the record ``number`` of the change log, each with the number of its
-    last record.
+    """Return the names of the things that were changed after record ``number`` of the change log, each with the number
+    of its last record.
 
     Returns `None` if the log can't tell.
     """
@@ -277,5 +278,5 @@ def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, i
     rows = connection.execute("SELECT name, note FROM things WHERE note > ? ORDER BY note", (number,))
     try:
         return {decoded(name): note for name, note in rows}
-    except UnreadableRecord:  # otherwise readers would be stuck before this record
+    except UnreadableRecord:  # otherwise readers could never get past this record
         return None

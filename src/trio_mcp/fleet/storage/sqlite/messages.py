@@ -145,8 +145,8 @@ class SQLiteCourier:
             self._mailbox = self._hints.on_messages = None
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Mark this replica as alive for ``lease_ms``, before other writes that wait. Also deletes expired rows. See
-        `Courier.heartbeat`."""
+        """Mark this replica as alive for ``lease_ms``. This write goes before other waiting writes, and also deletes
+        expired rows. See `Courier.heartbeat`."""
 
         def live(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(self._replica)
@@ -232,7 +232,7 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
             self._may_have_more = self._has_failed = True
             await trio.sleep(self._hints.interval)
             return
-        except BaseException:  # cancelled before any message was deleted
+        except BaseException:  # the read was cancelled before it deleted a message
             self._may_have_more = True
             raise
         self._may_have_more |= has_more

@@ -40,8 +40,8 @@ _SWEEP_LIMIT: Final = 100
 
 
 def _make_room(connection: sqlite3.Connection, caller: bytes, limit: int, now: int) -> bytes | None:
-    """If the session limits require it, evict a session to make room for a new session of ``caller``, and return the
-    evicted session's id.
+    """If the limits on sessions are reached, delete a session so that ``caller`` can open a new one. Returns the id of
+    the deleted session, or `None`.
 
     Raises `StoreFull`. See `SessionDirectory.open`.
     """
@@ -64,7 +64,7 @@ def _make_room(connection: sqlite3.Connection, caller: bytes, limit: int, now: i
 
 
 def _largest_caller(connection: sqlite3.Connection, now: int) -> bytes | None:
-    """Return the caller that has the most sessions; `None` if no caller has two."""
+    """Return the caller that has the most sessions; `None` if no caller has more than one."""
     for _ in range(_SWEEP_LIMIT):
         caller, held = connection.execute(_BIGGEST).fetchone() or (None, 0)
         if held < 2 or not connection.execute(_SWEEP_OF, (caller, now)).rowcount:
@@ -183,7 +183,7 @@ UPDATE streams SET kept_until = ?, finished = 1 + coalesce((
 
 @frozen
 class _StreamRow:
-    """A stream of a session, and the number of its row in the SQLite file."""
+    """An SSE stream of a session, and the number of its row in the SQLite file."""
 
     number: int
     stored: StoredStream
@@ -208,8 +208,7 @@ class _SessionLog:
         return self._connection.execute(statement, values)
 
     def extend_retention(self, length: int) -> None:
-        """Store the session's event log for ``length`` milliseconds from now, and create the log if it doesn't
-        exist."""
+        """Keep the session's event log for ``length`` milliseconds from now. Creates the log if it doesn't exist."""
         until = self._now + length
         if self._number is None:
             sweep(self._connection, self._now, ["logs"])
@@ -219,7 +218,7 @@ class _SessionLog:
             self._execute("UPDATE logs SET until = ? WHERE number = ?", until, self._number)
 
     def find(self, name: str) -> _StreamRow | None:
-        """Return the stream ``name`` of the session; `None` if it doesn't exist."""
+        """Return the SSE stream ``name`` of the session; `None` if it doesn't exist."""
         found = self._execute(
             "SELECT number, holder, request_id, last, dropped, note, finished IS NOT NULL"
             " FROM streams WHERE log = ? AND name = ?",
@@ -235,16 +234,16 @@ class _SessionLog:
         )
 
     def open_stream(self, new: StoredStream) -> None:
-        """Create the stream ``new`` in the session's event log, which must exist."""
+        """Create the SSE stream ``new`` in the session's event log, which must exist."""
         self._execute(_BEGIN, self._number, encoded(new.name), encoded(new.holder), new.request_id)
 
     def set_holder(self, stream: _StreamRow, holder: str) -> None:
-        """Set the holder of the stream. From now on, only this holder may append events."""
+        """Set the holder of the SSE stream. From now on, only this holder may append events."""
         self._execute("UPDATE streams SET holder = ? WHERE number = ?", encoded(holder), stream.number)
 
     def append(self, stream: _StreamRow, lines: Sequence[bytes], limit: int, note: bytes | None = None) -> None:
-        """Append ``lines`` to the stream as events. Drops the oldest events of the session until all fit into ``limit``
-        bytes."""
+        """Append ``lines`` to the SSE stream as events. If the session's events exceed ``limit`` bytes, the oldest are
+        dropped."""
         last = stream.stored.last + len(lines)
         self._connection.executemany(
             "INSERT INTO events (log, stream, place, line) VALUES (?, ?, ?, ?)",
@@ -257,8 +256,8 @@ class _SessionLog:
         self._drop_oldest(limit, 0)
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
-        """Drop the session's oldest events until the rest fits into ``limit`` bytes. The newest ``spared`` events of
-        each stream aren't dropped."""
+        """Drop the session's oldest events until the remaining events fit into ``limit`` bytes, but never the newest
+        ``spared`` events of each SSE stream."""
         (size,) = self._execute("SELECT size FROM logs WHERE number = ?", self._number).fetchone()
         if size <= limit:
             return
@@ -272,14 +271,14 @@ class _SessionLog:
         self._connection.executemany("DELETE FROM events WHERE number = ?", dropped)
 
     def finish(self, stream: _StreamRow, length: int) -> None:
-        """Finish the stream, and store it for ``length`` milliseconds from now."""
+        """Finish the SSE stream, and keep it for ``length`` milliseconds from now."""
         (finished,) = self._execute(_FINISH, self._now + length, stream.number).fetchone()
         self._execute(
             "DELETE FROM streams WHERE log = ? AND finished <= ?", self._number, finished - FINISHED_STREAMS_LIMIT
         )
 
     def lines_after(self, stream: _StreamRow, number: int) -> list[bytes]:
-        """Return the stream's events after ``number``, as lines."""
+        """Return the events of the SSE stream after the event ``number``, as lines."""
         rows = self._execute(
             "SELECT line FROM events WHERE stream = ? AND place > ? ORDER BY place", stream.number, number
         )
@@ -295,7 +294,7 @@ class SQLiteEventLog:
         self._now = now
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Create a stream in a session's event log. See `EventLog.open`."""
+        """Create an SSE stream in a session's event log. See `EventLog.open`."""
         new = _new_stream(stream, holder, request_id)
 
         def open_stream(connection: sqlite3.Connection) -> None:
@@ -310,7 +309,7 @@ class SQLiteEventLog:
         await self._database.write(open_stream)
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Let only ``holder`` append to the stream from now on. Creates the stream if it doesn't exist. See
+        """Let only ``holder`` append events to the SSE stream from now on. Creates the stream if it doesn't exist. See
         `EventLog.take_over`."""
 
         def take(connection: sqlite3.Connection) -> StoredStream:
@@ -343,7 +342,7 @@ class SQLiteEventLog:
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append events to a stream. See `EventLog.append`."""
+        """Append events to an SSE stream of a session. See `EventLog.append`."""
         last = first + len(lines) - 1
 
         def append(connection: sqlite3.Connection) -> bool:
@@ -369,7 +368,7 @@ class SQLiteEventLog:
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
-        """Finish the stream of a dead holder. See `EventLog.finish_dead`."""
+        """Finish an SSE stream that only a dead replica could continue. See `EventLog.finish_dead`."""
 
         def finish(connection: sqlite3.Connection) -> bool:
             log = self._log(connection, session_id)
@@ -386,7 +385,7 @@ class SQLiteEventLog:
         return self._notify_if_changed(session_id, stream, await self._database.write(finish))
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return a stream, with its events after ``number``. See `EventLog.read_after`."""
+        """Return an SSE stream with its stored events after the event ``number``. See `EventLog.read_after`."""
 
         def after(connection: sqlite3.Connection) -> StoredEvents | None:
             log = self._log(connection, session_id)
@@ -399,11 +398,11 @@ class SQLiteEventLog:
 
         events = await self._database.write(after)
         if events is not None and events.lines and not events.stream.is_finished:
-            self._hints.poll_fast()  # the caller follows the stream, so poll for its next events soon
+            self._hints.poll_fast()  # the caller waits for more events, so poll for them soon
         return events
 
     async def delete(self, session_id: str) -> None:
-        """Delete all streams of a session. See `EventLog.delete`."""
+        """Delete all SSE streams of a session. See `EventLog.delete`."""
 
         def forget(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM logs WHERE session = ?", (encoded(session_id),))

@@ -41,7 +41,7 @@ SHARED: Final = attrs.evolve(
     added_script=Path(__file__).with_name("storage.sql").read_text,
 )
 
-# Store the secret, unless one of the correct length is already stored.
+# Store the secret, unless the file already has one of the correct length.
 _PUT_ONCE: Final = """
 INSERT INTO secret VALUES (1, :new) ON CONFLICT (number) DO UPDATE SET secret = excluded.secret
 WHERE typeof(secret.secret) <> 'blob' OR length(secret.secret) <> length(:new)
@@ -102,7 +102,7 @@ class SQLiteStorage(FleetStorage):
         check_secrets(secrets)
         path, secret = await self._enter(name)
         database = _LoggedDatabase(self._location(path))
-        # Store the state of callers in a separate file, which is created at first use: it needs its own directory.
+        # The state of callers needs a directory of its own: store it in a separate file, created at first use.
         states = _LoggedDatabase(self._location(Path(f"{path}-state")))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
@@ -157,7 +157,7 @@ def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
 
 
 async def _retry_until_available(path: Path, work: Callable[[], Awaitable[T]]) -> T:
-    """Call ``work`` until it doesn't fail because the SQLite file is unavailable, and return its result.
+    """Call ``work`` again and again until the SQLite file is available, and return its result.
 
     Raises `StoreDown` if the file isn't a storage.
     """
@@ -199,7 +199,7 @@ class _LoggedDatabase(Database):
         try:
             result = await call()
         except UnreadableRecord:
-            raise  # only one record is unreadable; the file is available
+            raise  # the file is available, only one record is unreadable
         except OSError as error:
             if not self._failing:
                 logger.warning("the shared storage %s cannot be %s: %s", self.path, kind, error)
