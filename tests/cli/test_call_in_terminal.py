@@ -129,7 +129,7 @@ async def test_user_can_refuse_a_sampling_request_in_the_terminal(era: str):
         assert await terminal.read_to_end() == (1 if era == "legacy" else 4)
     shown = plain(terminal.shown)
     assert "Refused; the server is notified." in shown
-    assert ("the call ended: the user refused to answer in place of a model" in shown) == (era == "modern")
+    assert ("the call ended: the user refused to write a response in place of a model" in shown) == (era == "modern")
     assert "Traceback" not in terminal.shown
 
 

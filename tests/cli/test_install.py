@@ -166,9 +166,9 @@ async def test_install_keeps_comments_and_the_entry_can_be_called(server: str, h
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{\n  mine\n}", "was left unchanged: it is not valid JSON: Expecting property name"),
-        ("[]", "it is not a JSON object"),
-        ('{"mcpServers": []}', "mcpServers in it is not an object"),
+        ("{\n  mine\n}", "was left unchanged: the file is not valid JSON: Expecting property name"),
+        ("[]", "the file must contain a JSON object"),
+        ('{"mcpServers": []}', "mcpServers in the file must be a JSON object"),
     ],
 )
 def test_install_leaves_an_invalid_configuration_file_unchanged(server: str, home: Path, text: str, words: str):

@@ -76,13 +76,13 @@ def test_json_edit_sets_the_last_of_duplicate_members():
     [
         (
             '{"a": 1,\n  // why\n  b\n}',
-            "it is not valid JSON: Expecting property name enclosed in double quotes in line 3",
+            "the file is not valid JSON: Expecting property name enclosed in double quotes in line 3",
         ),
-        ('{"a": 1 /* why }', "it is not valid JSON: Expecting ',' delimiter in line 1, column 9"),
-        ('{"a": }', "it is not valid JSON: Expecting value in line 1, column 7"),
-        ("[]", "it is not a JSON object"),
-        ("[" * 100_000, "it is nested too deeply"),
-        ('{"s": []}', "s in it is not an object"),
+        ('{"a": 1 /* why }', "the file is not valid JSON: Expecting ',' delimiter in line 1, column 9"),
+        ('{"a": }', "the file is not valid JSON: Expecting value in line 1, column 7"),
+        ("[]", "the file must contain a JSON object"),
+        ("[" * 100_000, "the file is nested too deeply"),
+        ('{"s": []}', "s in the file must be a JSON object"),
     ],
 )
 def test_json_edit_refuses_invalid_text_with_the_position(text: str, words: str):

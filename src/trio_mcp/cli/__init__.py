@@ -1,5 +1,5 @@
-"""The command line ``trio-mcp``, and handlers that ask the user at the terminal, which you can also use in your own
-clients.
+"""The command line ``trio-mcp``, and client handlers that ask the user at the terminal. You can also use the handlers
+in your own clients.
 
 Needs the extra ``trio-mcp[cli]``. `commands` holds each command in a file of its own, and the modules here hold the
 shared parts. The constants here are the exit statuses of the commands that use a server.

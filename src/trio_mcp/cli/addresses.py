@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Addresses:
-    """The address options as the user has typed them. At most one of the first four may be set, since each selects a
+    """The address options that the user has typed. At most one of the first four may be set, since each selects a
     transport."""
 
     http: str | None = None
@@ -63,7 +63,7 @@ class Addresses:
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
     """Return a function that serves on the typed address, and prints the address on standard error. Returns `None` if
-    no address was typed, to serve on standard input and output.
+    no address was typed: the server then uses standard input and output.
 
     Raises `CommandError` for invalid options. The function raises it if the address is in use, or isn't an address of
     this machine.
@@ -99,7 +99,7 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
 
 def _serving_on(addresses: Addresses, for_http: dict[str, Any]) -> Callable[[Servable], Awaitable[None]]:
 
-    # Imported late, because servers on standard input and output don't need this.
+    # Imported late, because a server on standard input and output doesn't need these modules.
     from ..serving.connections import serve_tcp, serve_unix
     from ..serving.http.serve import serve_http
     from ..serving.websocket import serve_websocket
@@ -154,7 +154,7 @@ def _socket_path(text: str) -> str:
 
 
 def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
-    """Return a function that serves in a worker process, on the sockets of its supervisor, and reports to the
+    """Return a function that serves in a worker process, on the sockets of the supervisor, and reports to the
     supervisor once the server listens. All workers share a secret."""
     from .workers import WorkerListener
 
@@ -253,7 +253,7 @@ async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) 
     except OSError as error:
         if announcement.made or FROM_LIFESPAN in getattr(error, "__notes__", ()):
             raise
-        from ..stores.task_store import StoreDown  # cheap: a server with such a storage has imported it
+        from ..stores.task_store import StoreDown  # fast: a server with such a storage has imported it already
 
         what = "--shared: cannot use this storage" if isinstance(error, StoreDown) else "cannot listen on this address"
         raise CommandError(f"{what}: {error}") from error

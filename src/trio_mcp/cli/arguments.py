@@ -24,8 +24,8 @@ class WrongArgument(CommandError):
 
 
 def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
-    """Return the tool arguments in ``pairs``, strings like ``key=value``, converted as the input schema requires,
-    merged with the ``given`` arguments.
+    """Return the arguments for a tool: the ``given`` ones, and those in ``pairs``, which are strings like
+    ``key=value``. The values are converted to the types in the tool's input schema.
 
     If the schema requires a string, the value is used as typed. Integers, numbers, booleans, null, arrays and objects
     must be JSON. If the schema allows a string among other types, or specifies no type, the value is parsed as JSON if
@@ -42,8 +42,8 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
 
 
 def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
-    """Return the values in ``pairs``, strings like ``key=value``, without converting them. Raises `WrongArgument` if a
-    pair is malformed."""
+    """Return the arguments in ``pairs``, strings like ``key=value``, without converting the values. Raises
+    `WrongArgument` if a pair is malformed."""
     texts: dict[str, str] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -143,7 +143,7 @@ class SchemaReader:
 
     @property
     def exhausted(self) -> bool:
-        """True if the limit on steps is reached, which prevents endless work for large schemas."""
+        """True if the limit on steps is reached. The limit prevents endless work for large schemas."""
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
@@ -162,13 +162,13 @@ class SchemaReader:
         return {}
 
     def type_names(self, schema: Any, root: JSONObject) -> set[str]:
-        """Return the JSON types that ``schema`` allows, either directly or through its choices and references. Returns
-        no types if the schema doesn't specify a type."""
+        """Return the names of the JSON types that ``schema`` allows, either directly or through its choices and
+        references. Returns no names if the schema doesn't specify a type."""
         names: set[str] = set()
         waiting: list[Any] = [schema]
         seen: set[int] = set()
         while waiting:
-            # Don't follow a schema twice: it allows the same types wherever it occurs.
+            # Don't read a schema twice: it allows the same types wherever it occurs.
             members = self.resolved(waiting.pop(), root)
             if id(members) not in seen:
                 seen.add(id(members))
@@ -194,7 +194,7 @@ class SchemaReader:
         return f"array of {' | '.join(sorted(items))}" if items else " | ".join(names) or "any"
 
     def _spend_steps(self, steps: int) -> bool:
-        """Count some steps against the limit, and return whether the limit isn't exceeded."""
+        """Count some steps of work on a schema, and return whether the limit isn't exceeded yet."""
         self._left -= steps
         return not self.exhausted
 

@@ -34,8 +34,8 @@ _OLDEST: Final = (1980, 1, 1, 0, 0, 0)
 
 @frozen
 class BundledFiles:
-    """The files of a folder to pack into a bundle, keyed by their names in the bundle, and the paths that are excluded.
-    The path of an excluded folder ends with a slash."""
+    """The files of a folder to pack into a bundle, keyed by their names in the bundle, and the paths of files and
+    folders that are left out. The path of a folder ends with a slash."""
 
     files: Mapping[str, Path]
     left_out: Sequence[str]
@@ -94,7 +94,7 @@ _MEND: Final = "move it elsewhere, or leave it out with --exclude"
 
 
 def _published(files: Mapping[str, Path]) -> set[str]:
-    """Return the names of the files that belong to installed packages, as pip has listed them. Such files are public,
+    """Return the names of the files that belong to installed packages, according to pip's lists. Such files are public,
     so they contain no secrets."""
     names = set[str]()
     for name, path in files.items():
@@ -140,7 +140,7 @@ def _walk(root: Path, output: Path, exclude: Sequence[str], left_out: list[str])
         for name in names:
             path = here / name
             inside = path.relative_to(root).as_posix()
-            # Don't pack the files that an earlier run of this command has written.
+            # Leave out the files that an earlier run of ``trio-mcp pack`` has written.
             if _is_left_out(name, inside, exclude) or inside == "server.json":
                 left_out.append(inside)
             else:
@@ -155,7 +155,7 @@ def _is_left_out(name: str, inside: str, exclude: Sequence[str]) -> bool:
 
 def entry_file(file: str, name: str) -> str:
     """Return the source of the bundle's `ENTRY` script, which serves the server in ``file``, a path in the bundle. If
-    the file has several, ``name`` is the server's variable."""
+    the file has several servers, ``name`` is the variable of the one to serve."""
     suffix = f":{name}" if name else ""
     return f'''"""Serves over standard input and output, as `trio-mcp run` does."""
 
@@ -175,8 +175,9 @@ def written(document: Mapping[str, Any]) -> bytes:
 
 
 def zipped(files: Mapping[str, Path], made: Mapping[str, bytes]) -> bytes:
-    """Return a ZIP archive of ``files`` (paths) and ``made`` (contents), sorted by name. It has no times and owners, so
-    that the bytes are reproducible. Executable files stay executable. Raises `OSError` if a file can't be read."""
+    """Return a ZIP archive with ``files`` (from paths) and ``made`` (from contents), sorted by name. The archive has no
+    times and owners, so that the same files give the same bytes. Executable files stay executable. Raises `OSError` if
+    a file can't be read."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted({*files, *made}):
@@ -209,7 +210,7 @@ _CODE_WITH_SECRETS: Final = frozenset(
     ("secrets.py", "secret.py", "local_settings.py", "secrets.js", "secrets.ts", "secrets.h", "wp-config.php")
 )
 _NAMES: Final = (
-    # files of environment variables, and of the settings of tools
+    # These files contain environment variables, or settings of tools.
     *("*.env", "*.env.*", "env.prod*", "secrets.*", "secret.*", "settings.local.*"),
     *("*.tfstate", "*.tfstate.*", "*.tfvars", "*.tfvars.json", "*.ovpn", "netrc", "_netrc", "pgpass", "pgpass.conf"),
     *("htpasswd", "shadow", "passwd", "kubeconfig*", "*.kubeconfig", "rootkey.csv", "my.cnf"),
@@ -238,7 +239,7 @@ _WORD: Final = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]+")
 _PEM_NAMES: Final = ("*.pem", "*.key", "*.crt", "*.cer", "*.der")
 
 _PEM: Final = re.compile(
-    # In a private key, line ends may be escaped as in JSON, lines may be indented, and headers may come first.
+    # The text of a private key may have escaped line ends (as in JSON), indented lines, and headers.
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[\s\"'+,>|]|\\[rnt])*+"
     rb"(?:[A-Z][A-Za-z-]{1,30}+:[^\n\\]{0,100}+(?:\s|\\[rnt])*+){0,4}+[A-Za-z0-9+/=]{16}"
 )
@@ -260,8 +261,8 @@ _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 def why_secret(path: str, data: bytes) -> str | None:
-    """Return the reason why a file looks like a secret, or `None` if it doesn't. ``path`` is relative, with forward
-    slashes."""
+    """Return the reason why a file may contain a secret; `None` if there is no reason. ``path`` is relative, with
+    forward slashes."""
     if data.startswith(_UTF16):
         data = data.replace(b"\0", b"")
     return _by_name(PurePosixPath(path), data) or _by_content(data)

@@ -19,27 +19,27 @@ from trio_mcp.types import ToolAnnotations
 
 
 class EndTime:
-    """A future for the time at which some work ended. Tasks can wait for it."""
+    """A future for the time at which the handler or child task of `watch` ended. Tasks can wait for it."""
 
     def __init__(self) -> None:
         self._at = 0.0
         self._reached = trio.Event()
 
     def mark(self) -> None:
-        """Record the current time as the time at which the work ended."""
+        """Record that the work ends now."""
         self._at = time.monotonic()
         self._reached.set()
 
     async def time(self) -> float:
-        """Wait until the work has ended, and return that time, in seconds of the monotonic clock that all processes of
-        a machine share."""
+        """Wait until the work has ended, and return the time at which it ended, in seconds of the monotonic clock that
+        all processes of a machine share."""
         await self._reached.wait()
         return self._at
 
 
 class LastWatch:
-    """The times at which the last call of the tool `watch` and its child task ended. `last_watch` returns them
-    later."""
+    """The end times of the latest call of the tool `watch`, and of its child task. The tool `last_watch` returns
+    them."""
 
     def __init__(self) -> None:
         self.handler, self.child_task = EndTime(), EndTime()
@@ -67,7 +67,7 @@ async def pack(files: FileCount, ctx: RequestContext) -> str:
     """Pack files into an archive, each in a tenth of a second."""
     await ctx.log.info(f"packing {files} files")
     for done in range(1, files + 1):
-        await trio.sleep(0.1)  # cancelled here when the caller gives up
+        await trio.sleep(0.1)  # if the client cancels the call, this raises `trio.Cancelled`
         ctx.progress(done, total=files, message=f"photo-{done:02}.jpg")
         if done * 2 == files:
             await ctx.log.notice("half of it is done")
@@ -103,7 +103,7 @@ async def develop(photos: int, ctx: RequestContext) -> str:
 async def watch(folder: str, ctx: RequestContext) -> None:
     """Watch a folder until the call is cancelled."""
     last: LastWatch = ctx.lifespan
-    ctx.nursery.start_soon(look_around, last)  # a task of this request, so it is cancelled with the request
+    ctx.nursery.start_soon(look_around, last)  # this task belongs to the request, and is cancelled with it
     await ctx.log.info(f"watching {folder}/ until you have seen enough")
     try:
         await trio.sleep_forever()
@@ -113,7 +113,7 @@ async def watch(folder: str, ctx: RequestContext) -> None:
 
 
 async def look_around(last: LastWatch) -> None:
-    """Run in the child task of the tool `watch`, until that call is cancelled."""
+    """The child task of the tool `watch`: runs until the call is cancelled."""
     try:
         while True:  # noqa: ASYNC110 - a real server would look at the folder here
             await trio.sleep(0.05)
@@ -123,7 +123,7 @@ async def look_around(last: LastWatch) -> None:
 
 @dataclass
 class WatchEnd:
-    """When and why the last call of the tool `watch` ended. Times are in seconds of the machine's monotonic clock."""
+    """When and why the latest call of the tool `watch` ended. Times are in seconds of the machine's monotonic clock."""
 
     process: int
     handler_ended: float

@@ -29,7 +29,7 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 def _integer(digits: str) -> int | str:
     try:
         return int(digits)
-    except ValueError:  # the number has more digits than Python converts, but isn't used
+    except ValueError:  # the number has more digits than Python converts, but its value isn't needed
         return digits
 
 
@@ -37,8 +37,8 @@ _DECODER: Final = json.JSONDecoder(parse_int=_integer)
 
 
 class NotEditable(ValueError):
-    """The text of a file can't be edited: it isn't a JSON object, or contains something else where an object is
-    expected. The message says where."""
+    """The text of a file can't be edited: it isn't a JSON object, or has another value where an object is expected. The
+    message says where in the text."""
 
 
 def parse_object(text: str) -> JSONObject:
@@ -47,17 +47,19 @@ def parse_object(text: str) -> JSONObject:
     try:
         value = _DECODER.decode(without_trailing_commas(without_comments(text)))
     except json.JSONDecodeError as error:
-        raise NotEditable(f"it is not valid JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+        raise NotEditable(
+            f"the file is not valid JSON: {error.msg} in line {error.lineno}, column {error.colno}"
+        ) from None
     except RecursionError:
-        raise NotEditable("it is nested too deeply") from None
+        raise NotEditable("the file is nested too deeply") from None
     if not isinstance(value, dict):
-        raise NotEditable("it is not a JSON object")
+        raise NotEditable("the file must contain a JSON object")
     return cast("JSONObject", value)
 
 
 def with_value(text: str, path: Sequence[str], value: Any) -> str:
-    """Return the JSON ``text`` with ``value`` set at ``path``. It replaces the old value, or is added as the last
-    member of its object.
+    """Return the JSON ``text`` with ``value`` set at ``path``: ``value`` replaces the old value, or is added as the
+    last member of its object.
 
     Missing objects on the path are created. Indentation and line ends match those of the text. Comments are preserved,
     except inside a replaced value. Raises `NotEditable`.
@@ -73,7 +75,7 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
                 value = {missing: value}
             return style.added(text, place, depth, key, value)
         if plain[member.start] != "{":
-            raise NotEditable(f"{'.'.join(path[: depth + 1])} in it is not an object")
+            raise NotEditable(f"{'.'.join(path[: depth + 1])} in the file must be a JSON object")
         place = _read_object(plain, member.start)
     member = place.member(path[-1])
     if member is None:
@@ -84,7 +86,7 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
 @frozen
 class _ObjectMember:
     """A member of a JSON object in a text: its key, and the start and end of its value. ``indent`` is the indentation
-    of its line; `None` if another member begins the line."""
+    of its line; `None` if the line begins with another member."""
 
     key: str
     indent: str | None
@@ -101,13 +103,14 @@ class _Object:
     members: list[_ObjectMember]
 
     def member(self, key: str) -> _ObjectMember | None:
-        """Return the last member of the JSON object with this name, since that one is valid; `None` if there is no such
-        member."""
+        """Return the member with this name of the JSON object; `None` if there is none. If the name is repeated, the
+        last member counts."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
 def _read_object(text: str, start: int) -> _Object:
-    """Parse the JSON object that begins at ``start`` in ``text``. The text is already known to be valid JSON."""
+    """Find the members of the JSON object that begins at ``start`` in ``text``. The text is already known to be valid
+    JSON."""
     members: list[_ObjectMember] = []
     before, at = start + 1, _skip(text, start + 1)
     while text[at] != "}":
@@ -182,8 +185,8 @@ _AROUND: Final = 3
 
 
 def shown_change(old: str, new: str, name: str) -> str:
-    """Return the change of a file as a unified diff with one hunk, from the first to the last changed line. `difflib`
-    would find smaller hunks, but takes quadratic time."""
+    """Return the change of a file as a unified diff with a single hunk, from the first to the last changed line.
+    `difflib` would split it into smaller hunks, but takes quadratic time."""
     before, after = (io.StringIO(text, newline="\n").readlines() for text in (old, new))
     start = _same(before, after)
     end = _same(before[start:][::-1], after[start:][::-1])
@@ -220,7 +223,7 @@ class CannotChange(Exception):
 
 @frozen
 class EditedFile:
-    """A text file, with its contents when it was last read. Symbolic links in ``path`` are resolved."""
+    """A text file, with the contents that it had when it was read. Symbolic links in ``path`` are resolved."""
 
     path: Path
     data: bytes | None
@@ -228,11 +231,11 @@ class EditedFile:
 
     @classmethod
     def read(cls, path: Path) -> EditedFile:
-        """Read the file at ``path`` and return it. Raises `CannotChange` if the file can't be read or isn't a regular
-        file, and if the directory of a linked file is missing, for example because a disk isn't mounted."""
+        """Read the file at ``path``. Raises `CannotChange` if it can't be read or isn't a regular file, or if it is a
+        link into a directory that doesn't exist, for example because a disk isn't mounted."""
         real = Path(os.path.realpath(path))
         for place in (path := path.absolute(), *path.parents):
-            # A link to a file that doesn't exist yet is fine if the file's directory exists.
+            # A link to a file that doesn't exist yet is allowed if the directory of that file exists.
             if place.is_symlink() and not (place.exists() or (place == path and real.parent.exists())):
                 raise CannotChange(f"{place} is a link to {os.readlink(place)}, which does not exist")
         try:
@@ -251,8 +254,8 @@ class EditedFile:
             raise CannotChange(f"{self.path} is not valid UTF-8 at byte {error.start}") from None
 
     def write(self, text: str) -> Path | None:
-        """Replace the file's text atomically. Returns the path of the backup of the old file, or `None` if there was no
-        old file.
+        """Replace the file's text atomically. Returns the path of the backup with the old text, or `None` if there was
+        no old file.
 
         Permissions are preserved. Missing directories are created. Raises `CannotChange`, and leaves the file
         unchanged, if writing fails or if the file was changed since it was read.
@@ -292,7 +295,8 @@ class EditedFile:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a regular file. Doesn't wait: for example, a named pipe might never end."""
+    """Return the bytes of a regular file. Refuses other files, since reading a named pipe, for example, might never
+    end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise CannotChange(f"{path} is not a regular file")

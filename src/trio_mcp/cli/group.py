@@ -20,7 +20,7 @@ SUMMARIES: Final = {
     "call": "Call a tool of a server and print its result.",
     "complete": "Print the values that a server suggests for an argument.",
     "demo": "Run a demo with a bundled server in a child process.",
-    "gateway": "Serve the servers of a configuration file as one server.",
+    "gateway": "Combine the servers of a configuration file into one server.",
     "inspect": "Show the tools, resources, prompts and skills of a server.",
     "install": "Add your server to the configuration of an MCP host.",
     "logout": "Sign out of a server: delete and revoke its tokens.",
@@ -32,8 +32,8 @@ SUMMARIES: Final = {
     "replay": "Replay one side of a recording, and report differences.",
     "run": "Serve your server over stdio, HTTP or another transport.",
     "tasks": "List, wait for and cancel the tasks of a server.",
-    "timeline": "Draw recordings as a timeline, as seen by both sides.",
-    "torture": "Test cancellation and robustness of a server or client.",
+    "timeline": "Draw recordings as a timeline, with the times of both sides.",
+    "torture": "Test how a server or client handles cancellation and failures.",
 }
 """The names of all commands, each with the first sentence of its help."""
 _MODULES: Final = {
@@ -44,8 +44,8 @@ _MODULES: Final = {
 
 
 class _LazyGroup(click.Group):
-    """A click group whose commands are imported when they are used. Their summaries in `SUMMARIES` are listed without
-    importing them."""
+    """A click group that imports the module of a command only when the command is used. Help texts list the commands
+    with their `SUMMARIES`, without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all ``trio-mcp`` commands: see `click.Group.list_commands`."""

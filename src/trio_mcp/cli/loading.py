@@ -70,7 +70,7 @@ _MODULE: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 def _split(target: str, *, is_module: bool) -> tuple[Path | str, str | None]:
-    """Split ``target`` into the file, or the name of the module, and the name of the server's variable."""
+    """Split ``target`` into a file or the name of a module, and the name of the variable with the server."""
     before, colon, after = target.rpartition(":")
     source, name = (before, after) if colon and not Path(target).exists() else (target, None)
     path = Path(source)
@@ -91,7 +91,7 @@ def _named(source: Path | str, name: str, module: ModuleType) -> Server:
         raise CommandError(f"{source} has no {name!r}; its servers are: {', '.join(servers) or 'none'}")
     if isinstance(found, Server):
         return found
-    # In CPython 3.14 and later, inspect.isroutine() is true for functools.partial.
+    # inspect.isroutine() is true for functools.partial in CPython 3.14 and later.
     if not (inspect.isroutine(found) or inspect.isclass(found) or issubclass(type(found), partial)):
         raise CommandError(f"{source}:{name} must be a Server, not {type(found).__name__}")
     try:
@@ -123,7 +123,7 @@ def _only(source: Path | str, module: ModuleType) -> Server:
 def _load(source: Path | str, arguments: Sequence[str]) -> ModuleType:
     if isinstance(source, str):
         return _imported(source, arguments)
-    # Other modules in the file's folder can import the file by its name. It must not replace another module, though.
+    # Let the other modules in the file's folder import the file by its name, unless a module has that name.
     taken = source.stem in sys.modules or source.stem in sys.stdlib_module_names
     name, file = _STAND_IN_NAME if taken else source.stem, str(source.absolute())
     spec = spec_from_file_location(name, file, loader=SourceFileLoader(name, file))
@@ -135,7 +135,7 @@ def _load(source: Path | str, arguments: Sequence[str]) -> ModuleType:
     sys.argv = [str(source), *arguments]
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the user should see anything that their code raises
+    except Exception as error:  # show the user anything that their code raises
         raise LoadingFailed(source, _from_file(error, file)) from error
     return module
 
@@ -183,8 +183,8 @@ def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
 
 @contextmanager
 def _may_not_listen() -> Generator[list[str]]:
-    """Inside the block, let all functions fail that listen for connections, since a file must not serve while it is
-    imported. Yields a list of the names of the called functions."""
+    """Inside the block, functions that listen for connections raise an error instead, since a file must not serve while
+    it is imported. Yields a list of the names of the functions that were called."""
     called: list[str] = []
     before = vars(trio_mcp).copy()
     for name in _LISTENING:
@@ -197,7 +197,7 @@ def _may_not_listen() -> Generator[list[str]]:
             if name in before:
                 setattr(trio_mcp, name, before[name])
             else:
-                delattr(trio_mcp, name)  # the function is imported again on its next use
+                delattr(trio_mcp, name)  # the next use of the function imports it again
 
 
 def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]]:
@@ -239,7 +239,7 @@ class StandardDescriptors:
         self._input, self._output = os.dup(0), os.dup(1)
 
     def hold_back(self) -> None:
-        """Replace the standard streams, so that other code can't read or write the protocol's streams."""
+        """Redirect the standard streams, so that other code can't read or write the streams of the protocol."""
         sys.stdout.flush()
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
@@ -248,13 +248,13 @@ class StandardDescriptors:
 
     def give_back(self) -> None:
         """Restore the real standard streams, which carry the protocol."""
-        sys.stdout.flush()  # otherwise buffered text would be sent to the client
+        sys.stdout.flush()  # otherwise buffered text would go to the client
         os.dup2(self._input, 0)
         os.dup2(self._output, 1)
 
     @contextmanager
     def given_back(self) -> Generator[None]:
-        """Inside the block, restore the real standard streams; afterwards replace them again."""
+        """Inside the block, restore the real standard streams. Afterwards redirect them again."""
         self.give_back()
         try:
             yield

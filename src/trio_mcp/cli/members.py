@@ -25,9 +25,9 @@ _RESTART: Final = RestartPolicy(attempts=float("inf"))
 
 
 def loaded_pins(path: Path, policy: PinPolicy = "hold") -> ToolPins:
-    """Return the approved tools (pins) in the file ``path``. Raises `CommandError` if the file can't be read or is
-    invalid."""
-    from ..hosting.pins import ToolPins  # imported late: needed only for --pins
+    """Return the approved tools (pins) that the file ``path`` contains. Raises `CommandError` if the file can't be read
+    or is invalid."""
+    from ..hosting.pins import ToolPins  # imported late: only --pins needs it
 
     pins = ToolPins(path, policy)
     try:

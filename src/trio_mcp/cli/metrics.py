@@ -1,5 +1,5 @@
-"""Serves the metrics of ``trio-mcp run`` and ``gateway``, of one process or of all workers. The supervisor reads each
-worker's metrics over a Unix socket when the page is requested."""
+"""Serves the metrics page of ``trio-mcp run`` and ``gateway``, with the metrics of one process or of all workers. When
+the page is requested, the supervisor reads each worker's metrics over a Unix socket."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ async def page_of_workers(host: str, port: int) -> AsyncGenerator[str]:
 
 
 class _Workers:
-    """A metrics collector that combines the metrics of all workers, read from their sockets in ``folder``. Each sample
-    has the label ``worker``, the process id, since a replacement worker's counters start at zero."""
+    """A metrics collector that reads the metrics of all workers from their sockets in ``folder``. Each sample has the
+    label ``worker`` (a process id), because the counters of a restarted worker begin at zero."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

@@ -49,8 +49,8 @@ class Questions:
         """Whether the user has refused to answer in place of a model. The server then gets an error."""
 
     def options(self) -> ClientOptions:
-        """Return the client options with these handlers. Without a user to ask, returns no handlers, so that servers
-        don't send input requests."""
+        """Return the options for a client whose user answers input requests at the terminal. Without a terminal,
+        returns no handlers, so that servers send no input requests."""
         if not self._terminal.can_ask:
             return {}
         return {
@@ -66,7 +66,8 @@ class Questions:
             scope.cancel(reason="the user dismissed the question")
 
     def leave_alone(self) -> None:
-        """Leave all input requests unanswered from now on, because the command is ending."""
+        """Answer no more input requests, because the command is ending. Their handlers wait until they are
+        cancelled."""
         self._over = True
         for scope in self._open:
             scope.cancel(reason="the command is over")
@@ -90,12 +91,12 @@ class Questions:
         result = await self._left_or(partial(self._sample, request), None, request.meta)
         if result is None:
             self.refused = True
-            raise CodedError(_REFUSED, "the user refused to answer in place of a model")
+            raise CodedError(_REFUSED, "the user refused to write a response in place of a model")
         return result
 
     async def _left_or(self, ask: Callable[[], Awaitable[T]], left: T, meta: JSONObject | None) -> T:
-        """Return the result of ``ask``, which shows an input request to the user; ``left`` if the user has dismissed it
-        with Ctrl-C. ``meta`` is the metadata of the request."""
+        """Return the result of ``ask``, which shows an input request to the user. If the user dismisses the request
+        with Ctrl-C, returns ``left``. ``meta`` is the metadata of the request."""
         if self._over or not (self._of_tasks or related_task_of({"_meta": meta}) is None):
             await trio.sleep_forever()
         with trio.CancelScope() as scope:
@@ -227,8 +228,8 @@ class FormField:
     rules: SchemaValidator
 
     def question(self, default: Any) -> str:
-        """Return the prompt that is shown for this form field. ``default`` is the value that an empty answer stands
-        for."""
+        """Return the text that asks the user for the value of this form field. ``default`` is the value that the user
+        chooses with an empty line."""
         hint = {"boolean": " (y/n)", "array": " (numbers, with commas)"}.get(self.kind, "")
         if default is not None:
             return f"{self.title}{hint} [{_shown(default)}]"

@@ -72,8 +72,8 @@ class NotOffered(CommandError):
 
 
 async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
-    """Return the first of ``items`` with the given name. Raises `NotOffered` if there is none. If the list isn't
-    ``declared`` by the server, a refusal to list it is expected."""
+    """Return the first of ``items`` with the given name. Raises `NotOffered` if there is none. ``declared`` is whether
+    the server declares this kind of list: if not, it may refuse the list request."""
     names: list[str] = []
     try:
         async for item in items:
@@ -145,7 +145,8 @@ class CommandRequest(Generic[R]):
 
 
 def print_json(value: Any) -> None:
-    """Print ``value`` as JSON to standard output. JSON escapes keep control characters away from the terminal."""
+    """Print ``value`` as JSON to standard output. JSON escapes control characters, so they can't affect the
+    terminal."""
     print(json.dumps(value, indent=2, ensure_ascii=sys.stdout.isatty()))
 
 
@@ -158,7 +159,7 @@ def print_line(line: str, out: TextIO | None = None) -> None:
 
 @define(kw_only=True)
 class RequestRun:
-    """One run of a command that sends a request to a server, with the connection options that the user has typed."""
+    """Runs a command that sends a request to a server, with the connection options that the user has typed."""
 
     request: CommandRequest[Any]
     target: Target
@@ -203,7 +204,7 @@ class RequestRun:
 
     async def _until_signalled(self) -> int:
         status = INTERRUPTED
-        # Another signal may end the command: then too, cancel the request and restore the terminal.
+        # A second signal may end the command at once. Cancel the request and restore the terminal then as well.
         with Signals() as signals:
             async with open_service_nursery("the command is over") as nursery:
                 with trio.CancelScope() as leaving:
@@ -241,7 +242,7 @@ class RequestRun:
             if result is None:
                 await _report_cancel(client)
                 return INTERRUPTED
-            self._questions.leave_alone()  # don't ask the user anything after the result
+            self._questions.leave_alone()  # ask the user nothing more after the result
             return self.request.show(result, client.revision)
 
     def _time_left(self, begun: float) -> float | None:
@@ -256,7 +257,7 @@ class RequestRun:
         return {**options, **self._questions.options()}
 
     async def _request_logs(self, client: Client) -> None:
-        # Without a level, a modern server sends no logs, and a legacy server chooses the level itself.
+        # Set a level: without one, a modern server sends no logs, and a legacy server chooses the level.
         if self.log_level is not None and client.server_capabilities.logging is not None:
             try:
                 await client.set_log_level(self.log_level)
@@ -265,14 +266,14 @@ class RequestRun:
 
 
 async def _report_cancel(client: Client) -> None:
-    """Print that the call was cancelled, and whether the server has received the cancellation. A ping shows this: since
-    messages are read in order, a server that answers it has also read the cancellation."""
+    """Print that the call was cancelled, and whether the server has received the cancellation. If the server responds
+    to a ping, it has, because it reads messages in order."""
     started = trio.current_time()
     with trio.move_on_after(_PATIENCE) as patience:
         try:
             await client.ping()
         except PeerError:
-            pass  # an error response to the ping counts as an answer
+            pass  # an error response to the ping is also a response
         except MCPError as error:
             say(f"the call was cancelled, but the connection was lost: {error}")
             return
@@ -316,7 +317,7 @@ def say_urls(data: Any) -> None:
     try:
         required = structure(data, URLElicitationRequiredData)
     except ValueError:
-        return  # the error itself is reported elsewhere
+        return  # other code reports the error itself
     for page in required.elicitations:
         say(f"visit this page, then call again: {ascii(page.url)[1:-1]} ({page.message})")
 

@@ -49,7 +49,7 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         "variable TRIO_MCP_SHARED, because other users of this machine can see the command line.",
     )
     @click.option("--health", is_flag=True, help="Serve health checks at /healthz and /readyz. Needs --http.")
-    @operating_options  # runs before the other options, since it sets the format of log lines
+    @operating_options  # evaluated before the other options, because it sets the format of log lines
     @token_options
     @click.option(
         "--workers",
@@ -123,7 +123,7 @@ def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
         )
     if reloads and find_spec("watchfiles") is None:
         raise CommandError("--reload needs the package watchfiles: pip install 'trio-mcp[reload]'")
-    serving_on(addresses)  # check the options once, before any worker starts
+    serving_on(addresses)  # check the options here, before any worker starts
     log_to_stderr("warning")
 
     async def serve() -> int:
@@ -167,7 +167,7 @@ def _redis(url: str) -> SharedStorage:
 
     try:
         return RedisStorage(url)
-    except (ValueError, OSError) as error:  # an invalid URL, or a certificate that can't be read
+    except (ValueError, OSError) as error:  # the URL is invalid, or the certificate can't be read
         raise CommandError(f"--shared: {error}") from None
 
 

@@ -33,7 +33,7 @@ _CURSOR: Final = "\x1b[?25h"
 
 
 class Signals:
-    """Receives the signals that end a command, and applies the command's time limit. If the event loop is stuck, a
+    """Handles the signals that end a command, and applies the command's time limit. If the event loop is stuck, a
     thread kills the process.
 
         with Signals() as signals:
@@ -74,8 +74,8 @@ class Signals:
 
     @contextmanager
     def limited(self, seconds: float | None) -> Generator[None]:
-        """Inside the block, apply the time limit of `fail_after_work`, even if the event loop is stuck. `None` means no
-        limit."""
+        """Inside the block, apply the command's time limit, even if the event loop is stuck. `None` means no limit. See
+        `fail_after_work`."""
         if seconds is None:
             yield
             return
@@ -86,7 +86,7 @@ class Signals:
             finally:
                 self._scope = None
 
-    # The signal handler runs in the main thread, between any two bytecode instructions.
+    # Python runs the signal handler in the main thread, between any two bytecode instructions.
 
     def _on_signal(self, number: int, _: FrameType | None) -> Any:
         self._signal = number
@@ -107,7 +107,8 @@ class Signals:
                 self._exit_process()
 
     def _pause(self) -> float | None:
-        """Return the number of seconds until the next check of the event loop; `None` if no check is planned."""
+        """Return how many seconds the watching thread waits before it checks the event loop; `None` if no check is
+        needed."""
         if self._signal is not None:
             return _GRACE
         scope = self._scope

@@ -56,8 +56,8 @@ class ReadyReport:
 
 
 class Process(ABC):
-    """Interface for a worker's process. Only `ended` and `listening` wait. If the process has ended, the methods have
-    no effect and don't raise."""
+    """Interface for the process of a worker. Only `ended` and `listening` wait. If the process has ended, all methods
+    do nothing and don't raise."""
 
     pid: int
 
@@ -72,7 +72,7 @@ class Process(ABC):
 
     @abstractmethod
     def retire(self) -> None:
-        """Make the worker stop accepting connections, and end when its open connections have had some time."""
+        """Make the worker stop accepting connections. It ends after its open connections have had some time."""
 
     @abstractmethod
     def send(self, number: int) -> None:
@@ -93,14 +93,14 @@ class _Worker:
     is_stopping: bool = False
 
     def retire(self) -> None:
-        """Make the worker stop accepting connections, and end when its open connections have had some time."""
+        """Make the worker stop accepting connections. It ends after its open connections have had some time."""
         if not self.is_stopping and self.process is not None:
             self.process.retire()
         self._stop_within(self.ends_within)
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Make the worker stop accepting connections, drain, and exit. With ``hurry``, the worker exits within a
-        moment."""
+        """Make the worker stop accepting connections, drain, and exit. With ``hurry``, the worker exits almost at
+        once."""
         if self.process is not None:
             self.process.send(signal.SIGTERM)
         self._stop_within(_HURRY if hurry else self.ends_within)
@@ -160,8 +160,8 @@ class Supervisor:
         self._changed = trio.Event()
 
     async def run(self) -> int:
-        """Run the workers until a signal has ended all of them, or until the first worker failed to start. Returns the
-        exit status."""
+        """Start and supervise the workers. Returns the exit status when a signal has ended all workers, or when the
+        first worker couldn't start."""
         had_terminal = _has_terminal()
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with open_service_nursery("the workers have ended") as services:
@@ -183,7 +183,7 @@ class Supervisor:
         self._changed.set()
 
     def stop(self) -> None:
-        """End all workers, so that `run` returns. After a second call, the workers are killed soon."""
+        """End all workers, so that `run` returns. If this is called again, the workers are killed soon."""
         hurry, self._is_ending = self._is_ending, True
         for worker in self._workers:
             worker.stop(hurry=hurry)
@@ -201,13 +201,13 @@ class Supervisor:
             async for _ in changes:
                 self._report("files have changed: restarting the server")
                 self.reload()
-        except Exception as error:  # the library failed, or too many folders are watched
+        except Exception as error:  # the library has failed, or too many folders are watched
             self._report(f"files cannot be watched any more, so --reload has stopped working: {error!r}")
 
     def _start_due_workers(self) -> float:
-        """Start the workers whose start time has come. Returns the time at which the next worker must be started."""
+        """Start the workers whose start time has come. Returns the time at which the next worker is to be started."""
         now = trio.current_time()
-        # Until a worker has listened, start only one, so that a failing file prints only one traceback.
+        # Start a single worker until one has listened, so that a failing file prints only one traceback.
         slots = self._slots if self._has_served else self._slots[:1]
         for slot in slots:
             if slot.starting is not None and slot.starting.generation != self._generation:
@@ -215,7 +215,7 @@ class Supervisor:
                 slot.starting = None
             if slot.current is None and slot.starting is None and slot.not_before <= now:
                 self._start(slot)
-        # Replace workers one after another, so that a failing version can replace at most one worker.
+        # Replace workers one after another: if the new version fails, it has replaced at most one worker.
         if self._failed != self._generation and all(slot.current and not slot.starting for slot in slots):
             for slot in slots:
                 if slot.current is not None and slot.current.generation != self._generation:
@@ -234,7 +234,7 @@ class Supervisor:
         try:
             async with self._open_process() as process:
                 worker.process = process
-                if worker.is_stopping:  # the worker was stopped while its process started
+                if worker.is_stopping:  # `stop` was called while the process was starting
                     worker.stop()
                 with worker.life:
                     async with open_service_nursery("the worker has ended") as services:
@@ -260,7 +260,7 @@ class Supervisor:
         if patience.cancelled_caught:
             self._report(f"worker {process.pid} does not listen after {_SLOW_START:g} s; still waiting")
             report = await process.listening()
-        if report is None:  # the worker is ending, or can't report any more
+        if report is None:  # the worker is ending, or can't send a report
             worker.stop()
         elif slot.starting is worker and not self._is_ending:
             self._listening(slot, worker, process, report)
@@ -280,7 +280,7 @@ class Supervisor:
             self._on_ready(report.server)
 
     def _ended(self, slot: _Slot, worker: _Worker, status: int) -> None:
-        """Remove a worker that has ended from its slot, and decide when the next worker may start."""
+        """Handle the end of a worker: remove it from its slot, and decide when the next worker may start."""
         was_present, was_starting = slot.current is worker, slot.starting is worker
         if was_present:
             slot.current = None
@@ -298,8 +298,8 @@ class Supervisor:
             self._pause(slot, worker, status)
 
     def _pause(self, slot: _Slot, worker: _Worker, status: int) -> None:
-        """Set the time at which the next worker of ``slot`` may start, after ``worker`` has ended. Repeated failures
-        lengthen the pause."""
+        """Set the time at which the next worker may start in ``slot``, because ``worker`` has ended. The pause is
+        longer after repeated failures."""
         now = trio.current_time()
         is_early = worker.listens_since is None or now - worker.listens_since < _HEALTHY
         slot.failures = slot.failures + 1 if is_early else 0
@@ -316,7 +316,8 @@ def report_in_a_thread(line: str) -> None:
 
 
 def _has_terminal() -> bool:
-    """Return whether the process has a controlling terminal. This is false after SIGHUP from a closed terminal."""
+    """Return whether the process has a controlling terminal. It has none if the terminal was closed, which sends
+    SIGHUP."""
     with suppress(OSError):
         os.close(os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY))
         return True

@@ -72,8 +72,8 @@ def configured_names(file: Path | None) -> list[str]:
 
 
 def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str] | None = None) -> dict[Path, Config]:
-    """Return the configurations in ``file`` or, without a file, in the well-known files, keyed by path. Errors of
-    well-known files are added to ``unreadable``."""
+    """Return the configurations in ``file`` or, without a file, in the well-known files, keyed by path. Errors in
+    well-known files are appended to ``unreadable``."""
     configs: dict[Path, Config] = {}
     for path in [file] if file is not None else well_known_files():
         try:
@@ -106,7 +106,8 @@ class Host:
         return Path(self.path).expanduser().absolute()
 
     def entry(self, command: list[str], env: dict[str, str]) -> JSONObject:
-        """Return the entry for the host's configuration file that makes the host start a server with a command."""
+        """Return the entry that makes the host start a server with a command. It belongs into the host's configuration
+        file."""
         entry: JSONObject = {"type": "stdio"} if self.says_type else {}
         entry |= {"command": command[0], "args": command[1:]}
         return entry | ({"env": env} if env else {})
@@ -122,7 +123,7 @@ HOSTS: Final[dict[str, Host]] = {
     "claude-desktop": Host(
         title="Claude Desktop",
         path=_claude_desktop(),
-        # The host documents only the path on macOS. The path on Linux is from the official package, mcp.cli.claude.
+        # The host's documentation has only the path on macOS. For Linux, use the path in the official package.
         source="https://modelcontextprotocol.io/quickstart/user",
     ),
     "claude-code": Host(
@@ -160,7 +161,7 @@ def target_typed(
     stderr: TextSink | None = None,
     sign_in: SignIn | None = None,
 ) -> Target:
-    """Return the server that the user's TARGET ``typed`` names. ``typed`` is either a sequence of words, which are a
+    """Return the server that ``typed``, the user's TARGET, names. ``typed`` is either a sequence of words, which are a
     command, or one string.
 
     With ``config``, a string is a name in that file. Otherwise a string is a URL, a Python file (``FILE.py`` or
@@ -185,9 +186,9 @@ def target_typed(
 
 
 def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revision: str | None = None) -> Target:
-    """Return the server ``target`` with more settings: ``headers`` like ``Name: value`` for a server over HTTP or
-    WebSocket, variables ``env`` like ``NAME=value`` for a command, and the protocol ``revision``. Raises `NoTarget` if
-    a setting is invalid or doesn't apply to ``target``."""
+    """Return the server ``target`` with more settings: ``headers`` like ``Name: value`` (for HTTP and WebSocket),
+    environment variables ``env`` like ``NAME=value`` (for a command), and the protocol ``revision``. Raises `NoTarget`
+    if a setting is invalid or doesn't apply to ``target``."""
     try:
         if revision is not None:
             target = attrs.evolve(target, revision=revision)
@@ -207,7 +208,7 @@ def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revi
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not (colon and name.strip()):
-        raise NoTarget("--header must be like 'Name: value'")  # the message omits the text, which may be a secret
+        raise NoTarget("--header must be like 'Name: value'")  # don't show the text, which may be a secret
     return name.strip(), value.strip()
 
 
@@ -255,9 +256,9 @@ def command_of_file(typed: str) -> list[str]:
     """Return the command that serves a Python file on standard input and output, from any current directory."""
     file, name = (typed, "") if Path(typed).is_file() else typed.rsplit(":", 1)
     where = os.path.abspath(file)
-    if not (os.path.exists(where) and os.path.samefile(where, file)):  # for example, the path has ".." after a link
+    if not (os.path.exists(where) and os.path.samefile(where, file)):  # for example, if the path has ".." after a link
         where = os.path.realpath(file)
-    # -P: don't import modules from the current directory.
+    # Pass -P, so that Python doesn't import modules from the current directory.
     return [sys.executable, "-P", "-m", "trio_mcp.cli", "run", f"{where}:{name}" if name else where]
 
 
@@ -329,7 +330,7 @@ def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
 
         try:
             return FileTokenStorage()
-        except TokenStorageFailed:  # a user without a home directory has to sign in each time
+        except TokenStorageFailed:  # without a home directory, the user must sign in each time
             pass
     from ..auth.storage.records import MemoryTokenStorage
 
@@ -337,8 +338,8 @@ def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
 
 
 async def _visit(url: str) -> str | None:
-    """The `OnVisit` function of the command line: prints ``url`` and opens it in the browser. If the browser can't be
-    opened here, returns the redirect address that the user pastes."""
+    """Let the user sign in: print ``url`` and open it in the browser. If no browser can be opened here, return the
+    redirect URL that the user pastes."""
     from ..auth.credentials import AuthorizationError
     from ..auth.oauth_client.browser import open_in_browser
 
@@ -353,7 +354,7 @@ async def _visit(url: str) -> str | None:
     except AuthorizationError:
         terminal.say("  No browser could be opened here: open the address in yours.")
         if terminal.can_ask:
-            # A browser on another machine would be redirected to that machine, where no server listens.
+            # A browser on another machine is redirected to that machine, where this command doesn't listen.
             async with terminal.asking():
                 return await terminal.read("  if you end up on a page that can't be reached, paste its address")
     return None

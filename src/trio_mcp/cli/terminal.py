@@ -22,8 +22,8 @@ from .printable import name_shown, on_one_line, printable
 
 
 class Terminal:
-    """The user's terminal: standard error for output about the call, and standard input for answers. Standard output is
-    reserved for the result.
+    """The user's terminal: prints about the call on standard error, and reads the user's input from standard input.
+    Standard output is only for the result.
 
     Without a terminal, the output consists of plain lines without control codes. ``can_ask`` is true if both are a
     terminal, so that there is a user to ask.
@@ -51,7 +51,7 @@ class Terminal:
 
     @contextmanager
     def progress(self) -> Generator[OnProgress]:
-        """Yield a function that shows each `Progress` passed to it, as a bar or as lines."""
+        """Yield a function that shows each `Progress` passed to it, as a progress bar on a terminal, else as lines."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             yield self._progress_line
             return
@@ -64,8 +64,8 @@ class Terminal:
 
     @asynccontextmanager
     async def asking(self) -> AsyncGenerator[None]:
-        """Inside the block, reserve the terminal for a question to the user. Other questions wait until the terminal is
-        free."""
+        """Inside the block, reserve the terminal for asking the user one thing. Other tasks that want to ask wait until
+        the block ends."""
         async with self._turn:
             with self._bar.put_away() if self._bar is not None else nullcontext():
                 forget_typed()
@@ -99,7 +99,7 @@ class Bar:
         self._task = bars.add_task("", total=None, visible=False, count="")
 
     def show(self, news: Progress) -> None:
-        """Draw the bar for a progress report. Pass this method as ``on_progress`` to `Client.call_tool`."""
+        """Draw the progress bar for a progress report. Pass this method as ``on_progress`` to `Client.call_tool`."""
         self._bars.update(
             self._task,
             completed=_drawn(news.progress),
@@ -124,7 +124,7 @@ class Bar:
 def progress_bar(console: Console) -> Generator[Bar]:
     """Show a progress bar at the bottom of the terminal while inside the block. Text printed to ``console`` appears
     above the bar."""
-    # Text from servers must not be interpreted as markup.
+    # Disable markup, because texts come from servers.
     columns = (
         TextColumn("  {task.description}", markup=False),
         BarColumn(finished_style="green"),
@@ -135,7 +135,7 @@ def progress_bar(console: Console) -> Generator[Bar]:
 
 
 def progress_words(news: Progress) -> str:
-    """Return progress as a line of text, for output without a bar."""
+    """Return a progress report as a line of text, for output without a progress bar."""
     message = f": {on_one_line(news.message)}" if news.message else ""
     return f"progress {_count(news, ' of ')}{message}"
 
@@ -158,7 +158,7 @@ async def read_line() -> str:
 
 
 def forget_typed() -> None:
-    """Drop the characters that the user typed before a question was shown, since they weren't meant as its answer."""
+    """Drop what the user typed before an input request was shown, since it wasn't meant as the answer."""
     import termios  # Windows has none
 
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

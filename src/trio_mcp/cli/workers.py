@@ -42,8 +42,7 @@ _LIFESPAN: Final = 5.0
 
 
 def seconds_to_end(limits: Limits) -> float:
-    """Return the number of seconds that a worker with these limits may take to end. After that the supervisor kills
-    it."""
+    """Return the number of seconds that a worker with these ``limits`` has to end before the supervisor kills it."""
     return _LAST_REQUESTS + limits.drain_delay + limits.drain_timeout + limits.shutdown_grace + _LIFESPAN
 
 
@@ -79,14 +78,14 @@ class WorkerLink:
         return link
 
     def _end_with_supervisor(self) -> None:
-        """End this worker when its supervisor has ended. Runs in a thread, so that neither an import nor a busy handler
-        blocks the port for the next supervisor."""
+        """End this worker when its supervisor has ended. Runs in a thread: even during an import or with a busy
+        handler, the port is released for the next supervisor."""
         poll = select.poll()
-        poll.register(self._life, 0)  # poll only reports that the supervisor has closed its end
+        poll.register(self._life, 0)  # poll only for the end of the supervisor, which closes the other end
         poll.poll()
         for each in self.listeners:
-            with suppress(OSError):  # another worker has done this, or the system only shuts down connections
-                each.shutdown(socket.SHUT_RDWR)  # this affects all processes, including stopped ones
+            with suppress(OSError):  # another worker was faster, or the system only shuts down connections
+                each.shutdown(socket.SHUT_RDWR)  # this stops all processes that share the socket, even suspended ones
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self._ends_within)
         os.kill(os.getpid(), signal.SIGKILL)  # the process is busy, and doesn't handle signals
@@ -96,7 +95,7 @@ class WorkerLink:
         since it writes only a few bytes."""
         self._ends_within = seconds_to_end(limits)
         report = {"server": name[:_LONGEST_NAME], "ends_within": self._ends_within}
-        with suppress(OSError):  # the supervisor has ended, and the thread ends this process
+        with suppress(OSError):  # the supervisor has ended, so the watching thread ends this process
             self._life.sendall(json.dumps(report).encode() + b"\n")
 
     async def obey(self, listeners: Sequence[WorkerListener]) -> None:
@@ -184,10 +183,10 @@ class _WorkerProcess(Process):
 
 
 def _output(descriptor: int) -> int | None:
-    """Return this process's standard stream for a worker to use, or the null device if the stream is broken, so that a
-    file that prints while it is imported doesn't fail."""
+    """Return one of this process's standard streams for a worker. If the stream is broken, return the null device, so
+    that a file that prints while it is imported doesn't fail."""
     poll = select.poll()
-    poll.register(descriptor, 0)  # poll only reports errors: a pipe without a reader, a closed terminal
+    poll.register(descriptor, 0)  # poll only for errors: a pipe without a reader, a closed terminal
     return subprocess.DEVNULL if poll.poll(0) else None
 
 
@@ -212,9 +211,9 @@ async def open_worker(
                     stderr=_output(2),
                     pass_fds=[*numbers, theirs.fileno()],
                     env={**os.environ, _VARIABLE: given},
-                    process_group=0,  # only the supervisor gets Ctrl-C, and passes it on
+                    process_group=0,  # only the supervisor gets Ctrl-C, and forwards it
                 )
-            except RuntimeError as error:  # the system can't start the thread that starts the process
+            except RuntimeError as error:  # the system has no thread left to start the process
                 raise OSError(EAGAIN, str(error)) from error
         try:
             yield _WorkerProcess(process, life)
@@ -256,6 +255,6 @@ async def supervise(
             return await Supervisor(partial(open_worker, listeners, secret, folder), count, announce, changes).run()
     finally:
         for each in listeners:
-            with suppress(OSError):  # the system can shut down only connections, not listeners
-                each.shutdown(socket.SHUT_RDWR)  # child processes of workers may also hold the socket
+            with suppress(OSError):  # on this system, only connections can be shut down, not listeners
+                each.shutdown(socket.SHUT_RDWR)  # child processes of workers may still hold the socket
             each.close()

@@ -97,7 +97,7 @@ class PageQuestions:
         user refuses."""
         answer = await self._answer_to("sampling", self._plain(request))
         if "text" not in answer:
-            raise CodedError(_REFUSED, "the user refused to answer in place of a model")
+            raise CodedError(_REFUSED, "the user refused to write a response in place of a model")
         return CreateMessageResult("assistant", TextContent(answer["text"]), "a person at a page", "endTurn")
 
     async def roots(self) -> list[Root]:

@@ -93,8 +93,8 @@ def bridge(
 
 @define
 class _TargetOpener:
-    """Connects to the server ``target`` once for each client of the bridge, in the protocol era ``era`` (legacy or
-    modern)."""
+    """Connects to the server ``target`` once for each client of the bridge, in a legacy or a modern protocol revision
+    (``era``)."""
 
     _target: Target
     _era: Literal["auto", "modern", "legacy"]
@@ -103,7 +103,8 @@ class _TargetOpener:
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncGenerator[Client]:
-        """Connect a client to the target server, in the protocol era (legacy or modern) that ``--era`` requires."""
+        """Open a connection to the target server for one client of the bridge, in a legacy or modern protocol revision
+        as ``--era`` requires."""
         if self._era != "auto":
             options["era"] = self._era
         try:

@@ -62,17 +62,17 @@ def demo(transport: str | None) -> int:
     return run_demo(lambda screen: _run_story(screen, f"--{transport}"))
 
 
-# -P: don't import modules from the current directory.
+# Pass -P, so that Python doesn't import modules from the current directory.
 SERVER: Final = [sys.executable, "-P", "-m", "trio_mcp.cli.demo_server"]
 PATIENCE: Final = 0.5
 
 
 class DemoFailed(Exception):
-    """The demo failed, because a tool of the demo server didn't do what was expected."""
+    """The demo failed: a tool of the demo server had an unexpected result."""
 
 
 def run_demo(story: Callable[[Screen], Awaitable[None]] | None = None) -> int:
-    """Run ``story``, a demo, on standard output. By default this is the demo of a server over stdio.
+    """Run the demo ``story``, and print it on standard output. By default this is the demo of a server over stdio.
 
     Return the exit status: 0 success, 1 failure, 130 after Ctrl-C.
     """
@@ -106,7 +106,7 @@ async def _story_over_stdio(screen: Screen) -> None:
 
 
 async def pack(client: Client, screen: Screen) -> str:
-    """Demo: make a long call with progress and log messages, and return a line for the summary."""
+    """Part of the demo: make a long call with progress and log messages. Returns a line for the summary."""
     screen.headline("2. A long call, with progress and log lines on the way")
     notifications = 0
     with screen.progress() as show:
@@ -123,8 +123,8 @@ async def pack(client: Client, screen: Screen) -> str:
 
 
 async def label(client: Client, screen: Screen) -> str:
-    """Demo: make a call during which the server sends an elicitation request to the user, and return a line for the
-    summary."""
+    """Part of the demo: make a call during which the server sends an elicitation request to the user. Returns a line
+    for the summary."""
     screen.headline("3. A call in which the server asks the user (elicitation)")
     result = tool_text(await client.call_tool("label"))
     screen.say(f"  {result}")
@@ -137,12 +137,13 @@ async def _give_up(client: Client, screen: Screen) -> list[str]:
 
 
 async def watch(client: Client, screen: Screen) -> list[str]:
-    """Demo: cancel a call that would never end, and return lines about how the handler was cancelled in the server."""
+    """Part of the demo: cancel a call that would never end. Returns lines about how the handler was cancelled in the
+    server."""
     with trio.move_on_after(PATIENCE) as scope:
         await client.call_tool("watch", {"folder": "photos"})
     gave_up = time.monotonic() + scope.deadline - trio.current_time()
     end = await _last_watch(client)
-    # Both processes use the machine's monotonic clock, so their times can be compared.
+    # The monotonic clock is the same in both processes, so their times can be compared.
     handler = (end["handler_ended"] - gave_up) * 1000
     child = (end["child_task_ended"] - gave_up) * 1000
     screen.say(f"  process {os.getpid()}, the client: its deadline passed and it left the scope")
@@ -163,7 +164,8 @@ async def _last_watch(client: Client) -> Mapping[str, Any]:
 
 
 async def pack_again(client: Client, screen: Screen) -> str:
-    """Demo: make another call, to show that the connection still works, and return a line for the summary."""
+    """Part of the demo: make another call, which shows that the connection still works. Returns a line for the
+    summary."""
     screen.headline("5. The same connection, one more call")
     result = tool_text(await client.call_tool("pack", {"files": 2}))
     screen.say(f"  {result}")
@@ -182,7 +184,7 @@ async def _start_task(client: Client, screen: Screen) -> str:
 
 
 def tool_text(result: CallToolResult) -> str:
-    """Return the text in ``result``, a tool's result. Raises `DemoFailed` if the tool failed."""
+    """Return the text in ``result``, the result of a tool call. Raises `DemoFailed` if the tool has failed."""
     text = " ".join(block.text for block in result.content if isinstance(block, TextContent))
     if result.is_error:
         raise DemoFailed(f"a tool of the demo server failed: {text}")
@@ -199,7 +201,7 @@ async def _run_story(screen: Screen, option: str) -> None:
     started = time.monotonic()
     async with _server(option) as (process, url):
         screen.say(f"  {url}")
-        # The server serves both protocol eras (legacy and modern), and sends an elicitation request in both.
+        # The server serves modern and legacy protocol revisions, and sends an elicitation request in both.
         async with (
             Address(url).open(era="legacy", elicitation=screen.answer, on_log=screen.log) as one,
             Address(url).open(era="modern") as two,
@@ -243,7 +245,7 @@ async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
     spec = find_spec("trio_mcp.cli.demo_server")
     assert spec is not None
     assert spec.origin is not None
-    # -P: don't import modules from the current directory.
+    # Pass -P, so that Python doesn't import modules from the current directory.
     command = [sys.executable, "-P", "-m", "trio_mcp.cli", "run", spec.origin, option, "0"]
     process = await trio.lowlevel.open_process(
         command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
@@ -322,7 +324,7 @@ class Screen:
 
     @contextmanager
     def progress(self) -> Generator[OnProgress]:
-        """Yield a function that shows each `Progress` passed to it, as a progress bar or as lines."""
+        """Yield a function that shows each `Progress` passed to it, as a progress bar on a terminal, else as lines."""
         if not self.is_terminal or self._console.is_dumb_terminal:
             yield self._progress_line
             return
@@ -333,8 +335,8 @@ class Screen:
         self.say(f"  {progress_words(news)}")
 
     async def answer(self, question: ElicitFormParams) -> ElicitResult:
-        """Ask the user to fill in the elicitation form. If standard output isn't a terminal, answer with the form's
-        defaults."""
+        """Ask the user to fill in the elicitation form. If standard output isn't a terminal, return the form's default
+        values instead."""
         self.say(f"  the server asks: {question.message}")
         content: dict[str, str] = {}
         for name, field in question.requested_schema["properties"].items():

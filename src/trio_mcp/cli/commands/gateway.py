@@ -87,7 +87,7 @@ def gateway(
     log_level: str,
     sign_in: SignIn,
 ) -> int:
-    """Serve the servers of a configuration file as one server.
+    """Combine the servers of a configuration file into one server.
 
     Tools and prompts are named SERVER__NAME, and resources member://SERVER/URI. Use --max-name-length 64 if your model
     provider rejects long names. The gateway connects to each server once, and restarts servers that have failed. In the
@@ -135,7 +135,7 @@ def gateway(
 
 
 async def _report(group: Group, config: Path) -> None:
-    """Print which servers aren't ready in time, which have incomplete lists, and how to approve new tools."""
+    """Print which servers aren't ready in time, which servers' lists are incomplete, and how to approve new tools."""
     with trio.move_on_after(_MOST_WAIT):
         await group.settled()
     for status in group.statuses.values():
@@ -150,8 +150,8 @@ async def _report(group: Group, config: Path) -> None:
 
 
 async def _with_all_members(server: Gateway, deadline: float, request: ServerRequest, next: Next) -> Any:
-    """Middleware that delays requests while servers are starting, until ``deadline`` at the latest. It affects list
-    requests, and requests with a name that no server has listed so far."""
+    """Middleware that lets requests wait, until ``deadline`` at the latest, while servers of the gateway are starting.
+    It affects list requests, and requests with a name that no server has listed yet."""
     params = request.params
     name = params.uri if isinstance(params, ReadResourceParams) else getattr(params, "name", None)
     with trio.move_on_at(deadline):

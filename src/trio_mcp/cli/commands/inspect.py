@@ -128,7 +128,7 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
                 differing.extend(await differences(card, client))
             offers = ServerOffers(client)
             await offers.collect()
-            text = printed(offers)  # printing counts against the time limit as well
+            text = printed(offers)  # the time limit includes printing
 
     status = ENDED_WELL
     try:
@@ -146,7 +146,7 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
 def inspect_in_browser(target: Target, *, era: Any, timeout: float, port: int) -> int:
     """Serve the web inspector for ``target`` on loopback until Ctrl-C, print its URL, and return the exit status.
     Connecting, and reading each list, may take ``timeout`` seconds. Raises `CommandError` if ``port`` can't be used."""
-    from ...inspecting.application import inspect_in_page  # imported late: needed only with --web
+    from ...inspecting.application import inspect_in_page  # imported late: only --web needs it
 
     def told(address: str) -> None:
         print(address, flush=True)
@@ -164,7 +164,7 @@ def inspect_in_browser(target: Target, *, era: Any, timeout: float, port: int) -
 
 
 def _json(offers: ServerOffers) -> str:
-    # JSON escapes keep control characters away from the terminal.
+    # JSON escapes control characters, so they can't affect the terminal.
     return json.dumps(offers.as_json(), indent=2, ensure_ascii=sys.stdout.isatty()) + "\n"
 
 
@@ -238,8 +238,8 @@ def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
 
 
 def _described(schema: Any) -> str:
-    """Return the description of a tool's argument on one line, to print it after the type; empty if there is no
-    description."""
+    """Return the description of a tool's argument on one line, for the text after the argument's type; empty if there
+    is no description."""
     text = as_object(schema).get("description")
     return f" - {on_one_line(text, _LONGEST_DESCRIPTION)}" if isinstance(text, str) and text.strip() else ""
 
@@ -279,8 +279,8 @@ def is_host_alone(url: str) -> bool:
 
 
 def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard | None]:
-    """Look for a server catalog at the host of ``typed``, and return the address of the server found there, with its
-    server card. If there is no catalog, or it is empty, return ``typed`` itself and `None`.
+    """Look for a server catalog at the host in ``typed``, and return the address of a server in it, with its server
+    card. If there is no catalog, or it is empty, return ``typed`` itself and `None`.
 
     At a terminal, the user chooses among several servers, and must agree before any other host is contacted. Without a
     terminal, no other host is contacted. The user's headers and tokens are sent only to the typed origin. Each response
@@ -316,8 +316,8 @@ def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard |
 
 
 class _DiscoveryDialog:
-    """The dialog about a server catalog: asks the user to choose a server, and to permit contact with other hosts. The
-    typed host needs no permission."""
+    """Talks with the user about a server catalog: lets the user choose a server, and asks for permission to contact
+    other hosts than the typed one."""
 
     def __init__(self, typed: Origin) -> None:
         self._agreed = {typed}
@@ -339,8 +339,8 @@ class _DiscoveryDialog:
         raise NoTarget(f"the catalog lists {len(servers)} servers: use the URL of one of them as the target")
 
     def agree(self, url: str, what: str) -> None:
-        """Ask the user for permission to contact ``url``, unless its origin is already permitted. Raises `NoTarget` if
-        the user refuses."""
+        """Ask the user for permission to contact the host of ``url``, unless the host was typed or already permitted.
+        Raises `NoTarget` if the user refuses."""
         try:
             origin = self._rules.check(url)
         except FetchFailed as error:
@@ -363,8 +363,8 @@ class _DiscoveryDialog:
 
 async def differences(card: ServerCard, client: Client) -> list[str]:
     """Return descriptions of how the server card ``card`` differs from the running server (docs/discovery.md,
-    Consistency with Runtime Behavior). Requests the protocol revisions of a modern server, and raises the same errors
-    as a call."""
+    Consistency with Runtime Behavior). To compare, requests the protocol revisions of a modern server. Raises the same
+    errors as a call."""
     return [*_differences(card, client, await _live_versions(client))]
 
 
@@ -377,7 +377,7 @@ def _differences(card: ServerCard, client: Client, live: set[str]) -> Iterator[s
     told = card.endpoint.supported_protocol_versions if card.endpoint is not None else None
     if told is None:
         return
-    # A modern server doesn't report its legacy revisions. A legacy server reports only the revision of the connection.
+    # Compare only what the server reports: a modern one no legacy revisions, a legacy one only the current revision.
     claimed = {name for name in told if name not in _LEGACY} if not client.revision.handshake else live & set(told)
     if claimed != live:
         yield _said("revisions", ", ".join(sorted(claimed)) or "none of these", ", ".join(sorted(live)))

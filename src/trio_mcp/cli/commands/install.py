@@ -100,12 +100,13 @@ def install(
 def _entries(text: str, section: str) -> JSONObject:
     entries = parse_object(text).get(section, {})
     if not isinstance(entries, dict):
-        raise NotEditable(f"{section} in it is not an object")
+        raise NotEditable(f"{section} in the file must be a JSON object")
     return cast("JSONObject", entries)
 
 
 def _says(there: Any, entry: JSONObject) -> bool:
-    """Return whether ``there``, the current entry in the host's file, already has all members of ``entry``."""
+    """Return whether ``there``, the server's entry that is already in the host's file, has all members of ``entry``,
+    the new one."""
     return isinstance(there, Mapping) and entry.items() <= cast("Mapping[str, Any]", there).items()
 
 
@@ -114,14 +115,14 @@ def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: An
         text = "{}\n"
     if not isinstance(there, dict):
         return with_value(text, (section, name), entry)
-    for key, value in entry.items():  # keep other keys of the entry, which only the host understands
+    for key, value in entry.items():  # keep the entry's other keys, which only the host understands
         text = with_value(text, (section, name, key), value)
     return text
 
 
 async def _tried(command: list[str], env: dict[str, str]) -> ServerOffers:
-    """Start the server as hosts do (with few environment variables, and in another directory), and return its tools,
-    resources and prompts."""
+    """Start the server in the way that hosts do (with few environment variables, and in another directory), and return
+    its tools, resources and prompts."""
     async with Command(command, env=env, cwd="/").open() as client:
         offers = ServerOffers(client)
         await offers.collect()

@@ -45,7 +45,7 @@ class TargetCommand(SectionedCommand):
     after ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; words after ``--`` replace TARGET. See `click.Command.parse_args`."""
+        """Parse the command-line arguments. Words after ``--`` are used as TARGET. See `click.Command.parse_args`."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_WORDS] = tuple(args[at + 1 :])
@@ -90,8 +90,8 @@ class ConnectionOptions(NamedTuple):
     revision: str | None
 
     def target(self, typed: str | tuple[str, ...], stderr: TextSink | None) -> Target:
-        """Return the server that the user's text ``typed`` names. A process started for it writes its standard error to
-        ``stderr``. Raises `NoTarget` if no server is found."""
+        """Return the server that ``typed``, the user's text, names. If the server is a command, its standard error goes
+        to ``stderr``. Raises `NoTarget` if no server is found."""
         from ..targets import target_typed, with_extras
 
         where = target_typed(typed, self.config, stderr, self.sign_in)
@@ -141,8 +141,8 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[..., int]:
-    """Decorate a function that returns a `CommandRequest`: the resulting command adds the connection options, sends the
-    request to the server, and exits.
+    """Decorate a function that returns a `CommandRequest`, to make a click command of it. The command has the
+    connection options, sends the request to the server, and exits.
 
     The command has an argument ``target``, and gets --server-log-level and the options of `connection_options` after
     its own. Invalid arguments and options are reported in click's way.
@@ -209,18 +209,18 @@ def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _PATIENCE: Final = 2.0
-# Complete only characters of names (2025-11-25 tools, Tool Names) and URIs, since others would need quotes in a shell.
+# Only complete text with characters of names and URIs: other characters would need quotes in a shell.
 _TYPEABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@%+,-]*")
 
 
 class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic in click 8.1
-    """The parameter type of TARGET, with shell completion: server names from configuration files or, if none match, any
-    file."""
+    """The click type of the argument TARGET. Shell completion proposes server names from configuration files or, if
+    none match, any file."""
 
     name = "target"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the server names and files that match the typed text: see `click.ParamType.shell_complete`."""
+        """Return the server names and files that begin like the typed text. See `click.ParamType.shell_complete`."""
         from ..targets import NoTarget, configured_names
 
         try:
@@ -232,8 +232,8 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
 
 class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic in click 8.1
-    """The parameter type of a tool, resource or prompt, with shell completion of the names that the server at TARGET
-    has. Completion only works if TARGET is a URL, since it starts no processes."""
+    """The click type of an argument that names a tool, resource or prompt. If TARGET is a URL, shell completion
+    proposes the names that this server has. It starts no processes, so other servers have no completion."""
 
     def __init__(self, name: str, offers: Callable[[Client], AsyncIterator[Any]], member: str = "name") -> None:
         self.name = name
@@ -241,7 +241,8 @@ class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
         self._member = member
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names that match the typed text: see `click.ParamType.shell_complete`."""
+        """Return the names of the server's tools, resources or prompts that begin like the typed text. See
+        `click.ParamType.shell_complete`."""
         from ...connecting.targets import Address
         from ..targets import NoTarget, target_typed
 

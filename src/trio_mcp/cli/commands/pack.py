@@ -56,7 +56,7 @@ def _check_https(url: str) -> None:
 
 def _check_download(url: str) -> None:
     _check_https(url)
-    if "mcp" not in url:  # required by the registry (package types, MCPB)
+    if "mcp" not in url:  # the registry requires this (package types, MCPB)
         raise ValueError('the URL of a bundle must contain "mcp", as in .mcpb')
 
 
@@ -135,7 +135,7 @@ def pack(**typed: Any) -> int:
 
 @frozen(kw_only=True)
 class _Packing:
-    """The arguments and options of ``trio-mcp pack``, as the user has typed them."""
+    """The command ``trio-mcp pack`` with the arguments and options that the user has typed."""
 
     file: str
     name: str
@@ -183,8 +183,8 @@ class _Packing:
         return ENDED_WELL
 
     def _project(self, files: Mapping[str, Path]) -> dict[str, bytes]:
-        """Return a pyproject.toml with the bundle's dependencies, if hosts need this file and the folder doesn't have
-        it."""
+        """Return a pyproject.toml with the bundle's dependencies, or `None` if hosts don't need this file or the folder
+        already has it."""
         if self.runtime == "python":
             _check_library(files, self.dependencies)
         elif (project := files.get(_PROJECT)) is not None:
@@ -204,7 +204,7 @@ class _Packing:
 
 
 def _inside(file: Path, root: Path) -> str:
-    # Resolve only the folder: the file itself may be a symbolic link.
+    # Resolve only the path of the folder, because the file itself may be a symbolic link.
     where = Path(os.path.realpath(file.parent)) / file.name
     return where.relative_to(root).as_posix() if where.is_relative_to(root) else str(where)
 
@@ -295,7 +295,7 @@ class Package:
             platforms, python = ["darwin", "linux"], ">=3.11"
         else:
             command = {"command": "python3", "args": [here], "env": {"PYTHONPATH": "${__dirname}/lib"}}
-            major, minor = sys.version_info[:2]  # the version for which packages in lib are compiled
+            major, minor = sys.version_info[:2]  # the packages in lib are compiled for this Python version
             platforms, python = [sys.platform], f">={major}.{minor},<{major}.{minor + 1}"
         tools = [each.listed for each in self.server._tools.listed if each.visible is None]
         return _without_empty({

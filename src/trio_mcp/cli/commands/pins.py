@@ -65,7 +65,7 @@ def _compared(command: Callable[..., int]) -> Callable[..., int]:
 @pins.command()
 @_compared
 def show(file: Path, config: Path, sign_in: SignIn) -> int:
-    """Show new and changed tools, with their changed texts.
+    """Show new and changed tools, with the differences in their texts.
 
     Lines with - were approved and are gone, and those with + are new. The command starts the servers in the file to
     read their tools.
@@ -114,7 +114,8 @@ def approve(file: Path, config: Path, sign_in: SignIn, names: tuple[str, ...], y
 
 
 def _held(file: Path, config: Path, sign_in: SignIn) -> tuple[list[HeldTool], bool]:
-    """Connect to the servers, and return their tools that aren't approved, and whether every server responded."""
+    """Connect to the gateway's servers. Returns their tools that aren't approved, and whether every server has
+    responded."""
     members = members_in(config, sign_in)
     pin = loaded_pins(file)
     log_to_stderr("error")
@@ -161,7 +162,8 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _fields(held: HeldTool) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
-    """Yield the fields of a tool whose current text isn't approved. Each field comes with its `changed_parts`."""
+    """Yield the fields of a tool whose current text isn't approved, each with its differences from the approved text
+    (`changed_parts`)."""
     new, old = pinned_fields(held.item), held.approved or {}
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
@@ -173,8 +175,8 @@ def _text(value: Any) -> str:
 
 
 def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of two texts that differ or agree, each with a mark: ``-`` if only ``old`` has the part, ``+`` if
-    only ``new`` has it, and a blank if both have it."""
+    """Compare two texts, and yield their parts, each with a mark: ``-`` if only ``old`` has the part, ``+`` if only
+    ``new`` has it, and a blank if both have it."""
     before, after = _PIECE.findall(old), _PIECE.findall(new)
     start, end = _equal_ends(before, after)
     gone, come = before[start : len(before) - end], after[start : len(after) - end]
@@ -197,8 +199,8 @@ def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
 
 
 def _equal_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """Return how many items are equal at the start of both sequences, and how many of the remaining items are equal at
-    the end."""
+    """Return how many items at the start of both sequences are equal, and how many of the remaining items at the end
+    are equal."""
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     end = 0

@@ -102,7 +102,7 @@ async def _pass_on(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, li
 
 
 class _RecordedLines:
-    """Splits the bytes of one direction into messages, and adds these to the recording."""
+    """Splits the bytes that flow in one direction into messages, and adds the messages to the recording."""
 
     def __init__(self, recording: Recording, direction: str) -> None:
         self._recording = recording
@@ -149,7 +149,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def timeline(
     recordings: tuple[Path, ...], output: str | None, form: Literal["svg", "perfetto"] | None, title: str, width: int
 ) -> int:
-    """Draw recordings as a timeline, as seen by both sides.
+    """Draw recordings as a timeline, with the times of both sides.
 
     A RECORDING is written with `record=` or by `trio-mcp record`. Two recordings of one connection, one from each side,
     make one picture: requests are matched by their ids, and the clocks of both processes are aligned by round trips.

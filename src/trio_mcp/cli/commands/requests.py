@@ -97,7 +97,7 @@ class CallTool(CommandRequest[CallToolResult]):
         self.arguments = arguments_typed(self.pairs, tool.input_schema, self.given)
 
     async def send(self, client: Client, on_progress: OnProgress) -> CallToolResult:
-        """Call the tool, and return its result."""
+        """Call the tool with the prepared arguments, and return its result."""
         return await client.call_tool(self.tool, self.arguments, on_progress=on_progress)
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
@@ -111,14 +111,14 @@ class CallTool(CommandRequest[CallToolResult]):
 
 @define(kw_only=True)
 class StartTask(CommandRequest["str | CallToolResult"]):
-    """The `CommandRequest` of ``trio-mcp call --task``, which starts a tool as a task without waiting for the result.
-    `prepare` raises the same errors as that of `CallTool`."""
+    """The `CommandRequest` of ``trio-mcp call --task``, which starts a tool as a task and doesn't wait for the result.
+    `prepare` raises the same errors as `CallTool.prepare`."""
 
     calling: CallTool
     answers_tasks = False
 
     async def prepare(self, client: Client) -> None:
-        """Find the tool on the server, and convert the arguments: see `CallTool.prepare`."""
+        """Find the tool on the server, and convert the typed arguments. See `CallTool.prepare`."""
         await self.calling.prepare(client)
 
     async def send(self, client: Client, on_progress: OnProgress) -> str | CallToolResult:
@@ -162,8 +162,8 @@ def read(uri: str, as_json: bool) -> ReadResource:
 
 @define(kw_only=True)
 class ReadResource(CommandRequest[ReadResourceResult]):
-    """The `CommandRequest` of ``trio-mcp read``, which reads a resource. It isn't looked up first, since servers
-    needn't list all resources."""
+    """The `CommandRequest` of ``trio-mcp read``, which reads a resource without looking it up in the server's list
+    first: servers needn't list all resources."""
 
     uri: str
 
@@ -185,7 +185,7 @@ class ReadResource(CommandRequest[ReadResourceResult]):
         return ENDED_WELL
 
     def lines(self, result: ReadResourceResult) -> Iterable[str]:
-        """Return the resource's text contents, and descriptions of its other contents."""
+        """Return the text of the resource as lines. For contents that aren't text, the lines are descriptions."""
         return map(resource_text, result.contents)
 
 
@@ -241,7 +241,7 @@ class GetPrompt(CommandRequest[GetPromptResult]):
         return await client.get_prompt(self.prompt, self._arguments or None, on_progress=on_progress)
 
     def lines(self, result: GetPromptResult) -> Iterable[str]:
-        """Return the prompt's messages as lines, each after its role."""
+        """Return the prompt's messages as lines, each message after its role (user or assistant)."""
         return (f"{message.role}: {block_text(message.content)}" for message in result.messages)
 
 

@@ -109,7 +109,7 @@ def run(
             trio.run(_keep_tasks, server, tasks)
         except OSError as error:
             raise CommandError(str(error)) from None
-    log_to_stderr("warning")  # does nothing if logging is already configured
+    log_to_stderr("warning")  # this does nothing if logging is already configured
     if serve is None and sys.stdin.isatty():
         say(f"serving {server.info.name!r} on standard input, which is a terminal, not a client; press Ctrl-C to stop")
     trio.run(serve or serve_stdio, server)
@@ -120,6 +120,6 @@ async def _keep_tasks(server: Server, path: Path) -> None:
     """Store the tasks of ``server`` in the file ``path``. Raises `OSError` if the file can't be used."""
     from ...stores.sqlite_store import SQLiteTaskStore  # imported late: most servers don't need it
 
-    async with SQLiteTaskStore(path) as store:  # only a check: the server opens it again
+    async with SQLiteTaskStore(path) as store:  # only check the file here: the server opens it again
         await store.expire(limit=0)
     store_tasks_in(server, store)

@@ -105,8 +105,7 @@ class SharedSession(ClientSession):
     # Lifecycle
 
     async def run(self) -> None:
-        """Serve the session on this replica, until the session ends or no request of the session runs on this replica
-        any more."""
+        """Serve the session on this replica, until the session ends or this object is closed."""
         try:
             await self._connection.run()
             if self._connection.connection.lost is None:
