@@ -33,7 +33,7 @@ SUMMARIES: Final = {
     "run": "Serve your server over stdio, HTTP or another transport.",
     "tasks": "List, wait for and cancel the tasks of a server.",
     "timeline": "Draw recordings as a timeline, with the times of both sides.",
-    "torture": "Test how a server or client handles cancellation and failures.",
+    "torture": "Test cancellation and robustness of a server or client.",
 }
 """The names of all commands, each with the first sentence of its help."""
 _MODULES: Final = {

@@ -1,4 +1,5 @@
-"""ProxyConnection: a proxy's connection to one of its clients, whose messages are forwarded to the upstream server.
+"""ProxyConnection: a proxy's connection to one of its clients. The client's messages are forwarded to the upstream
+server, the server behind the proxy.
 
 Most requests are forwarded unchanged. The connection itself answers `initialize` and `server/discover`, and keeps log
 levels and subscriptions. Requests that were read together are forwarded in that order, although each runs in its own
@@ -59,7 +60,7 @@ _UNNAMED: Final = Implementation("unknown", "0")
 
 
 class ProxyConnection:
-    """Serves one client of the proxy, until the connection to the client or to the upstream server ends.
+    """Serves one client of a proxy, until the connection to the client or to the upstream server ends.
 
     If one connection carries the requests of all clients (modern HTTP), each principal counts as a client with its own
     upstream connection, which is opened and closed while this connection stays.
@@ -101,9 +102,9 @@ class ProxyConnection:
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the client until its connection ends: see `Connection.run`. An upstream connection that was opened only
-        for this client is closed with it. If that upstream connection is lost, the client's connection ends once all
-        calls have been answered."""
+        """Serve the client until its connection ends. Then close the upstream connection that was opened only for this
+        client. If that upstream connection is lost, the client's connection ends once all calls have been answered. See
+        `Connection.run`."""
         self._load.connections += 1
         try:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
@@ -134,8 +135,8 @@ class ProxyConnection:
     # Requests
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Return the response to a client's request, if the proxy can respond without waiting: see
-        `RequestHandler.answer_now`."""
+        """Return the response to a client's request if the proxy can respond without waiting; otherwise a marker that
+        `answer` must be called. See `RequestHandler.answer_now`."""
         if request.method.ahead:
             return cancel_abandoned(request, exchange, self.connection.host)
         reached, name = self._tenants.reached(exchange.peer.principal), request.method.name
@@ -159,13 +160,13 @@ class ProxyConnection:
         return LATER
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
-        """Return whether the upstream server is connected and has the method ``method``. Then the request is forwarded,
-        so that the response shows that the upstream server is alive."""
+        """Return whether to forward a request with the method ``method``: the upstream server is connected, and has the
+        method. Its response then shows that the upstream server is alive."""
         return upstream is not None and method in upstream.revision._methods and not self.connection.is_ending
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Return the response to a client's request, in most cases the upstream server's response: see
-        `RequestHandler.answer`."""
+        """Return the response to a client's request. In most cases, forward the request to the upstream server, and
+        return that server's response. See `RequestHandler.answer`."""
         request = scope.request
         if request.method.ahead:
             return await wait_for_call_end(scope, self.connection.host)
@@ -234,7 +235,7 @@ class ProxyConnection:
             return _DONE
         if len(subscriptions) >= self.connection.limits.max_subscriptions:
             raise too_many_subscriptions()
-        subscriptions.add(uri)  # before the reply is sent, so that no change is missed
+        subscriptions.add(uri)  # subscribe before the response is sent, so that no change is missed
         try:
             await upstream.subscribe(uri)
         except BaseException:
@@ -252,12 +253,12 @@ class ProxyConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether a client's notification must be passed to `notified`: see `RequestHandler.wants`.
-        Notifications of the handshake and of progress are handled elsewhere."""
+        """Return true for client notifications that `notified` forwards to the upstream server. Handshake and progress
+        notifications are handled elsewhere. See `RequestHandler.wants`."""
         return event.method.name not in _NOT_FORWARDED
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Forward a client's notification to the upstream server, if that server knows its method: see
+        """Forward a client's notification to the upstream server, if that server knows the method. See
         `RequestHandler.notified`."""
         reached = self._tenants.reached(self.connection.exchange.peer.principal)
         if reached is None:
@@ -266,7 +267,7 @@ class ProxyConnection:
         if is_unknown(event.method.name):
             await _forward_notification(*reached, event)
         elif event.method.name == "notifications/roots/list_changed":
-            await upstream.client.roots_changed()  # sent only if ``list_changed`` was declared
+            await upstream.client.roots_changed()  # this sends nothing unless ``list_changed`` was declared
         elif event.method.name in upstream.revision._methods:
             await upstream.notify(event.method.name, event.params or None)
 
@@ -274,8 +275,8 @@ class ProxyConnection:
 async def _forward_notification(
     downstream: ProxyClient, upstream: Upstream, sent: InboundRequest | NotificationReceived
 ) -> None:
-    """Forward a notification of an extension to the upstream server, if the extension is one that the proxy
-    forwards."""
+    """Forward a notification of an extension from the client to the upstream server, if the proxy forwards this
+    extension."""
     if _forwards(downstream, upstream, sent):
         await upstream.send_extension_notification(sent.method.name, sent.params or None)
 
@@ -289,8 +290,8 @@ def _discovered(downstream: ProxyClient, upstream: Upstream, request: InboundReq
 
 
 class ReadingOrder:
-    """Makes requests run in the order in which they were read. Each request runs in its own task, and trio starts tasks
-    in any order."""
+    """Handles requests in the order in which they were read. Each request runs in its own trio task, and trio may start
+    tasks in any order."""
 
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
@@ -300,12 +301,12 @@ class ReadingOrder:
         starts its turn."""
 
     def add(self, request: InboundRequest) -> None:
-        """Record that ``request`` was read after all requests that were added earlier."""
+        """Record that ``request`` was read now, after all requests that were added before."""
         self._numbers[request] = next(self._count)
 
     async def wait_for_turn(self, request: InboundRequest) -> None:
-        """Wait until ``request`` is the first, in the order of reading, of the requests that wait in this method. The
-        next request continues when the caller of this method blocks."""
+        """Wait until no request that was read before ``request`` is waiting in this method. The next waiting request
+        continues when the caller of this method blocks."""
         turn = self._numbers.pop(request), trio.Event()
         insort(self._turns, turn)
         try:

@@ -1,5 +1,5 @@
-"""`Downstream`: a client of a proxy or gateway, and `ForwardedCall`: a request of that client that was forwarded to the
-upstream server."""
+"""`Downstream`: a client of a proxy or gateway. `ForwardedCall`: a request of that client that the proxy has forwarded
+to the upstream server."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _MAX_IDS: Final = 64
 
 
 def record_request(request_id: RequestId) -> None:
-    """Record the id of a request to the upstream server as belonging to the client's call that this task forwards. Has
-    no effect in other tasks."""
+    """If the current trio task forwards a client's call, record that the request ``request_id`` to the upstream server
+    belongs to this call. Otherwise do nothing."""
     call = _current_call.get()
     if call is not None:
         call.record_request_id(request_id)
@@ -58,7 +58,7 @@ def record_request(request_id: RequestId) -> None:
 
 class ForwardedCall:
     """A client's request that was forwarded to the upstream server and has no response yet. ``known`` maps the ids of
-    requests to the upstream server to such calls."""
+    requests to the upstream server to their `ForwardedCall`."""
 
     def __init__(self, scope: RequestScope, downstream: Downstream, known: dict[RequestId, ForwardedCall]) -> None:
         self.scope = scope
@@ -81,15 +81,16 @@ class ForwardedCall:
         return self.scope.request.capabilities
 
     def record_request_id(self, request_id: RequestId) -> None:
-        """Record the id of a request that the proxy sent to the upstream server for this call. Messages in the
-        responses to the latest 64 such requests are recognized as belonging to the call."""
+        """Record that the request ``request_id``, which the proxy sent to the upstream server, belongs to this call.
+        Messages within its response then belong to this call. Only the latest 64 ids are kept."""
         self._known[request_id] = self
         self._ids.append(request_id)
         if len(self._ids) > _MAX_IDS:
             del self._known[self._ids.popleft()]
 
     def record_task(self, task_id: str) -> None:
-        """Record the id of the task as which the upstream server continues this call. The proxy waits for the task."""
+        """Record the id of the MCP task as which the upstream server continues this call. The proxy waits for that
+        task."""
         self.task_id = task_id
 
     @property
@@ -122,7 +123,7 @@ class ForwardedCall:
 
     def notify(self, event: NotificationReceived) -> None:
         """Send a notification of the upstream server to the client, on the channel of this call. Log messages below the
-        client's log level aren't sent. If there is no room, notifications wait in a queue, with the same limits as a
+        client's log level aren't sent. If the channel is full, notifications wait in a queue, with the limits of a
         `NotificationQueue`, so that other calls aren't blocked."""
         scope, nursery = self.scope, self.scope.nursery
         if nursery is None or not scope.sends or (event.method.name == LOG and not self._wants(event)):
@@ -130,7 +131,7 @@ class ForwardedCall:
         try:
             line = scope.notification(event.method.name, event.params)
         except NotSerializable:
-            return  # the notification has a lone surrogate, so it can't be written as JSON
+            return  # the notification has a lone surrogate, so JSON can't contain it
         if self._pending_logs is None and not scope.outbox.is_full():
             scope.put(line)
             return
@@ -143,7 +144,7 @@ class ForwardedCall:
         level: Any = event.params.get("level")
         request = self.scope.request
         minimum = request.log_level
-        if request.revision.handshake:  # messages of all levels, until the client has set a level
+        if request.revision.handshake:  # until the client sets a level, send messages of all levels
             minimum = self.downstream.log_level if self.downstream.level_is_set else "debug"
         return isinstance(level, str) and minimum is not None and should_log(level, minimum)
 
@@ -156,13 +157,14 @@ class ForwardedCall:
         late.flushed.set()
 
     async def caught_up(self) -> None:
-        """Wait until all notifications that the upstream server has sent for this client are in the client's outbox."""
+        """Wait until all notifications that have arrived from the upstream server for this call are in the client's
+        outbox."""
         await self.downstream.caught_up()
         while self._pending_logs is not None:
             await self._pending_logs.flushed.wait()
 
     def close(self) -> None:
-        """End the call, which was answered or cancelled: cancel its requests to the client, and drop its waiting
+        """End the call, because it was answered or cancelled: cancel its server-to-client requests, and drop its queued
         notifications."""
         while self._ids:
             del self._known[self._ids.popleft()]
@@ -173,7 +175,7 @@ class ForwardedCall:
 
 
 class _PendingLogs:
-    """The notifications of a call that wait for room in the client's outbox."""
+    """The log messages of one call that wait for room in the client's outbox."""
 
     def __init__(self, limits: Limits) -> None:
         self.lines = Backlog[bytes](limits.max_pending_notifications, limits.max_inbound_bytes)
@@ -183,8 +185,8 @@ class _PendingLogs:
 
 @define(eq=False)
 class Downstream(ABC):
-    """A client of a proxy or gateway, to which the upstream server's notifications and requests are forwarded, with its
-    calls in flight."""
+    """Interface for a client of a proxy or gateway, to which notifications and requests of the upstream server are
+    forwarded. ``calls`` has the client's calls in flight."""
 
     limits: Limits
     _state: ConnectionState
@@ -205,8 +207,8 @@ class Downstream(ABC):
     @property
     @abstractmethod
     def legacy(self) -> Revision | None:
-        """The protocol revision of the client's handshake; `None` if there was no handshake, or if the client gets
-        messages only within calls."""
+        """The protocol revision of the client's handshake; `None` if there was no handshake, or if the client gets the
+        upstream server's messages only within calls."""
 
     @property
     @abstractmethod
@@ -217,8 +219,8 @@ class Downstream(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities that the client has declared in its handshake or, if requests are only sent to it within
-        calls, for its latest call."""
+        """The capabilities that the client has declared, either in its handshake or, if it gets requests only within
+        calls, in its latest call."""
 
     @property
     @abstractmethod
@@ -232,20 +234,22 @@ class Downstream(ABC):
 
     @abstractmethod
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Send a notification of the upstream server to the client, if it is for this client. If ``named`` is true, a
-        resource update is only for clients that have subscribed to exactly its URI."""
+        """Send a notification of the upstream server to the client, if it is meant for this client. If ``named`` is
+        true, send the update of a resource only to clients that have subscribed to exactly its URI."""
 
     @abstractmethod
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Send the client a notification that the upstream server has sent within the response to ``call``."""
+        """Send the client a notification that the upstream server has sent within the response to ``call``, a call of
+        the client."""
 
     @abstractmethod
     async def caught_up(self) -> None:
-        """Wait until all notifications for the client that have arrived are in its outbox."""
+        """Wait until all notifications that have arrived for the client are in its outbox."""
 
     @abstractmethod
     def close(self, reason: str) -> None:
-        """Close the connection to the client, if the connection is only used for this upstream server."""
+        """Close the connection to the client, because its upstream server is lost. Does nothing if the client also uses
+        other upstream servers."""
 
     @property
     def is_waiting(self) -> bool:
@@ -260,7 +264,7 @@ class Downstream(ABC):
 
     @contextmanager
     def calling(self, scope: RequestScope, known: dict[RequestId, ForwardedCall]) -> Generator[ForwardedCall]:
-        """Inside the block, the request of ``scope`` is one of the client's calls in flight. Yields the
+        """Inside the block, count the request of ``scope`` as one of the client's calls in flight. Yields its
         `ForwardedCall`. ``known`` is `Upstream.calls`."""
         call = self.calls[scope] = ForwardedCall(scope, self, known)
         token = _current_call.set(call)
@@ -272,8 +276,8 @@ class Downstream(ABC):
             call.close()
 
     def log_in_calls(self, event: NotificationReceived) -> None:
-        """Send a log message to the client in the call whose task the message names. If it names no task, send it in
-        each of the client's calls in flight."""
+        """Send a log message of the upstream server to the client. If the message names an MCP task, send it in the
+        call of that task, else in each of the client's calls in flight."""
         task_id = related_task_of(event.params)
         for call in tuple(self.calls.values()):
             if task_id is None or call.task_id == task_id:
@@ -348,23 +352,22 @@ class ProxyClient(Downstream):
         self.level_is_set = True
 
     def mark_shared(self) -> None:
-        """Record that the upstream connection is shared with other clients. Then a log message of the upstream server
-        may belong to another client's call."""
+        """Record that other clients use the same upstream connection, so that a log message of the upstream server may
+        belong to another client's call."""
         self._is_shared = True
 
     def close(self, reason: str) -> None:
-        """Close the connection to the client, unless that connection is already ending and its last responses are being
-        sent."""
+        """Close the connection to the client, unless it is already ending and sends its last responses."""
         if not self.connection.is_ending:
             self.connection.shut_down(reason)
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Start the task in ``nursery`` that sends queued notifications to the client."""
+        """Start a trio task in ``nursery`` that sends queued notifications to the client."""
         self._queue.task.start_in(nursery, copy_context())
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Queue a notification of the upstream server for this client, if it is for this client. If ``named`` is true,
-        a resource update is only for clients that have subscribed to exactly its URI.
+        """Queue a notification of the upstream server for this client, if it is meant for this client. If ``named`` is
+        true, queue the update of a resource only if the client has subscribed to exactly its URI.
 
         If this stands for many clients, a log message goes to the call whose task it names, or else to every call in
         flight.
@@ -377,18 +380,18 @@ class ProxyClient(Downstream):
         try:
             size = len(encode_value(event.params))
         except NotSerializable:
-            return  # the notification has a lone surrogate, so it can't be written as JSON
+            return  # the notification has a lone surrogate, so JSON can't contain it
         self._queue.put(event, size)
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
         """Send the client a notification from the response to ``call``: see `Downstream.put_in_call`."""
         if call.scope.outbox is self._outbox:
-            self.put(event, named=False)  # keep the order of all notifications
+            self.put(event, named=False)  # queue it as well, to keep the order of all notifications
         else:
             call.notify(event)
 
     async def caught_up(self) -> None:
-        """Wait until all notifications for the client that have arrived are in its outbox."""
+        """Wait until all notifications that have arrived for the client are in its outbox."""
         await self._queue.wait_until_handled(self._queue.received)
 
     def _is_for_us(self, event: NotificationReceived, named: bool) -> bool:
@@ -409,16 +412,16 @@ class ProxyClient(Downstream):
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
-        """Return whether the client can receive messages of an extension now, in the kind of protocol revision (modern
-        or legacy) of ``revision``. A legacy client can after its handshake, a modern client while it waits for a
-        response."""
+        """Return whether the client can receive messages of an extension now that the upstream server has sent in
+        ``revision``. For a legacy revision, the client must have completed a legacy handshake. For a modern one, it
+        must be waiting for a response."""
         if revision.handshake:
             return self.legacy is not None and self._state.initialized
         return any(not call.revision.handshake for call in self.calls.values())
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
-        """Return whether the client wants a log message with the level ``rank`` that doesn't name a request. The
-        upstream server has sent the message in the revision ``said``.
+        """Return whether the client gets a log message with the level ``rank`` that doesn't name a request. ``said`` is
+        the revision in which the upstream server has sent the message.
 
         In modern revisions every log message belongs to a request. If a modern server sends it, it is for clients that
         wait for a response. A modern client gets log messages only at the level of a request that it waits for.
@@ -445,14 +448,14 @@ class ProxyClient(Downstream):
         outbox = self._outbox if scope is None else scope.outbox
         await outbox.room()
         if not self._is_for_us(event, named=True):
-            return  # the call was cancelled while its notification waited
-        # After the response, the client reads nothing on the call's channel, so use its main channel then.
+            return  # while the notification waited, its call was cancelled
+        # After the response, the client reads nothing on the call's channel, so use the main channel instead.
         (self._outbox if scope is None or not scope.sends else outbox).put(line)
 
     def _only_legacy_call(self) -> RequestScope | None:
-        """Return the client's only request in flight, if there is exactly one and it is a legacy request; otherwise
-        `None`. Log messages and extension notifications then belong to this request, and are sent on its channel, since
-        a client over HTTP needn't listen to anything else."""
+        """Return the client's request in flight if there is only one and it is a legacy request; otherwise `None`. Log
+        messages and extension notifications are then sent on the channel of this request, since a client over HTTP may
+        read no other channel."""
         waiting = [call.scope for call in self.calls.values() if call.scope.sends]
         if self._is_shared or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
             return None
@@ -463,6 +466,6 @@ class ProxyClient(Downstream):
 
 
 def _passes(rank: int, minimum: str) -> bool:
-    """Return whether a log message with the level ``rank`` is at or above the level ``minimum``. Levels that aren't in
-    RFC 5424 always are."""
+    """Return whether a log message with the level ``rank`` is at or above the level ``minimum``. Returns true for a
+    level that isn't in RFC 5424."""
     return not 0 <= rank < log_level_rank(minimum)

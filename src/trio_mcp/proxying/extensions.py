@@ -57,7 +57,7 @@ _OF_VIEWS: Final = "ui/"
 
 @frozen
 class SharedExtensions:
-    """The extensions that the proxy's configuration allows on upstream connections shared by several clients."""
+    """The extensions that the proxy's configuration allows even if several clients share an upstream connection."""
 
     names: frozenset[str] = frozenset()
     methods: Mapping[str, str] = MappingProxyType({})
@@ -65,7 +65,7 @@ class SharedExtensions:
 
     @classmethod
     def of(cls, passes: Iterable[str | Extension[Any, Any]]) -> SharedExtensions:
-        """Return a `SharedExtensions` for ``passes``, extensions that are given by name or as an `Extension`. Raises
+        """Return a `SharedExtensions` that allows ``passes``, a list of extension names or `Extension` objects. Raises
         `ValueError` if a string isn't a valid name of an extension."""
         given = list(passes)
         names = [each if isinstance(each, str) else each.name for each in given]
@@ -75,8 +75,9 @@ class SharedExtensions:
         return cls(frozenset(names), {row.name: each.name for each in known for row in each._rows})
 
     def owner_of(self, method: str) -> str | None:
-        """Return the name of the allowed extension that ``method`` belongs to; `None` if there is none. If only an
-        extension's name is known, its methods begin with this name, possibly after ``notifications/``."""
+        """Return the name of the allowed extension that has the method ``method``; `None` if there is none. For an
+        extension that was allowed by its name, the method must begin with this name, possibly after
+        ``notifications/``."""
         owner = self.methods.get(method)
         if owner is None:
             owner = "/".join(method.removeprefix(_NOTIFICATION_PREFIX).split("/", 2)[:2])
@@ -87,7 +88,7 @@ NONE_SHARED: Final = SharedExtensions()
 
 
 def is_unknown(method: str) -> bool:
-    """Return whether the MCP specification doesn't have ``method``, so that the method may belong to an extension."""
+    """Return whether ``method`` isn't in the MCP specification, so that it may belong to an extension."""
     return method not in METHODS
 
 
@@ -116,7 +117,7 @@ class ExtensionFilter:
         """
         if method in SKILLS_METHODS:
             return SKILLS_EXTENSION in self.declared
-        # SEP-1865, Sandbox proxy: messages from views to hosts (``ui/…``) must not reach servers.
+        # SEP-1865, Sandbox proxy: don't forward messages from views to hosts (``ui/…``) to servers.
         if not self._speaks_alike(revision) or method.startswith(_OF_VIEWS):
             return False
         if self.is_exclusive:
@@ -131,9 +132,9 @@ class ExtensionFilter:
         return self.is_exclusive or any(owner in (each.extensions or {}) for each in capabilities)
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
-        """Return the part of ``extensions``, declared by the client or the upstream server, that is forwarded for a
-        client that speaks ``revision``. It includes the extension for apps and, if tasks are forwarded, the extension
-        for tasks. `CancelAcknowledged` isn't included, since the proxy itself handles it."""
+        """Return which of the ``extensions``, declared by the client or the upstream server, the proxy forwards for a
+        client that speaks ``revision``. This includes apps and, if tasks are forwarded, tasks. It excludes
+        `CancelAcknowledged`, which the proxy itself handles."""
         names = extensions.keys() if self.is_exclusive else self.shared.names
         passing = names if self._speaks_alike(revision) else ()
         tasks = self.passes_tasks(revision)
@@ -145,8 +146,8 @@ class ExtensionFilter:
         }
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:
-        """Return ``capabilities``, plain data of the client or the upstream server, with only those extensions that are
-        forwarded: see `part_of`. A value that isn't an object is returned unchanged."""
+        """Return ``capabilities``, JSON data of the client or the upstream server, without the extensions that the
+        proxy doesn't forward: see `part_of`. A value that isn't an object is returned unchanged."""
         if not isinstance(capabilities, dict):
             return capabilities
         plain = cast("JSONObject", capabilities)
@@ -169,21 +170,22 @@ _CAPABILITY: Final = f"extensions.{CANCEL_ACKNOWLEDGED}"
 
 
 def remember_endings(host: RequestHost) -> None:
-    """Make ``host`` store how its clients' cancelled calls end, for the extension `CancelAcknowledged`."""
+    """Make ``host`` remember how its clients' cancelled calls have ended, because clients can ask for this with the
+    extension `CancelAcknowledged`."""
     host.endings = Endings(host.alarms, host.limits, CANCELS.max_wait)
 
 
 def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSONObject | None:
-    """Return the upstream server's forwarded ``extensions``. If the client has declared the extension
-    `CancelAcknowledged`, it is added, since the proxy itself handles it."""
+    """Return the ``extensions`` that the proxy forwards from the upstream server, plus `CancelAcknowledged`, which the
+    proxy itself handles, if the client has declared it."""
     if request.missing((_CAPABILITY,)):
         return extensions
     return {**(extensions or {}), **declared_in(request.revision, [CANCELS], "server")}
 
 
 def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
-    """Cancel the call that the client's ``request`` of the extension `CancelAcknowledged` names. If that call has
-    already ended, returns the response. Raises `CapabilityMissing` if the client hasn't declared the extension."""
+    """Cancel the call that ``request``, a client's request of the extension `CancelAcknowledged`, names. Returns the
+    response if that call has already ended. Raises `CapabilityMissing` if the client hasn't declared the extension."""
     if missing := request.missing((_CAPABILITY,)):
         raise CapabilityMissing(missing, request.revision)
     assert host.endings is not None, "a proxy remembers endings"
@@ -200,9 +202,9 @@ async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObjec
 
 @contextmanager
 def asking_behind(scope: RequestScope) -> Generator[None]:
-    """Inside the block, if a call to the upstream server is cancelled, request from the upstream server how the call
-    has ended, provided that the client of ``scope`` has declared the extension `CancelAcknowledged`. The wait is part
-    of the cleanup of ``scope``, limited by `Limits.cleanup_grace` and `CancelAcknowledged.max_wait`."""
+    """If a call to the upstream server is cancelled inside the block, ask the upstream server how the call has ended,
+    provided that the client of ``scope`` has declared the extension `CancelAcknowledged`. Waiting for the answer is
+    part of the cleanup of ``scope``: `Limits.cleanup_grace` and `CancelAcknowledged.max_wait` limit it."""
     ending = scope.ending
     if ending is None:
         yield
@@ -213,7 +215,7 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
             yield
         except BaseException as error:
             if endings:
-                if endings[-1].state != "unsent":  # a call that was never sent has ended with the proxy's own part
+                if endings[-1].state != "unsent":  # else the call was never sent
                     ending.note_behind(_reported_state(endings[-1]))
             elif isinstance(error, PeerError):
                 ending.note_behind(CancelResult("finished", outcome="error", behind="finished"))
@@ -224,8 +226,8 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
 
 
 def _reported_state(ending: CallEnding) -> CancelResult:
-    """Return the reported end of a cancelled call: the state that both this proxy and the upstream server have
-    reported, or "relayed" if the upstream server didn't report an end."""
+    """Return how a cancelled call has ended, as reported by the upstream server. If that server didn't report an end,
+    the state is "relayed"."""
     if ending.state not in CANCEL_STATES:  # the upstream server didn't report an end
         return CancelResult("relayed")
     return CancelResult(ending.state, outcome=ending.outcome, behind=ending.state)

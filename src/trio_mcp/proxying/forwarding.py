@@ -64,7 +64,7 @@ async def forward(
     scope: RequestScope, downstream: Downstream, upstream: Upstream, named: JSONObject = _AS_ASKED
 ) -> JSONObject:
     """Forward the client's request to the upstream server, and return the result, converted to the client's protocol
-    revision. ``named`` are parameters that replace the client's.
+    revision. ``named`` contains parameters that replace those of the request.
 
     When this returns, the notifications that preceded the result have been sent to the client. If the result is a task
     that the client can't handle, this waits for the task. Raises `CodedError` for an error reply.
@@ -92,13 +92,13 @@ async def forward(
                 downstream.urls.add_required(error)
             raise upstream_error(error) from None
         finally:
-            request = scope.request  # the client's latest retry of the request
+            request = scope.request  # the client may have retried the request meanwhile, so use the latest retry
         await call.caught_up()
     if not isinstance(result, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the upstream server returned an invalid result")
     result = cast("JSONObject", result)
     if waits:
-        result = without_meta(result, RELATED_TASK)  # the client gets the result of an ordinary call
+        result = without_meta(result, RELATED_TASK)  # give the client the result of an ordinary call
     else:
         record_task_owner(scope, downstream, upstream, result)
     if method == "tasks/list":
@@ -113,8 +113,8 @@ async def forward(
 
 
 async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Upstream) -> Any:
-    """Call a tool of the upstream server, and return the result. If the server continues the call as a task, wait for
-    the task.
+    """Call a tool of the upstream server, and return the result. If that server continues the call as an MCP task, wait
+    for the task.
 
     An ordinary call is tried first, since it has progress and logs. A tool that requires a task refuses such a call
     without running.
@@ -135,7 +135,8 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
                 raise
         else:
             if is_task(result):
-                # extension tasks, Capability Negotiation: without the declared extension, a task MUST NOT be returned.
+                # Tasks extension, Capability Negotiation: a client that hasn't declared the extension must not get a
+                # task.
                 raise ProtocolViolation("tools/call: the server returned a task that was not requested")
             return result
         extensions[TASKS_EXTENSION] = {}
@@ -145,7 +146,7 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
 
 
 def _requires_tasks(error: PeerError) -> bool:
-    """Return whether ``error`` is the upstream server's refusal of a request that doesn't declare the tasks
+    """Return whether ``error`` means that the upstream server refuses the request because it doesn't declare the tasks
     extension."""
     if error.code != MISSING_REQUIRED_CLIENT_CAPABILITY:
         return False
@@ -166,7 +167,7 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
         return
     name, known = request.params.get("name"), upstream.listed_tools
     if not isinstance(name, str):
-        return  # the upstream server will respond with an error
+        return  # the upstream server will respond with an error itself
     if upstream.capabilities.tools is not None and not known.has(name):
         meta = per_request_fields(request, downstream, upstream)
         async with known.turn:
@@ -176,9 +177,9 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
 
 
 async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
-    """List all tools of the upstream server, so that `Upstream.listed_tools` knows the headers that they require. If
-    listing fails, the call fails as well, since a call must not be forwarded unchecked. A server without ``tools/list``
-    requires no headers."""
+    """List all tools of the upstream server, so that `Upstream.listed_tools` knows which headers they require. If
+    this fails, the call fails too: it must not be forwarded unchecked. A server without ``tools/list`` requires no
+    headers."""
     try:
         await upstream.follow_lists()
         listing, seen = upstream.listed_tools.listing(), set[int]()
@@ -198,9 +199,9 @@ async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
 def upstream_error(
     error: PeerError | ConnectionLost | HTTPError | ProtocolViolation | AuthorizationError | TaskCancelled,
 ) -> CodedError:
-    """Return the error that the client gets after a failed request to the upstream server: the server's error response
-    unchanged, or another error without internal details. Authorization errors are logged, since they concern the
-    proxy's operators."""
+    """Return the error that the client gets because a request to the upstream server has failed. An error response of
+    that server is returned unchanged, other errors without internal details. Authorization errors are also logged for
+    the proxy's operators."""
     behind = "The server behind this proxy"
     match error:
         case PeerError():
@@ -231,9 +232,9 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
         return None
 
     async def report(told: Progress) -> None:
-        # Forward each progress report: the upstream client has already limited their rate.
+        # Forward every progress report, because the upstream client has already limited their rate.
         await scope.outbox.room()
-        request = scope.request  # the client's latest retry of the request
+        request = scope.request  # the client may have retried the request meanwhile, so use the latest retry
         if request.progress_token is not None:
             params = ProgressParams(request.progress_token, told.progress, told.total, told.message)
             line = frame_notification("notifications/progress", unstructure(params, request.revision))
@@ -261,7 +262,7 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
     if (upstream.shared or downstream.is_connectionless) and not caller.alone:
         meta[CLIENT] = caller.tag
     if request.continuation is not None and not upstream.revision.server_requests:
-        # Pass on the client's responses without the proxy's own state: their keys identify them upstream.
+        # The client's responses belong to requests of the upstream server, so forward them with their keys.
         params = {**params, "inputResponses": request.continuation.responses}
     return {**params, "_meta": meta} if meta else params
 
@@ -273,7 +274,7 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
     if spoken.handshake:
         return {}
     fields: JSONObject = meta_in(client, spoken)
-    if client.settings.forwards is not None:  # declare the capabilities of the client that is calling
+    if client.settings.forwards is not None:  # declare the capabilities of the calling client
         declared: Any = (
             unstructure(request.capabilities, spoken)
             if request.revision.handshake
@@ -301,9 +302,9 @@ def offered_capabilities(upstream: Upstream, downstream: Downstream, request: In
 
 
 def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
-    """Raise `CodedError` for a client's request about a task, if the upstream server has tasks in another form or the
-    task belongs to another caller. A client without a principal that waits for a task becomes its owner, so that it
-    gets the task's server-to-client requests."""
+    """Raise `CodedError` if a client's request about an MCP task must not be forwarded: the upstream server has tasks
+    in another form, or the task belongs to another caller. A client without a principal that waits for a task becomes
+    its owner, so that it gets the task's server-to-client requests."""
     request = scope.request
     method = request.method.name
     if method.startswith("tasks/") and not upstream.passes_tasks(request.revision):
@@ -318,8 +319,8 @@ def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) 
 
 
 def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> None:
-    """If ``result`` describes a task, record the client as its owner. Raises `CodedError` if the client can't handle
-    this form of tasks."""
+    """If ``result`` describes an MCP task, record the client as the task's owner. Raises `CodedError` if the client
+    can't handle this form of tasks."""
     request = scope.request
     method = request.method.name
     told: Any = result
@@ -346,7 +347,7 @@ def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Ups
 
 def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> JSONObject:
     """Return ``result``, a result of ``tasks/list``, without the tasks of other callers. A client without a principal
-    also sees tasks of unknown origin (from before the proxy's start), but only if no other client can connect."""
+    also sees tasks of unknown owners (from before the proxy started), but only if no other client can connect."""
     tasks = result.get("tasks")
     if not isinstance(tasks, list):
         return result
@@ -367,7 +368,7 @@ def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str
     if asked is None or not upstream.passes_tasks(request.revision) or TASKS_EXTENSION not in declared:
         return []
     if missing := request.missing((TASKS_CAPABILITY,)):
-        # extension tasks, Task Status Notifications: a request for task changes without the capability MUST be refused.
+        # Tasks extension, Task Status Notifications: refuse a request for task changes without the capability.
         raise CapabilityMissing(missing, request.revision)
     owners, principal = upstream.tasks.of_server, scope.exchange.peer.principal
     return [

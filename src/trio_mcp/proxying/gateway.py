@@ -1,4 +1,4 @@
-"""gateway: combine the servers of a group (its members) into one server.
+"""gateway: combines the servers of a group (its members) into one server.
 
 A `Gateway` is a `Server` with the lists of the group's catalogue, whose handlers forward to the members.
 """
@@ -137,13 +137,13 @@ class Gateway(Server):
             self.middleware("tools/call")(self._refuse_held)
 
     async def _refuse_held(self, request: ServerRequest, next: Next) -> Any:
-        """Middleware for tool calls: if the called tool isn't approved yet, the error says so, instead of "unknown
+        """Middleware for tool calls: for a tool that isn't approved yet, the error says so, instead of "unknown
         tool"."""
         self._check_held(request)
         try:
             return await next(request)
         except CodedError:
-            self._check_held(request)  # check again, since other middleware may have waited for the lists
+            self._check_held(request)  # check again: the tool may have been listed while other middleware waited
             raise
 
     def _check_held(self, request: ServerRequest) -> None:
@@ -154,8 +154,8 @@ class Gateway(Server):
             raise CodedError(INVALID_PARAMS, str(held))
 
     def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
-        """Return the gateway's capabilities. They always include all kinds of lists, since members are added and
-        removed, and include apps and skills only if a connected member has them."""
+        """Return the gateway's capabilities. All kinds of lists are always included, since members come and go. Apps
+        and skills are included only while a connected member has them."""
         own = super()._capabilities_in(revision)
         members = [client for name in self._group.statuses if (client := self._group._present(name)) is not None]
         extensions = {name: each for name, each in (own.extensions or {}).items() if name != SKILLS_EXTENSION}
@@ -185,7 +185,7 @@ class Gateway(Server):
 
     async def _wait_listed(self, name: str | None = None) -> None:
         """Wait until a member has a tool, prompt or resource called ``name``, or until each of the first members is
-        ready or has failed once. No checkpoint follows, so the name is still listed when this returns."""
+        ready or has failed once. There is no checkpoint after that: when this returns, ``name`` is still listed."""
         while not (self._is_settled or any(name in shown for shown in self._shown.values())):
             await self._news.park()
 
@@ -229,7 +229,7 @@ class Gateway(Server):
                 nursery.start_soon(self._sync_member, status.name, followed)
 
     def _update_instructions(self) -> None:
-        """Rewrite the gateway's instructions for the model, with the current states of the members."""
+        """Rewrite the gateway's instructions for the model, which contain the current states of the members."""
         parts = [] if self._own_instructions is None else [self._own_instructions]
         for name, status in self._group.statuses.items():
             words = f"Server {name!r} is {status.state}."
@@ -239,18 +239,18 @@ class Gateway(Server):
                 words += "\n".join((" Its lists are incomplete:", *(f"> {each}" for each in problems_in(status))))
             client = self._group._present(name)
             if client is not None and client.instructions:
-                # Quote each line of a member's instructions, so that a member can't imitate the gateway's own lines.
+                # Quote each line of a member's instructions: a member must not imitate the gateway's own lines.
                 quoted = (f"> {clean(line)}" for line in client.instructions[:_MAX_INSTRUCTIONS].splitlines())
                 words += "\n".join((("\n" if status.problems else " ") + "Its instructions:", *quoted))
             parts.append(words)
         self.instructions = "\n\n".join(parts) or None
 
     async def _sync_member(self, member: str, followed: WeakSet[Client]) -> None:
-        """Keep the gateway subscribed to the resources of ``member`` that its clients watch, and notify clients when
-        these change, until the member's connection is lost."""
+        """Subscribe to the resources of ``member`` that the gateway's clients watch, and notify the clients of changes,
+        until the member's connection is lost."""
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
-            if client in followed:  # already followed: only the problems of the member's lists have changed
+            if client in followed:  # already subscribed: only the problems of the member's lists have changed
                 return
             followed.add(client)
             self._update_instructions()
@@ -277,7 +277,7 @@ class Gateway(Server):
                     with suppress(*_FAILURES):
                         await upstream.subscribe(uri)
                         subscribed[uri] = True
-                    if is_back:  # the gateway may have missed changes while the member was disconnected
+                    if is_back:  # while the member was disconnected, the gateway may have missed changes
                         self.resource_updated(catalogue_uri(member, uri))
                 is_back = False
                 if self._members.watched_of(member) == wanted:
@@ -289,5 +289,5 @@ class Gateway(Server):
         if change.kind != "resource" or change.uri is None:
             return
         for uri in self._members.watched_of(member):
-            if change.uri.startswith(uri):  # the watched resource itself, or a resource below it
+            if change.uri.startswith(uri):  # a client watches this resource, or one above it
                 self.resource_updated(catalogue_uri(member, uri))

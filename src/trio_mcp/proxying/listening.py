@@ -50,7 +50,7 @@ async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstrea
     the upstream stream ended."""
     asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
     most = downstream.limits.max_subscriptions
-    # Limit the number and length of URIs and ids, since they are stored as long as the stream is open.
+    # Limit the number and length of URIs and ids, because they are stored while the stream is open.
     uris = [uri for uri in (asked.resource_subscriptions or ())[:most] if len(uri) <= LONGEST_URI]
     task_ids = tasks_to_listen_for(scope, upstream, asked.task_ids)[: most - len(uris)]
     passing = upstream.passage_to(downstream).part_of(dict.fromkeys(asked.extensions or ()), scope.request.revision)
@@ -76,7 +76,7 @@ async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstrea
                 nursery.start_soon(states.send, stream)
                 changes._consumer = partial(
                     _try_forward, stream
-                )  # a client that reads fast enough gets repeated changes unmerged
+                )  # if the client reads fast enough, forward each change instead of merging equal ones
                 async for change in changes:
                     _forward(stream, change)
                     await stream.room()
@@ -122,7 +122,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
         upstream.on_changes.add(told)
         try:
             for uri in asked.resource_subscriptions or ():
-                with suppress(PeerError):  # the acknowledgement shows that this subscription was refused
+                with suppress(PeerError):  # the acknowledgement shows the client that this subscription was refused
                     await upstream.subscribe(uri)
                     uris.append(uri)
             honoured = SubscriptionsAcknowledgedParams(honoured_part(asked, upstream.capabilities, uris))
@@ -133,7 +133,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
             upstream.on_changes.discard(told)
             await upstream.unsubscribe_all(uris)
 
-    # The client's callbacks for changes were called already, when the change was read.
+    # Pass no callback: when the change was read, the client's callbacks were already called.
     changes = Changes(asked, lambda _: None, upstream.limits)
     async with open_service_nursery("the client closed the stream") as nursery:
         nursery.start_soon(changes._hold, ask)
@@ -142,15 +142,15 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
 
 
 class ExtensionNotifications:
-    """Sends notifications of extensions on a client's stream. Notifications that arrive before the stream is
-    acknowledged are queued, within ``limits``. Later ones are sent at once, or dropped if there is no room."""
+    """Sends notifications of extensions on a client's SSE stream. Notifications that arrive before the stream is
+    acknowledged are queued, within ``limits``. Later ones are sent at once, or dropped if the stream is full."""
 
     def __init__(self, limits: Limits) -> None:
         self._early = Backlog[NotificationReceived](limits.max_pending_notifications, limits.max_inbound_bytes)
         self._stream: ListenStream | None = None
 
     def start(self, stream: ListenStream) -> None:
-        """Send the queued notifications, and from now on all further ones, on ``stream``."""
+        """Send the queued notifications on ``stream``, and from now on also all further ones."""
         self._stream = stream
         while self._early:
             event = self._early.pop()
@@ -165,7 +165,7 @@ class ExtensionNotifications:
 
 
 class TaskStates:
-    """Stores the latest state of each task in ``task_ids`` until the client's stream has room for it."""
+    """Stores the latest state of each MCP task in ``task_ids`` until the client's stream has room for it."""
 
     def __init__(self, task_ids: Collection[str], max_bytes: int) -> None:
         self._task_ids = frozenset(task_ids)
@@ -177,8 +177,8 @@ class TaskStates:
         """Event that is set when the client reads so slowly that a state was dropped."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Store a task's state, from a notification of ``size`` bytes, to be sent to the client. Tasks that the client
-        didn't request are ignored."""
+        """Store the state of an MCP task, from a notification of ``size`` bytes, in order to send it to the client.
+        Tasks that the client didn't request are ignored."""
         task_id = event.params.get("taskId")
         if task_id not in self._task_ids:
             return
@@ -206,6 +206,6 @@ class TaskStates:
                     stream.notify_task(self._pop())
 
     def send_rest(self, stream: ListenStream) -> None:
-        """Send the remaining task states to the client at once, because the stream ends."""
+        """Send the stored task states to the client now, because the stream ends."""
         while self._waiting:
             stream.notify_task(self._pop())

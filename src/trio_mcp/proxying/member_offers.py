@@ -1,4 +1,4 @@
-"""The tools, prompts and resources of a gateway's members, as entries of the gateway's registries. Their handlers
+"""Entries for a gateway's registries that represent the tools, prompts and resources of its members. Their handlers
 forward requests to the members.
 
 The skills of all members have catalogue URIs (SEP-2640). Digests stay the same, because the bytes do. A member's list
@@ -68,20 +68,21 @@ class MemberFunction(UserFunction):
         return cls(*_any_function().copied_fields(), forward=forward)
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return an empty dict: arguments aren't bound to parameters here, since the member validates them itself."""
+        """Return an empty dict. Arguments aren't converted to parameters here, because the member validates them
+        itself."""
         return {}
 
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Forward the request to the member: see `UserFunction.call`."""
+        """Forward the request to the member. See `UserFunction.call`."""
         return self.forward(scope, bound)
 
 
 @cache
 def _any_function() -> UserFunction:
     async def call_member(arguments: dict[str, Any]) -> Any:
-        """Placeholder for the function of a member's tool, resource or prompt."""
+        """Placeholder where a registry needs a function: requests are forwarded to the member instead."""
 
     return UserFunction.of(call_member)
 
@@ -100,7 +101,7 @@ class MemberOffers:
             headers = param_headers(schema)
         except ValueError:
             headers = tuple[ParamHeader, ...]()
-        if schema.get("type") != "object":  # some clients drop all tools of a server because of one such schema
+        if schema.get("type") != "object":  # because of one such schema, some clients drop all tools of a server
             schema = {**schema, "type": "object"}
         listed = attrs.evolve(renamed, execution=ToolExecution("optional"), input_schema=schema)
         handler = self._function(entry)
@@ -116,8 +117,8 @@ class MemberOffers:
         return self._resource(entry.renamed, entry.member)
 
     def unlisted(self, member: str, uri: str) -> RegisteredResource:
-        """Return a resource of the gateway for the URI ``uri`` of a member, whether the member lists the resource or
-        not."""
+        """Return a resource of the gateway for ``uri``, a URI of a member, even if the member doesn't list the
+        resource."""
         return self._resource(Resource(uri, uri), member)
 
     def _resource(self, listed: Resource | ResourceTemplate, member: str) -> RegisteredResource:
@@ -151,8 +152,8 @@ class MemberURIs(UriTemplate):
 
 
 class MemberResources(Resources):
-    """The gateway's resources, which are those of its members, including unlisted ones. Also counts the clients that
-    watch each resource."""
+    """The gateway's resources: those of all its members, including unlisted ones. Also counts the clients that watch
+    each resource."""
 
     def __init__(self, page_size: int | None, hints: CacheHints, offers: MemberOffers) -> None:
         super().__init__(page_size, hints)
@@ -189,7 +190,7 @@ class MemberResources(Resources):
         self.news.unpark_all()
 
     def watched_of(self, member: str) -> set[str]:
-        """Return the URIs of the resources of ``member`` that clients watch, as the member itself writes them."""
+        """Return the resources of ``member`` that clients watch, as the member's own URIs."""
         return set(self._watchers.get(member, ()))
 
 
@@ -246,8 +247,8 @@ class GatewaySkills(SkillsExtension):
         server.handles(self._reading)(self._read)
 
     def declared(self) -> JSONObject | None:
-        """Return the settings with which the gateway declares the skills extension now: the settings of all connected
-        members together; `None` if no member has skills."""
+        """Return the settings with which the gateway declares the skills extension now. They combine the settings of
+        all connected members; `None` if no member has skills."""
         found = [self._declared_by(client) for client in self._present().values()]
         settings = [each for each in found if each is not None]
         return {name: value for each in settings for name, value in each.items()} if settings else None
@@ -266,7 +267,7 @@ class GatewaySkills(SkillsExtension):
         )
 
     async def _list(self, params: PageParams) -> ListSkillsResult:
-        """Return the next page of all members' skills. Members that can't list their skills are skipped, since any list
+        """Return the next page of all members' skills. Members that can't list their skills are skipped, because a list
         of skills may be incomplete (SEP-2640, Enumeration)."""
         members = [name for name, client in self._present().items() if self._declared_by(client) is not None]
         member, own = (members[0] if members else "", None) if params.cursor is None else _decoded_cursor(params.cursor)
@@ -320,7 +321,7 @@ class GatewaySkills(SkillsExtension):
 
 
 def in_catalogue(member: str, skill: Skill) -> Skill:
-    """Return ``skill``, a skill of ``member``, with catalogue URIs instead of the member's own URIs. Invalid parts are
+    """Return ``skill``, a skill of ``member``, with the member's URIs converted to catalogue URIs. Invalid parts are
     unchanged."""
     resources = each_changed(partial(with_uri, member), skill.resources)
     return attrs.evolve(skill, uri=catalogue_uri(member, skill.uri), resources=resources)

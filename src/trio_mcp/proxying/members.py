@@ -42,8 +42,8 @@ _COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class GatewayCaller(Downstream):
-    """A client of a gateway, as one member sees it. It gets the member's logs and requests only within its calls in
-    flight; the gateway itself notifies the client of changes."""
+    """A client of a gateway, as the connection to one member sees it. The client gets the member's logs and requests
+    only within its calls in flight. The gateway itself notifies the client of changes."""
 
     def __init__(self, scope: RequestScope) -> None:
         exchange = scope.exchange
@@ -85,19 +85,19 @@ class GatewayCaller(Downstream):
         return self._party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request of the member that belongs to no known call, within the client's latest call, and
-        return the response: see `ForwardedCall.ask`."""
+        """Send the client a request of the member that belongs to no known call. It is sent within the client's latest
+        call. Returns the client's response: see `ForwardedCall.ask`."""
         return await self._latest.ask(method, params, on_progress, key)
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Send a log message, or the completion of a URL elicitation, to the client, within its calls in flight. Other
-        notifications of the member are ignored."""
+        """Send a log message of the member, or its notification that a URL elicitation is complete, to the client,
+        within the client's calls in flight. Other notifications of the member are ignored."""
         if event.method.name == LOG:
             self.log_in_calls(event)
         elif event.method.name == _COMPLETE and self.urls.complete(event.params):
             for call in tuple(self.calls.values())[-1:]:
                 if event.method.name in call.revision._methods:
-                    with suppress(NotSerializable):  # a lone surrogate can't be written as JSON
+                    with suppress(NotSerializable):  # the notification has a lone surrogate, so JSON can't contain it
                         call.scope.put(call.scope.notification(event.method.name, event.params))
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
@@ -124,8 +124,8 @@ class MemberUpstream(Upstream):
         speaks a modern revision."""
 
     def cannot_ask_if(self, error: str) -> bool:
-        """Return whether the member's ``error`` means that it can send its request to the client (sampling,
-        elicitation, roots) only in a legacy revision. If so, this is recorded in `cannot_ask`."""
+        """Return whether the member's ``error`` means that it can send its request (sampling, elicitation, roots) to
+        clients only in a legacy revision. If so, set `cannot_ask`."""
         is_refusal = not self.revision.handshake and _CANNOT_ASK in error
         self.cannot_ask = self.cannot_ask or is_refusal
         return is_refusal
@@ -184,7 +184,7 @@ class Forwarder:
         client = await self.client(member)
         upstream = MemberUpstream.shared_through(client)
         request = scope.request
-        request.unpack()  # a task stores its parameters as JSON text
+        request.unpack()  # an MCP task stores its parameters as JSON text
         try:
             with upstream.caller_of(scope) as caller:
                 if request.revision.handshake:
@@ -208,7 +208,7 @@ class Forwarder:
 
 
 def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
-    """Return ``result``, a result of ``member``, with catalogue URIs instead of the member's own URIs."""
+    """Return ``result``, a result of ``member``, with the member's URIs converted to catalogue URIs."""
     block, contents = partial(_block, member), partial(with_uri, member)
     match method:
         case "tools/call":
@@ -222,8 +222,8 @@ def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
 
 
 def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of the object ``part`` in which ``change`` was applied to the value of one key. A value that isn't
-    an object is returned unchanged."""
+    """Return a copy of the object ``part`` in which one value was replaced with the result of ``change``. A value that
+    isn't an object is returned unchanged."""
     plain: JSONObject = as_object(part)
     return {**plain, name: change(plain[name])} if name in plain else cast("object", part)
 

@@ -1,4 +1,4 @@
-"""proxy: create a server that forwards all messages to another server (the upstream server) through a client."""
+"""proxy: creates a server that forwards all messages to another server (the upstream server) through a client."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Proxy:
         return f"<Proxy {self.info.name}>"
 
     def statistics(self) -> Statistics:
-        """Return the current load of the proxy: see `Server.statistics`."""
+        """The current load of the proxy. See `Server.statistics`."""
         return self._load.statistics()
 
     @asynccontextmanager

@@ -30,7 +30,7 @@ from .tasks import KnownTasks
 
 class Parties:
     """Records which callers have cancelled a call to the upstream server, so that a late request of that server isn't
-    sent to the wrong client. Without principals, each connection and each legacy session counts as one caller.
+    sent to the wrong client. A caller is a principal or, without one, a connection or a legacy session.
 
     A legacy server doesn't name the call for which it sends a request, and may ignore a cancellation. So even if only
     one caller has a call in flight, a request may belong to a call that another caller has cancelled.
@@ -43,8 +43,8 @@ class Parties:
 
     @contextmanager
     def calling(self, scope: RequestScope) -> Generator[None]:
-        """Inside the block, the call of ``scope`` is forwarded. Records the caller if the call is cancelled: that is so
-        if the block raises anything but a `CodedError`, which means that the server has responded or is lost."""
+        """Inside the block, a caller's call is forwarded. If the call is cancelled, record its caller. Any exception
+        except `CodedError` counts as a cancellation: a `CodedError` means that the server has responded or is lost."""
         try:
             yield
         except CodedError:
@@ -56,8 +56,8 @@ class Parties:
 
     def abandoned_only_by(self, party: object) -> bool:
         """Return whether no caller except ``party`` has cancelled a call. Without authorization, all clients of a
-        modern HTTP endpoint count as one caller although they may be different users; for these, returns true only if
-        no call was cancelled."""
+        modern HTTP endpoint count as one caller, although they may be different users. For such a caller, return true
+        only if no call at all was cancelled."""
         return not self._gave_up if party is ANY_CLIENT else self._gave_up <= {party}
 
 
@@ -66,8 +66,8 @@ Adjust: TypeAlias = Callable[[Any, Any], Any]
 
 
 def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None) -> Any:
-    """Convert ``data``, which has the type ``kind``, from the protocol revision ``source`` to the revision ``target``,
-    and return the result.
+    """Convert ``data``, JSON data of the type ``kind``, from the protocol revision ``source`` to the revision
+    ``target``.
 
     For equal revisions ``data`` is returned unchanged and unchecked. Otherwise keys that ``kind`` doesn't have are
     kept, and keys that ``target`` doesn't have are left out. ``adjust`` repairs results that can't be read; content
@@ -89,8 +89,8 @@ def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust:
 def translated_result(
     data: JSONObject, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None
 ) -> JSONObject:
-    """Convert a result from one protocol revision to another, like `translated`. Drops a ``resultType`` that only one
-    of the revisions has, and a ``_meta`` that isn't an object."""
+    """Convert a result from one protocol revision to another, like `translated`. Also drop a ``resultType`` that only
+    one of the revisions has, and a ``_meta`` that isn't an object."""
     result = cast("JSONObject", translated(data, kind, source, target, adjust))
     if source.result_type != target.result_type:
         result = {name: value for name, value in result.items() if name != "resultType"}
@@ -100,7 +100,8 @@ def translated_result(
 
 
 def without_meta(members: JSONObject, key: str) -> JSONObject:
-    """Return the object ``members`` without ``key`` in its ``_meta``. An empty ``_meta`` is removed."""
+    """Return the JSON object ``members`` without ``key`` in its ``_meta``. If ``_meta`` becomes empty, it is
+    removed."""
     meta = members.get("_meta")
     if not isinstance(meta, dict) or key not in meta:
         return members
@@ -112,8 +113,8 @@ def without_meta(members: JSONObject, key: str) -> JSONObject:
 
 
 def _merged(data: Any, known: Any, wanted: Any) -> Any:
-    """Return ``wanted``, plus the unknown parts of ``data``. ``known`` is the part of ``data`` that was understood and
-    converted to ``wanted``."""
+    """Return ``wanted``, plus those parts of ``data`` that weren't understood. ``known`` is the part of ``data`` that
+    was understood, and was converted to ``wanted``."""
     if isinstance(data, dict) and isinstance(known, dict) and isinstance(wanted, dict):
         came, understood = cast("JSONObject", data), cast("JSONObject", known)
         merged: JSONObject = {
@@ -205,8 +206,7 @@ def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> 
 def _in_client_terms(respondent: Respondent, method: str, params: JSONObject, revision: Revision) -> JSONObject:
     meta: Any = params.get("_meta")
     if isinstance(meta, dict):
-        # Remove the progress token, since each connection has its own tokens.
-        # Remove task metadata that the client wouldn't understand.
+        # Each connection has its own progress tokens, so remove the token. Also remove task data of other forms.
         left_out = {PROGRESS_TOKEN} if respondent.revision.tasks == revision.tasks else {PROGRESS_TOKEN, RELATED_TASK}
         kept = {name: value for name, value in cast("JSONObject", meta).items() if name not in left_out}
         params = {**params, "_meta": kept}

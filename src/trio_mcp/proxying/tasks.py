@@ -1,4 +1,4 @@
-"""Tracks the tasks of the upstream server: the owner of each task, and the calls that wait for a task.
+"""Records about the MCP tasks of the upstream server: the owner of each task, and the calls that wait for a task.
 
 A principal's task exists only for that principal. Tasks that clients run for the server are tracked as well.
 """
@@ -35,7 +35,7 @@ task."""
 
 
 class TaskOwners:
-    """Stores the owners of the latest 50,000 tasks. This limit is shared fairly among the owners."""
+    """Stores who owns each MCP task, for the latest 50,000 tasks. This limit is shared fairly among the owners."""
 
     def __init__(self, limit: int = _MAX_OWNED_TASKS) -> None:
         self._limit = limit
@@ -43,8 +43,8 @@ class TaskOwners:
         self._held: dict[Owner, dict[str, None]] = {}
 
     def add(self, task_id: str, owner: Owner) -> None:
-        """Record ``owner`` as the owner of a task. An owner that is a principal is never replaced. Ids of more than
-        1,000 characters aren't recorded."""
+        """Record ``owner`` as the owner of an MCP task. If the recorded owner is a principal, it isn't replaced. Ids of
+        more than 1,000 characters aren't recorded."""
         before = self._owners.get(task_id)
         if isinstance(before, PrincipalId) or before is owner or len(task_id) > LONGEST_TASK_ID:
             return
@@ -61,14 +61,13 @@ class TaskOwners:
         return self._owners.get(task_id) if isinstance(task_id, str) else None
 
     def exists_for(self, principal: PrincipalId | None, task_id: object) -> bool:
-        """Return whether a caller may access a task. Only the principal that owns a task may access it
-        (docs/rulings.md, ruling 22). A caller without a principal may access any task whose owner isn't a principal, if
-        it knows the id."""
+        """Return whether a caller may access an MCP task. If a principal owns the task, only this principal may
+        (docs/rulings.md, ruling 22). A caller without a principal may access any other task whose id it knows."""
         owner = self.owner(task_id)
         return not isinstance(owner, PrincipalId) if principal is None else owner == principal
 
     def forget(self, downstream: Downstream) -> None:
-        """Drop the records of the tasks that belong to a client without a principal, because its connection has
+        """Drop the records of the MCP tasks that belong to a client without a principal, because its connection has
         ended."""
         for task_id in tuple(self._held.get(downstream, ())):
             self._drop(task_id)
@@ -85,7 +84,7 @@ class TaskOwners:
 
 @frozen
 class KnownTasks:
-    """The known tasks of the upstream server and of its clients, and which client each task concerns."""
+    """The known MCP tasks of the upstream server and of its clients, and which client each task concerns."""
 
     of_server: TaskOwners
     """The tasks of the upstream server, with their owners."""
@@ -105,13 +104,13 @@ class KnownTasks:
     tasks."""
 
     def add_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
-        """Record that ``downstream`` wants progress of a task, under the progress token ``token``. If there are too
-        many tokens, the oldest is dropped."""
+        """Record that ``downstream`` wants progress reports of an MCP task, under the progress token ``token``. If
+        there are too many tokens, the oldest is dropped."""
         if len(task_id) <= LONGEST_TASK_ID:
             self.tokens[task_id] = (downstream, token)
 
     def progressed(self, event: NotificationReceived) -> None:
-        """Forward a progress notification of a task to the client that wants it, with the client's own progress
+        """Forward a progress notification of an MCP task to the client that wants it, with the client's own progress
         token."""
         task_id = related_task_of(event.params)
         wanted = None if task_id is None else self.tokens.get(task_id)
@@ -122,7 +121,7 @@ class KnownTasks:
 
     @contextmanager
     def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
-        """Inside the block, the proxy waits for the task as which the upstream server continues ``call``, and messages
+        """Inside the block, the upstream server continues ``call`` as an MCP task, for which the proxy waits. Messages
         of the task belong to the call. Yields a function to call with the task's id."""
         ids: list[str] = []
 
@@ -138,30 +137,30 @@ class KnownTasks:
                 del self.waiting[task_id]
 
     def call_of(self, params: JSONObject) -> ForwardedCall | None:
-        """Return the forwarded call to whose task a server-to-client request with these ``params`` belongs. Returns
-        `None` if the request belongs to no task, or if the proxy doesn't wait for the task."""
+        """Return the forwarded call that waits for the MCP task to which a server-to-client request with these
+        ``params`` belongs; `None` if the request belongs to no task, or if no call waits for the task."""
         task_id = related_task_of(params)
         return None if task_id is None else self.waiting.get(task_id)
 
     def clients_concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return the ``downstreams`` to which a request of the upstream server may be forwarded. If the request
-        concerns a task whose client is known, only that client is returned."""
+        """Return those ``downstreams`` to which a request of the upstream server may be forwarded. If the request
+        concerns a task whose client is known, this is only that client."""
         if method.startswith("tasks/"):
             owner = self.of_clients.owner(_task_id(params))
             return [each for each in downstreams if owner is None or owner in (each, each.principal)]
         return self.recipients(method, params, downstreams)
 
     def names_client(self, method: str, params: JSONObject) -> bool:
-        """Return whether a request of the upstream server names a task, which identifies the client that it
+        """Return whether a request of the upstream server names an MCP task, and thereby the client that it
         concerns."""
         if method.startswith("tasks/"):
             return self.of_clients.owner(_task_id(params)) is not None
         return related_task_of(params) is not None
 
     def recipients(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return the ``downstreams`` to which a message of the upstream server may be forwarded. A message of a task is
-        only for the task's owner. If the owner is unknown, it is only for a client that doesn't share the upstream
-        connection."""
+        """Return those ``downstreams`` to which a message of the upstream server may be forwarded. The message of an
+        MCP task is only for the task's owner. If the owner is unknown, it is only for a client that doesn't share the
+        upstream connection."""
         task_id = _task_id(params) if method == _STATUS else related_task_of(params)
         if task_id is None:
             return list(downstreams)
@@ -170,11 +169,12 @@ class KnownTasks:
         owner = self.of_server.owner(task_id)
         if owner is not None:
             return [each for each in downstreams if owner in (each, each.principal)]
-        # Don't send a task's status to other callers: it contains the task's id, with which they could access the task.
+        # A task's status contains its id, with which other callers could access the task, so send it to the owner only.
         return [] if self.shared else [each for each in downstreams if each.principal is None or method != _STATUS]
 
     def record_created(self, answer: JSONObject, downstream: Downstream) -> None:
-        """If ``answer``, a response of ``downstream``, describes a task, record the client as the task's owner."""
+        """If ``answer``, a response to ``downstream``, describes an MCP task, record this client as the task's
+        owner."""
         task_id = _task_id(answer.get("task"))
         if task_id is not None:
             self.of_clients.add(task_id, downstream)
@@ -184,7 +184,7 @@ class KnownTasks:
         self.of_server.forget(downstream)
         self.of_clients.forget(downstream)
         if downstream.is_connectionless:
-            return  # clients without a connection can't receive progress after the call
+            return  # a client without a connection can't receive progress after the call
         for task_id in [each for each, (wishing, _) in self.tokens.items() if wishing is downstream]:
             del self.tokens[task_id]
 
@@ -199,22 +199,22 @@ _MAX_WORKING_TASKS: Final = 1000
 
 
 class WorkingTasks:
-    """Tracks the latest 1,000 unfinished tasks of an upstream server. Its connection should stay open for these tasks,
-    since they may end with it: always for a child process, and for servers that bind tasks to the connection."""
+    """Records the latest 1,000 unfinished MCP tasks of an upstream server. Its connection should stay open for them,
+    because the tasks of a child process, and of some other servers, end with the connection."""
 
     def __init__(self) -> None:
         self._ends = BoundedDict[str, float](_MAX_WORKING_TASKS)
 
     def end_time(self) -> float:
-        """Return the time, on trio's clock, after which no unfinished task is left because all have expired; ``-inf``
-        if there are no tasks, ``inf`` if a task never expires."""
+        """Return the time, on trio's clock, at which the last unfinished task will have expired: ``-inf`` if there are
+        no tasks, ``inf`` if a task never expires."""
         now = trio.current_time()
         for task_id in [each for each, end in self._ends.items() if end <= now]:
             del self._ends[task_id]
         return max(self._ends.values(), default=-math.inf)
 
     def update(self, task_id: str, status: JSONObject) -> None:
-        """Record the state of a task, as the upstream server has reported it."""
+        """Record the state of an MCP task that the upstream server has reported."""
         if status.get("status") in FINAL:
             self.remove(task_id)
             return
@@ -223,5 +223,5 @@ class WorkingTasks:
         self._ends[task_id] = trio.current_time() + ttl / 1000 if known else math.inf
 
     def remove(self, task_id: str) -> None:
-        """Record that a task has ended, so that it no longer keeps the connection open."""
+        """Record that an MCP task has ended, so that it no longer keeps the connection open."""
         self._ends.pop(task_id, None)

@@ -1,4 +1,4 @@
-"""The callers on one connection to a proxy (tenants), and each caller's connection to the upstream server.
+"""Tenants: the callers on one connection to a proxy, each with the upstream connection that it uses.
 
 All may share one upstream connection, or each has its own, which is opened for the first request, and closed after some
 idle time. A pool limits the number of such connections, and shares them fairly.
@@ -49,8 +49,8 @@ clients of every kind connect: see `ClientSettings.forwards`."""
 
 
 class OpenUpstream(Protocol):
-    """A function that opens a client of the upstream server, with the options that it is called with. For example, pass
-    ``Command([...]).open``."""
+    """Interface of a function that opens a client of the upstream server, with the client options that are passed to
+    it. For example, pass ``Command([...]).open``."""
 
     def __call__(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]: ...
 
@@ -86,20 +86,19 @@ class UpstreamPool:
             del self._held[holder]
 
     def mark_idle(self, tenant: PrivateTenant) -> None:
-        """Record that the upstream connection of ``tenant`` is idle, so that the pool may close it to make room for
-        another."""
+        """Record that the caller ``tenant`` doesn't use its upstream connection now, so that the pool may close it to
+        make room for another."""
         self._idle[tenant] = None
 
     def mark_used(self, tenant: PrivateTenant) -> None:
-        """Record that the upstream connection of ``tenant`` is used, or closed. Idempotent."""
+        """Record that the caller ``tenant`` uses its upstream connection again, or has closed it. Idempotent."""
         self._idle.pop(tenant, None)
 
 
 @define(eq=False)
 class Tenant:
-    """A caller of a proxy, ``downstream``, that shares the upstream connection of ``upstream`` with other callers. If
-    callers exist only while they have requests, ``gone`` is called when the caller has no more requests; otherwise it
-    is `None`."""
+    """A caller of a proxy, ``downstream``, that shares the upstream connection ``upstream`` with other callers. If
+    ``gone`` isn't `None`, the caller exists only while it has requests: ``gone`` is called after its last one."""
 
     downstream: ProxyClient
     upstream: Upstream | None
@@ -120,7 +119,7 @@ class Tenant:
 
     @contextmanager
     def in_use(self) -> Generator[None]:
-        """Keep the caller's upstream connection open inside the block. Outside, an unused connection may be closed, if
+        """Inside the block, keep the caller's upstream connection open. Outside, it may be closed when it is unused, if
         callers exist only while they have requests."""
         if self._gone is None:
             yield
@@ -135,19 +134,18 @@ class Tenant:
                 self._mark_idle(self._gone)
 
     def _mark_used(self) -> None:
-        """Record that the caller's upstream connection is used again, after `_mark_idle`."""
+        """Record that the caller has requests again, after `_mark_idle`."""
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Record that the caller has no more requests. A shared connection stores nothing for the caller, so the caller
-        is dropped."""
+        """The caller has no more requests: drop the caller, since a shared connection stores nothing for it."""
         gone(self)
 
 
 @define(eq=False)
 class PrivateTenant(Tenant):
-    """A caller of a proxy with its own upstream connection, which is opened for the first request. The connection uses
-    the client's name, capabilities and kind of revision (modern or legacy) and, if the server supports it, the client's
-    revision.
+    """A caller of a proxy with its own upstream connection, which the first request opens. That connection uses the
+    client's name, capabilities and kind of revision (modern or legacy) and, if the upstream server supports it, the
+    client's revision.
 
     If many clients share the connection, it is opened anonymously and with all capabilities that can be forwarded; each
     call has its own. The connection takes one place of ``pool``, for ``holder``. It ends with ``nursery``, after some
@@ -202,7 +200,7 @@ class PrivateTenant(Tenant):
             self._pool.mark_idle(self)
 
     async def close(self) -> None:
-        """Close the caller's upstream connection, and wait until the proxy may open another one in its place."""
+        """Close the caller's upstream connection, and wait until the proxy may open another connection instead."""
         self._scope.cancel(reason="the connection was idle, and another one is wanted")
         await self._closed.wait()
 
@@ -243,7 +241,7 @@ class PrivateTenant(Tenant):
         except ConnectionLost as error:
             why = f"the upstream server is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
         except AuthorizationError as error:
-            # Log the reason for the proxy's operators. It isn't part of the message for the client.
+            # Log the reason for the proxy's operators, because the client's error message doesn't contain it.
             logger.warning("the upstream server refused the proxy's authorization: %s", error)
             why = f"{_UNREACHABLE}: the server refused the proxy's authorization"
         except (MCPError, trio.TooSlowError, ValueError, OSError) as error:
@@ -277,7 +275,7 @@ def _options_of(request: InboundRequest) -> ClientOptions:
     capabilities = request.capabilities or ClientCapabilities()
     asks = CANCELS.name in (capabilities.extensions or {})
     if not request.revision.handshake:
-        # A legacy server only gets the extension for apps. A modern one gets the extensions in each request.
+        # A legacy server gets only the extension for apps here. A modern server gets the extensions in each request.
         declared = capabilities.extensions or {}
         apps = {name: settings for name, settings in declared.items() if name == APPS_EXTENSION}
         capabilities = attrs.evolve(capabilities, extensions=apps or None)
@@ -290,8 +288,9 @@ def _options_of(request: InboundRequest) -> ClientOptions:
 
 
 class Tenants:
-    """The callers on ``connection``, a connection to the proxy. This is one client or, if the connection carries the
-    requests of all HTTP clients, one caller for each principal and one for all clients without a principal.
+    """The callers on ``connection``, a connection to the proxy. Usually this is a single client. If the connection
+    carries the requests of all HTTP clients, it is one caller for each principal, and one for all clients without a
+    principal.
 
     All share the server ``behind``, or each takes a connection from that pool. ``shared_extensions`` pass over a
     connection of several clients.
@@ -320,14 +319,14 @@ class Tenants:
         return self._all.get(principal if self._peer.everybody else self._peer.principal)
 
     def reached(self, principal: PrincipalId | None) -> tuple[ProxyClient, Upstream] | None:
-        """Return the caller to which a request of ``principal`` belongs, and its connected upstream server; `None` if
-        either doesn't exist yet."""
+        """Return the caller to which a request of ``principal`` belongs, and the upstream server to which it is
+        connected; `None` if there is no such caller, or if it isn't connected yet."""
         tenant = self.known(principal)
         return None if tenant is None or tenant.upstream is None else (tenant.downstream, tenant.upstream)
 
     def admit(self, principal: PrincipalId | None) -> Tenant:
-        """Return the caller to which a request of ``principal`` belongs, creating it if necessary. Use the caller at
-        once, before any checkpoint."""
+        """Return the caller to which a request of ``principal`` belongs, creating it if necessary. Use the result
+        before the next trio checkpoint."""
         tenant = self.known(principal)
         if tenant is None or (self._peer.everybody and tenant.is_over):
             if tenant is not None:

@@ -55,9 +55,9 @@ resource under exactly this URI. The callback must be quick."""
 
 
 class Upstream(Relay):
-    """The upstream server of a proxy, connected through ``client``, and the proxy's clients that get its notifications
-    and requests. There are several clients if ``shared`` is true, or if one `Downstream` is ``many``. ``task_owners``
-    stores the owners of the server's tasks; by default they are stored only for this connection."""
+    """The upstream server of a proxy, connected through ``client``, with the proxy's clients that get its notifications
+    and requests. There are several such clients if ``shared`` is true, or if a `Downstream` is ``many``.
+    ``task_owners`` stores the owners of the server's tasks; by default they are stored only for this connection."""
 
     def __init__(
         self, client: Client, task_owners: TaskOwners | None = None, *, shared: bool = True, many: bool = False
@@ -92,7 +92,7 @@ class Upstream(Relay):
 
     @classmethod
     def shared_through(cls, client: Client) -> Self:
-        """Return the `Upstream` of ``client``. All proxies and clients that share ``client`` share this object."""
+        """Return the `Upstream` object for ``client``. Proxies that use the same ``client`` get the same object."""
         relay = client._callbacks.relay
         return relay if isinstance(relay, cls) else cls(client)
 
@@ -119,12 +119,13 @@ class Upstream(Relay):
     @property
     def has_several_principals(self) -> bool:
         """True once callers with different principals have used the connection. From then on, a message of the server
-        is delivered only if it names its call or task, since it may be about a call of any principal, even one that has
-        ended (docs/rulings.md, ruling 23)."""
+        is delivered only if it names its call or task: otherwise it may be about any principal's call, even an ended
+        one (docs/rulings.md, ruling 23)."""
         return len(self._principals) > 1
 
     def on_notification(self, event: NotificationReceived) -> None:
-        """Deliver a notification of the upstream server to the clients that it is for: see `Relay.on_notification`."""
+        """Deliver a notification of the upstream server to the clients that it is meant for. See
+        `Relay.on_notification`."""
         if event.method.name == _TOOLS_CHANGED:
             self.listed_tools.forget()
         elif event.method.name == _PROGRESS:
@@ -147,8 +148,8 @@ class Upstream(Relay):
             on_change(event, named)
 
     def _deliver_log_to_call(self, event: NotificationReceived) -> bool:
-        """Deliver a log message to the call in whose response it came. Returns false if the call is unknown and the
-        message may go to every client."""
+        """Deliver a log message to the call within whose response it came. If that call is unknown, return false: then
+        the message may go to every client."""
         came_with = self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -157,9 +158,9 @@ class Upstream(Relay):
         return self.has_several_principals or self._is_of_past_call(came_with)
 
     def _deliver_extension_notification(self, event: NotificationReceived) -> None:
-        """Deliver a notification of an extension to the call in whose response it came or, outside of calls, to all
-        clients that have the extension. If a downstream represents many clients, it is sent in each of their calls in
-        flight."""
+        """Deliver a notification of an extension. If it came within the response to a call, it is for that call,
+        otherwise for all clients that have the extension. For a `Downstream` that represents many clients, send it in
+        each of their calls in flight."""
         method, came_with = event.method.name, self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -179,8 +180,8 @@ class Upstream(Relay):
                 downstream.put(event, named=False)
 
     def on_question(self, request: InboundRequest) -> None:
-        """Record which of our requests has the response within which the upstream server sent ``request``: see
-        `Relay.on_question`."""
+        """The upstream server has sent ``request`` within the response to another request: record that request, so that
+        `ask` finds the client's call. See `Relay.on_question`."""
         came_with = self._connection.related_request_id
         if came_with is not None:
             self._came_with[request] = came_with
@@ -191,7 +192,7 @@ class Upstream(Relay):
         scope = current_request.get(None)
         if self.revision.server_requests:
             respondent, scope = self._respondent_for(method, params, scope), None
-        else:  # a modern server sends requests only within calls, which are ours
+        else:  # a modern server sends requests only within calls, which the proxy has made
             calls = (each.calls[scope] for each in self.downstreams if scope is not None and scope in each.calls)
             respondent = next(calls, None)
             if respondent is None:
@@ -202,8 +203,8 @@ class Upstream(Relay):
         return await ask(respondent, method, params, self.revision, scope, key, self.tasks)
 
     def _respondent_for(self, method: str, params: JSONObject, scope: RequestScope | None) -> Respondent:
-        """Return the client, or the client's call, to which a legacy upstream server's request in ``scope`` is
-        forwarded. Such a request doesn't name its client.
+        """Return the client, or the client's call, to which to forward the request in ``scope``. A legacy upstream
+        server has sent it, so the request doesn't name its client.
 
         That is the call, or the client, whose task the request names, or else the call in whose response the request
         came. Otherwise the proxy may guess: the only client there is, or else the only client with a call in flight,
@@ -235,8 +236,8 @@ class Upstream(Relay):
         return _only_channel(downstreams[0])
 
     def _is_of_past_call(self, came_with: RequestId | None) -> bool:
-        """Return whether a message in the response to the request ``came_with``, which isn't a call in flight, belongs
-        to a past call, while several clients share the connection."""
+        """Return whether the message of a past call has arrived. ``came_with`` is the request within whose response it
+        came, which isn't in flight any more. Returns false if only one client uses the connection."""
         return came_with is not None and (self.shared or self._many)
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
@@ -252,9 +253,9 @@ class Upstream(Relay):
         return result
 
     def passes_tasks(self, revision: Revision) -> bool:
-        """Return whether tasks are forwarded to clients that speak ``revision``, so that the clients manage the tasks
-        themselves. This is true if both sides use the same form of tasks, and the tasks' server-to-client requests are
-        forwarded as well."""
+        """Return whether clients that speak ``revision`` manage the MCP tasks of the upstream server themselves. This
+        requires that both sides use the same form of tasks, and that the tasks' server-to-client requests are
+        forwarded."""
         form = self.revision.tasks
         return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
 
@@ -280,18 +281,20 @@ class Upstream(Relay):
         return self.client._change_streams.listen(asked, opening, on_task, on_extension)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
-        """Wait until the outbox has room, then send the upstream server a notification that belongs to no request."""
+        """Wait until the outbox to the upstream server has room, then send a notification that belongs to no
+        request."""
         await self._connection.room()
         self._connection.notify(method, params)
 
     async def send_extension_notification(self, method: str, params: JSONObject | None) -> None:
-        """Wait until the outbox has room, then send the upstream server a notification of an extension. Equal
+        """Wait until the outbox to the upstream server has room, then send a notification of an extension. Equal
         notifications aren't merged."""
         await self._connection.room()
         self._connection.outbox.put_sealed(frame_notification(method, params) + b"\n")
 
     async def follow_lists(self) -> None:
-        """If the upstream server reports changes of its lists only on request, subscribe to them. Idempotent."""
+        """Subscribe to changes of the upstream server's lists, if that server reports them only on request.
+        Idempotent."""
         client = self.client
         if client.revision.changes == "listen" and not self._follows_lists:
             self._follows_lists = True
@@ -299,18 +302,19 @@ class Upstream(Relay):
                 self.capabilities, client.settings.probe_timeout, partial(open_stream, client)
             )
 
-    # Subscriptions and log levels, if several clients share one upstream connection
+    # Subscriptions and log levels of several clients that share one upstream connection
 
     async def subscribe(self, uri: str) -> None:
-        """Subscribe to a resource of the upstream server, unless a client has already subscribed to it. Raises the
-        errors of `Client.subscribe`."""
+        """Subscribe to a resource of the upstream server for a client, unless the connection is already subscribed for
+        another client. Raises the errors of `Client.subscribe`."""
         async with self._subscribing:
             if uri not in self._subscribed:
                 await self.client.subscribe(uri)
             self._subscribed[uri] += 1
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo one call of `subscribe` for the resource ``uri``. The last one unsubscribes from the resource."""
+        """Undo one call of `subscribe` for the resource ``uri``. When all calls are undone, unsubscribe from the
+        resource."""
         async with self._subscribing:
             self._subscribed[uri] -= 1
             if self._subscribed[uri] <= 0:
@@ -318,8 +322,8 @@ class Upstream(Relay):
                 await self.client.unsubscribe(uri)
 
     async def unsubscribe_all(self, uris: list[str]) -> None:
-        """Unsubscribe from the resources in ``uris``, within one second. Subscriptions that remain after that only
-        cause useless notifications."""
+        """Unsubscribe from the resources in ``uris``, within one second. After that, give up: remaining subscriptions
+        only cause useless notifications."""
         if uris and self.client.lost is None:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _LEAVE_DEADLINE):
                 for uri in uris:
@@ -329,15 +333,15 @@ class Upstream(Relay):
                         return
 
     async def set_level(self, downstream: Downstream, level: str) -> None:
-        """Record that ``downstream`` wants log messages of ``level`` and above. A legacy upstream server is set to the
-        lowest level that any client wants. Raises the errors of `Client.request`."""
+        """Record that ``downstream`` wants log messages of ``level`` and above. If the upstream server is legacy, set
+        its level to the lowest that any client wants. Raises the errors of `Client.request`."""
         self._levels[downstream] = level
         if self.revision.log_level == "connection":
             await self._send_level(min(self._levels.values(), key=log_level_rank))
 
     async def admit_level(self, level: str) -> None:
-        """Lower the log level of a legacy upstream server to ``level``, if it is higher, for a request that wants log
-        messages."""
+        """For a request that wants log messages of ``level``: if the level of a legacy upstream server is higher, lower
+        it to ``level``."""
         if self.revision.log_level != "connection" or self.capabilities.logging is None:
             return
         if self._level is None or log_level_rank(level) < log_level_rank(self._level):
@@ -355,11 +359,11 @@ class Upstream(Relay):
 
 
 def _only_channel(downstream: Downstream) -> Respondent:
-    """Return the client, or its call, to which to send a request that names neither a call nor a client, when only this
-    client is possible."""
+    """Return ``downstream``, or one of its calls, to which to send a request that names neither a call nor a client.
+    Raises `CodedError` if the right call or channel is unclear."""
     if downstream.is_connectionless and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
         raise CodedError(INTERNAL_ERROR, _WHOSE)
-    # Any call can carry the request. The latest call is the most likely cause.
+    # Any call can carry the request. Use the latest call, which is the most likely cause.
     for call in reversed(downstream.calls.values()):
         if call.may_ask and not call.is_cancelled:
             return downstream if call.revision.server_requests else call
@@ -369,8 +373,8 @@ def _only_channel(downstream: Downstream) -> Respondent:
 
 
 class ListedTools:
-    """The tools that the upstream server has listed, with the HTTP headers that they require. They are dropped when the
-    tools change."""
+    """Stores which HTTP headers the tools of the upstream server require, according to its lists. The data is dropped
+    when the tools change."""
 
     def __init__(self) -> None:
         self._headers = ToolHeaders()
@@ -389,18 +393,18 @@ class ListedTools:
         return self._headers.of(tool)
 
     def listing(self) -> int:
-        """Return a marker that identifies the start of a listing. Pass it to `learn` and `listed`."""
+        """Return a marker for the listing of tools that begins now. Pass it to `learn` and `listed`."""
         return self._changes
 
     def learn(self, result: Any, listing: int) -> None:
         """Store the headers of the tools in ``result``, a result of ``tools/list``, unless the tools have changed since
-        `listing` returned ``listing``."""
+        the marker ``listing`` was made."""
         if listing == self._changes:
             with suppress(KeyError, TypeError):  # other code reports the invalid result to the caller
                 self._headers.learn(result["tools"])
 
     def listed(self, listing: int) -> None:
-        """Record that all tools were listed, unless the tools have changed since `listing` returned ``listing``."""
+        """Record that all tools were listed, unless the tools have changed since the marker ``listing`` was made."""
         self._all_listed = listing == self._changes
 
     def forget(self) -> None:
