@@ -41,15 +41,15 @@ _SCHEME: Final = "member://"
 _SCHEMES: Final = ("ui://", "skill://")
 """URI schemes that are the same in the catalogue as at the member."""
 _URI: Final = re.compile(r"(member://|ui://|skill://)([^/]*+)/(.*)", re.DOTALL)
-# 2025-11-25 tools, Tool Names: letters, digits, underscore, hyphen and dot; 1 to 128 of them.
+# 2025-11-25 tools, Tool Names: 1 to 128 letters, digits, underscores, hyphens and dots.
 _VALID: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
 
 
 def catalogue_name(member: str, name: str, max_length: int | None = None) -> str:
-    """Return the name ``member__name`` for a tool or prompt of a group's server. If this name would be invalid or
-    ambiguous, the result has only the valid characters of both names, and a digest. If ``max_length`` is set, longer
-    names and names with a dot are invalid as well.
+    """Return the catalogue name ``member__name`` of a tool or prompt that the server ``member`` calls ``name``. If that
+    is invalid or ambiguous, the result has only the valid characters, and a digest. With ``max_length``, longer names
+    and names with a dot are invalid as well.
 
     The name depends only on the arguments, so other members never change it. In the usual form the first ``__`` ends
     the member, because a member there neither contains ``__`` nor ends in ``_``. The other form contains no ``__`` at
@@ -75,13 +75,13 @@ def _beginning(member: str, max_length: int | None) -> str:
 
 
 def may_name(member: str, name: str, max_length: int | None = None) -> bool:
-    """Return whether ``name`` begins like the catalogue names of the server ``member``. If not, it belongs to another
-    server."""
+    """Return whether ``name`` can be a catalogue name of the server ``member``, according to how it begins."""
     return name.startswith(_beginning(member, max_length))
 
 
 def catalogue_uri(member: str, uri: str) -> str:
-    """Return the catalogue URI ``member://MEMBER/URI`` for ``uri``, a URI or URI template of the server ``member``.
+    """Return the catalogue URI ``member://MEMBER/URI`` of a resource that the server ``member`` has under ``uri``, a
+    URI or URI template.
 
     A view keeps its scheme, since hosts recognize views by it (SEP-1865, Content Requirements): ``ui://REST`` becomes
     ``ui://MEMBER/REST``. A file of a skill becomes ``skill://MEMBER/REST``.
@@ -92,13 +92,13 @@ def catalogue_uri(member: str, uri: str) -> str:
 
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
-    """Split a catalogue URI into the name of the member (server) and the member's own URI. Returns `None` if ``uri``
-    isn't a catalogue URI."""
+    """Split a catalogue URI into the name of the server and the server's own URI. Returns `None` if ``uri`` isn't a
+    catalogue URI."""
     if (found := _URI.fullmatch(uri)) is None:
         return None
     try:
         member = unquote(found[2], errors="surrogatepass")
-    except UnicodeDecodeError:  # the URI comes from a caller, and may contain any bytes
+    except UnicodeDecodeError:  # a caller has passed the URI, so it may contain any bytes
         return None
     return member, found[3] if found[1] == _SCHEME else found[1] + found[3]
 
@@ -114,7 +114,7 @@ logger = logging.getLogger("trio_mcp")
 
 @frozen
 class CatalogueEntry(Generic[T]):
-    """A tool, prompt, resource or resource template of a member, as an entry of the catalogue."""
+    """A tool, prompt, resource or resource template of a server in the group, as an entry of the catalogue."""
 
     name: str
     """The catalogue name of a tool or prompt, the catalogue URI of a resource, or the URI template of a resource
@@ -127,14 +127,14 @@ class CatalogueEntry(Generic[T]):
     """The transform with which the group presents a tool: see `MemberDescription.tools`."""
 
     def arguments(self, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the arguments with which the server's tool must be called when a caller has ``sent`` arguments: the
-        tool's transform may add some."""
+        """Return the arguments to send to the server when a caller has ``sent`` arguments for the tool: the tool's
+        transform may add or remove some."""
         return sent if self.transform is None else self.transform.arguments(sent)
 
     @property
     def renamed(self) -> T:
-        """A copy of the item under its catalogue name. Show it to a model only if `for_model` is true. A tool has the
-        changes of its transform, and refers to its view by the catalogue URI."""
+        """A copy of the tool, prompt, resource or template under its catalogue name. A tool includes the changes of its
+        transform, and names its view by the catalogue URI. Show the copy to a model only if `for_model` is true."""
         kind = "name"
         if isinstance(self.item, Resource | ResourceTemplate):
             kind = "uri" if isinstance(self.item, Resource) else "uri_template"
@@ -146,18 +146,19 @@ class CatalogueEntry(Generic[T]):
 
     @property
     def for_model(self) -> bool:
-        """False for a tool that only views may call, and that the model must not see (SEP-1865, Visibility)."""
+        """False for a tool that the model must not see, because only views (MCP apps) may call it (SEP-1865,
+        Visibility)."""
         return not isinstance(self.item, Tool) or "model" in UI.of(self.item).visible_to
 
     @property
     def for_app(self) -> bool:
-        """False for a tool that views must not call. `Group.call_from_app` enforces this."""
+        """False for a tool that views (MCP apps) must not call. `Group.call_from_app` enforces this."""
         return not isinstance(self.item, Tool) or "app" in UI.of(self.item).visible_to
 
     @property
     def view(self) -> str | None:
-        """The catalogue URI of the view that shows the tool's results, for `Group.read_resource`; `None` if the tool
-        has no view."""
+        """The catalogue URI of the view (MCP app) that shows the tool's results; `None` if the tool has no view. Read
+        it with `Group.read_resource`."""
         view = UI.of(self.item).view if isinstance(self.item, Tool) else None
         return None if view is None else catalogue_uri(self.member, view)
 
@@ -232,17 +233,18 @@ class Catalogue:
         return catalogue_name(member, name, self._max_name_length)
 
     def _tool_name(self, member: str, name: str) -> str:
-        """Return the catalogue name of a tool that the server ``member`` calls ``name``, after its transform."""
+        """Return the catalogue name of a tool that the server ``member`` calls ``name``. Takes the tool's transform
+        into account."""
         transform = self._transforms.get(member, {}).get(name)
         return self._name_of(member, name if transform is None else transform.name or name)
 
     def _may_name(self, member: str, name: str) -> bool:
-        """Return whether ``name`` begins like the catalogue names of the server ``member``."""
+        """Return whether ``name`` can be a catalogue name of the server ``member``. See `may_name`."""
         return may_name(member, name, self._max_name_length)
 
     def _known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
-        """Return all entries of one list. For servers that have failed, this includes their last known entries. The
-        servers in ``hidden`` are left out."""
+        """Return all entries of the list ``name`` (such as "tools"), except those of the servers in ``hidden``. For a
+        server that has failed, this includes its last known entries."""
         entries: dict[str, CatalogueEntry[Any]] = {}
         for member, offers in self._offers.items():
             for key, entry in offers.get(name, {}).items() if member not in hidden else ():
@@ -250,7 +252,7 @@ class Catalogue:
         return entries
 
     def _find(self, name: ListName, key: str) -> CatalogueEntry[Any] | None:
-        """Return the entry with this catalogue name or URI, even if its server has failed; `None` if there is no such
+        """Return the catalogue entry with this name or URI, even if its server has failed; `None` if there is no such
         entry."""
         return next((offers[name][key] for offers in self._offers.values() if key in offers.get(name, ())), None)
 
@@ -259,7 +261,7 @@ class Catalogue:
         return bool(self._offers.get(member, {}).get(name))
 
     def _replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
-        """Replace the items in one list of the server ``member`` with ``items``, and report the change."""
+        """Replace the items in one list of the server ``member`` with ``items``, and notify the readers of `watch`."""
         is_news = False
         if name == "tools" and self._pins is not None:
             held, items = self._held.get(member, {}), self._approved(self._pins, member, tuple(items))
@@ -294,15 +296,14 @@ class Catalogue:
         other = next((own for own, each in transforms.items() if each.name == tool.name != own), None)
         fault = None if transform is None else transform.fault_in(tool)
         if other is not None and (transform is None or transform.name is None):
-            fault = f"its name is that of the renamed {other!r}"  # a name that the user chose takes precedence
+            fault = f"its name is that of the renamed {other!r}"  # a name that the user has chosen takes precedence
         if fault is not None:
             logger.error("the tool %s of member %s is not offered: %s", clean(tool.name[:200]), member, fault)
             return None
         return CatalogueEntry[Any](self._tool_name(member, tool.name), member, tool, transform)
 
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
-        """Return the ``tools`` that belong in the catalogue, and record the others, which must be approved first, in
-        `held`."""
+        """Return those ``tools`` that are approved. Store the others in `held`, until they are approved."""
         held = pins.held_of(member, tools, partial(self._tool_name, member))
         self._listed_tools[member] = tools
         self._set_held(member, {each.name: each for each in held})
@@ -314,12 +315,12 @@ class Catalogue:
         self._all_held = MappingProxyType({name: each for held in self._held.values() for name, each in held.items()})
 
     def _check_pins(self) -> None:
-        """Compare the tools of all servers again with the approved tools (pins), because the pins have changed."""
+        """Check again which tools of all servers are approved, because the approvals (pins) have changed."""
         for member, tools in tuple(self._listed_tools.items()):
             self._replace(member, "tools", tools)
 
     def _add(self, member: str, tools: Mapping[str, ToolTransform] | None = None) -> None:
-        """Add the server ``member`` at the end of the catalogue. ``tools`` are the transforms of its tools."""
+        """Add the server ``member`` at the end of the catalogue. ``tools`` contains the transforms of its tools."""
         self._offers[member] = {}
         if tools:
             self._transforms[member] = tools
@@ -357,8 +358,8 @@ N = TypeVar("N")
 
 
 class Watch(AsyncIterator[N], Generic[N]):
-    """An async iterator over values that change, each with a key. It returns only the latest value of each key that has
-    changed since the last step, in the order of the changes.
+    """An async iterator over changing values, each with a key. Each step yields the changes since the last step, in
+    order. If a key has changed several times, only its latest value is yielded.
 
     A slow reader misses replaced values, but never the latest one, and stores only one value for each key. The
     iteration begins with all current values, and ends with the group. This isn't an async generator: you may drop it at
@@ -375,10 +376,11 @@ class Watch(AsyncIterator[N], Generic[N]):
         self._arrived = trio.lowlevel.ParkingLot()
 
     def _put(self, key: str, value: N, *, last: bool) -> None:
-        """Store ``value`` for the next step of the iterator. ``last`` is true if no more values follow for the key."""
+        """Store ``value`` for the next step of the iterator. If ``last`` is true, no more values follow for this
+        key."""
         self._pending.pop(key, None)
         if last and key not in self._known:
-            return  # a reader that never got the key needn't learn that it has ended
+            return  # a reader that never got this key needn't be notified of its end
         self._pending[key] = value, last
         self._arrived.unpark()
 
@@ -414,8 +416,8 @@ class ChangeFeed(Generic[N]):
         self._over = False
 
     def publish(self, key: str, value: N, *, last: bool = False) -> None:
-        """Publish ``value`` as the current value of ``key`` to all readers. ``last`` is true if no more values follow
-        for the key."""
+        """Publish ``value`` as the current value of ``key`` to all readers. If ``last`` is true, no more values follow
+        for this key."""
         with self._opening:
             if last:
                 self.standing.pop(key, None)

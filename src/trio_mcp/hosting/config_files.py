@@ -43,13 +43,14 @@ def read_json(path: Path) -> Any:
         text = file.read(_MAX_CHARACTERS + 1)
     if len(text) > _MAX_CHARACTERS:
         raise ValueError(f"it has more than {_MAX_CHARACTERS:,} characters")
-    if not text.strip():  # some hosts leave an empty file until the first server is added
+    if not text.strip():  # some hosts create an empty file before the first server is added
         return {}
     return json.loads(without_trailing_commas(without_comments(text)), object_pairs_hook=_object)
 
 
 class _Repeating(dict[str, Any]):
-    """A JSON object of a file in which some keys are repeated. The last value of a key counts, as in MCP hosts."""
+    """A JSON object from a file in which some keys are repeated. As in MCP hosts, the last value of a repeated key is
+    used."""
 
     twice: dict[str, int]
 
@@ -63,13 +64,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def names_given_twice(value: Any) -> dict[str, int]:
-    """Return the repeated keys of ``value``, which `read_json` returned, with the number of times each occurs; empty if
-    it isn't an object."""
+    """Return the repeated keys of ``value``, a value from `read_json`, each with the number of times it occurs. Returns
+    an empty mapping if ``value`` isn't an object."""
     return value.twice if isinstance(value, _Repeating) else {}
 
 
-# Let each pattern also match an unterminated string or comment, up to the end of the line or text.
-# Otherwise the search would read the rest of the text again from each position in it.
+# Also match unterminated strings and comments. Otherwise, searching would take quadratic time.
 _STRING: Final = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?'
 _COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*(?:.*?(?P<end>\*/)|.*)", re.DOTALL)
 _TRAILING: Final = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])")
@@ -306,8 +306,8 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
 
 
 def _is_absent(key: str, value: Any) -> bool:
-    """Return whether ``value`` counts as absent: null, an empty string, list or object. An empty ``oauth`` isn't
-    absent, since it means that the user signs in."""
+    """Return whether ``value`` counts as absent: null, an empty string, list or object. An empty object ``oauth`` isn't
+    absent, because it means that the user signs in."""
     return value is None or value in ("", []) or (value == {} and key not in _KNOWN_OF_OAUTH)
 
 
@@ -360,7 +360,7 @@ def _words(fields: dict[str, Any], key: str) -> list[str]:
 
 
 def _scalar(name: str, value: Any) -> str:
-    """Return a string unchanged, and a number or boolean as its JSON text."""
+    """Return a string unchanged, and a number or boolean as the text that JSON has for it."""
     return json.dumps(value) if isinstance(value, bool | int | float) else _text(name, value)
 
 
@@ -371,7 +371,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _server_key(fields: dict[str, Any]) -> str:
-    """Return the key of a configuration entry that says how the server is reached, such as ``command`` or ``url``."""
+    """Return the key of a configuration entry that says how to reach the server, such as ``command`` or ``url``."""
     urls = [key for key in _URLS if key in fields]
     if ("command" in fields) == bool(urls):
         raise ValueError("either command or url is required")
@@ -398,12 +398,12 @@ _OF_TOOLS: Final = {
 
 
 def _transforms(fields: dict[str, Any]) -> dict[str, ToolTransform]:
-    """Return the tool transforms of a configuration entry. If ``tools`` is a list of names, as in other hosts' files,
-    it is ignored."""
+    """Return the tool transforms in a configuration entry. A ``tools`` that is a list of names, as in files of some
+    other hosts, is ignored."""
     tools = fields.get("tools")
     if not isinstance(tools, dict):
         return {}
-    from .transforms import ToolTransform  # lazy import: few files have transforms
+    from .transforms import ToolTransform  # imported late: few files have transforms
 
     transforms = dict[str, ToolTransform]()
     for name, tool in cast("dict[str, Any]", tools).items():
@@ -460,9 +460,9 @@ _LARGEST_PORT: Final = 65535
 
 
 def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> ClientAuth | None:
-    """Return the authorization for ``address``, the server in a configuration entry with these ``fields``: the
-    ``general`` authorization, with the changes that the entry makes. Raises `ValueError` if the entry is invalid; the
-    message contains no values."""
+    """Return the authorization for the server at ``address``: the ``general`` authorization, changed as ``fields``, the
+    server's entry in the configuration file, says. Raises `ValueError` if the entry is invalid; the message contains no
+    values."""
     given = [key for key in _KNOWN_OF_OAUTH if key in fields]
     if len(given) == 2:
         raise ValueError("oauth, auth: use only one of the two")
@@ -497,7 +497,7 @@ def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
     for name, parameter in names.items():
         if name in section:
             value = section[name]
-            # An empty string is an error here: for example, a variable in the file is empty.
+            # Refuse an empty string: for example, a variable in the file may be empty by mistake.
             parameters[parameter] = _scopes(key, value) if name == "scopes" else _text(f"{key}.{name}", value or None)
     if "client_secret" in parameters and "client_id" not in parameters:
         raise ValueError(f"{key}: a client secret needs a client id")

@@ -65,8 +65,8 @@ class MemberDescription:
         check_options("MemberDescription(options=...)", self.options, sorted(vars(ClientOptions)["__optional_keys__"]))
 
     def _leaves_name(self, name: str) -> bool:
-        """Return whether a transform hides or renames the tool that the server calls ``name``, so that the name is
-        free."""
+        """Return whether a transform hides or renames the tool that the server calls ``name``, so that another tool may
+        get this name."""
         transform = self.tools[name]
         return transform.hidden or transform.name not in (None, name)
 
@@ -101,7 +101,7 @@ class RestartPolicy:
     """A function that returns random numbers from 0 to 1, for tests."""
 
     def _delay(self, attempt: int) -> float:
-        """Return the delay in seconds before restart number ``attempt``, counted from 1."""
+        """Return the delay in seconds before the restart number ``attempt``. The first restart has number 1."""
         return growing_delay(
             attempt, first=self.first_delay, longest=self.max_delay, jitter=self.jitter, random=self.random
         )
@@ -149,7 +149,7 @@ class MemberStatus:
 
 
 def problems_in(status: MemberStatus) -> list[str]:
-    """Return the problems in a server's status as texts. Each names the list that it concerns."""
+    """Return the problems in a server's status as texts, each with the name of the list that has the problem."""
     return [f"{name.replace('_', ' ')}: {problem}" for name, problem in status.problems.items()]
 
 
@@ -162,7 +162,7 @@ _REASONS: Final = {
 
 @frozen
 class HeldTool:
-    """A tool that isn't in the catalogue until a person has approved it: see `Catalogue.held`."""
+    """A tool that isn't in the catalogue until a person approves it. See `Catalogue.held`."""
 
     name: str
     """The name that the tool will have in the catalogue after its approval."""

@@ -95,7 +95,7 @@ class Group:
         self._feed: ChangeFeed[MemberStatus] = ChangeFeed()
         self._closed = False
         self._run = current_run()
-        # The member's task belongs to the group, not to the task that adds the member.
+        # Run members in the context of the group, not in the context of the trio task that calls `add`.
         self._context = contextvars.copy_context()
 
     # Members
@@ -152,8 +152,8 @@ class Group:
         return member
 
     async def client(self, name: str) -> Client:
-        """Wait until the server ``member`` is ready, and return its client. Use it for everything that a `Client` can
-        do.
+        """Wait until the server ``member`` is ready, and return its client, with which you can do everything that a
+        `Client` can do.
 
         The client belongs to the current connection; a restart creates a new one. Raises `MemberUnavailable`.
         """
@@ -166,8 +166,8 @@ class Group:
         return None if member is None else member.present
 
     def _reconnect_as_legacy(self, name: str) -> None:
-        """Reconnect to the server ``member`` in a legacy revision, in which servers may send requests to the client.
-        Calls in flight raise `ConnectionLost`.
+        """Reconnect to the server ``member`` in a legacy revision, because only there it can send requests to the
+        client. Calls in flight raise `ConnectionLost`.
 
         Does nothing for a member that isn't connected, or whose description sets the era or the revision. May be called
         from any thread: see `add`.
@@ -186,14 +186,15 @@ class Group:
         return self._feed.watch()
 
     async def settled(self) -> None:
-        """Wait until every server of the group is ready and in the catalogue, or has failed at least once."""
+        """Wait until every server of the group either is ready, with its items in the catalogue, or has failed at least
+        once."""
         self._run.check("a group")
         for member in tuple(self._members.values()):
             await member.settled()
 
     async def approve_tools(self, tools: Iterable[HeldTool]) -> None:
-        """Approve ``tools`` from `Catalogue.held` with exactly these descriptions, so that they are in the catalogue.
-        Writes them to the file of approved tools (pins).
+        """Approve ``tools`` from `Catalogue.held` with their current descriptions, so that they appear in the
+        catalogue. The approvals are written to the file of approved tools (pins).
 
         They are offered when this returns, unless their server has changed them again. Raises `ConfigError` if the file
         can't be read or written, and `ValueError` in a group without ``pin=``.
@@ -218,7 +219,7 @@ class Group:
         self._feed.close()
         self.catalogue._close()
 
-    # The following methods make calls by catalogue names
+    # The following methods make calls by catalogue names.
 
     async def call_tool(
         self,
@@ -253,15 +254,15 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool for a view (an MCP app) of the server ``member``. The view uses the server's own name for the
-        tool. See `call_tool`.
+        """Call a tool for a view (MCP app) of the server ``member``. ``name`` is the server's own name for the tool,
+        not its catalogue name. See `call_tool`.
 
         Raises `NotInCatalogue` for a tool of another member, and for a tool that views must not call (SEP-1865,
         Visibility); nothing is sent.
         """
         check_keywords(Group.call_from_app, handlers)
         entry, client = await self._offered("tools", self.catalogue._tool_name(member, name))
-        if entry.item.name != name:  # the user has renamed another tool to this name
+        if entry.item.name != name:  # the user has given this name to another tool
             raise NotInCatalogue(f"{member!r} has no tool {name!r}")
         if not entry.for_app:
             raise NotInCatalogue(f"views must not call the tool {name!r} of {member!r}")
@@ -337,7 +338,7 @@ class Group:
             try:
                 found[member] = [skill async for skill in client.list_skills(refresh=refresh)]
             except MethodUnavailable:
-                pass  # the member has no skills
+                pass  # this server has no skills
             except (MCPError, trio.TooSlowError) as error:
                 logger.warning("the skills of member %s cannot be listed: %s", member, clean(str(error)[:200]))
 
@@ -353,7 +354,7 @@ class Group:
         ]
 
     async def load_skill(self, skill: GroupSkill) -> LoadedSkill:
-        """Load ``skill``, which `skills` has returned, from its server: see `Client.load_skill`.
+        """Load ``skill``, which `skills` has returned, from its server, and verify it. See `Client.load_skill`.
 
         Waits for a member that is starting or restarting. The loaded skill belongs to the member's connection at that
         time.
@@ -362,7 +363,7 @@ class Group:
         return await client.load_skill(skill.skill)
 
     async def _offered(self, kind: ListName, name: str) -> tuple[CatalogueEntry[Any], Client]:
-        """Wait until there is a catalogue entry called ``name`` and its server is connected. Returns the entry and the
+        """Wait until the catalogue has an entry called ``name`` and its server is connected. Returns the entry and the
         server's client."""
         self._run.check("a group")
         entry = self.catalogue._find(kind, name)
@@ -413,7 +414,7 @@ async def open_group(
     """
     check_opened_under_trio("open_group")
     async with open_service_nursery("the group was closed") as nursery:
-        if (record := options.get("record")) is not None:  # all servers share one recorder, which numbers their files
+        if (record := options.get("record")) is not None:  # all servers share one recorder, which numbers the files
             options["record"] = ClientSettings(record=record).record
         pins = None if pin is None else await _loaded(pin)
         group = Group(nursery, options, max_name_length, pins)
@@ -429,7 +430,7 @@ async def open_group(
 
 
 async def _loaded(pin: ToolPins | PinSource) -> ToolPins:
-    from .pins import ToolPins  # lazy import: few groups have pins
+    from .pins import ToolPins  # imported late: few groups have pins
 
     pins = pin if isinstance(pin, ToolPins) else ToolPins(pin)
     await trio.to_thread.run_sync(pins.load)
@@ -474,7 +475,7 @@ class GroupTask:
         await (await self._present()).cancel()
 
     async def _present(self) -> RunningTask:
-        """Return the `RunningTask` for this task on the server's current connection."""
+        """Return the `RunningTask` of this task on the current connection to its server."""
         if self._own_id is None:
             assert self._last is not None, "a call has an answer or a task"
             return self._last[1]

@@ -1,4 +1,4 @@
-"""Member: a server of a group, and the task that keeps the connection to it open.
+"""Member: a server of a group, and the trio task that keeps the connection to it open.
 
 The `MemberListing` of a member reads the lists of its server, and reads them again after changes. `current_member`
 returns the member that asks or logs, for handlers and callbacks that all members share.
@@ -42,8 +42,8 @@ _current_member: ContextVar[str | None] = ContextVar("trio_mcp.member", default=
 
 
 def current_member() -> str | None:
-    """Return the name of the group's server that has sent the request or notification which is being handled; `None`
-    outside of handlers and callbacks.
+    """Inside a client handler or callback, return the name of the group's server that has sent the request or
+    notification. Elsewhere, return `None`.
 
     Use it in the handlers and callbacks of a group; it also works in their child tasks and threads.
     """
@@ -58,7 +58,7 @@ Options = TypeVar("Options", ClientOptions, CallHandlers)
 
 def options_for_member(name: str, options: Options) -> Options:
     """Return the client ``options`` with all handlers and callbacks wrapped, so that `current_member` returns ``name``
-    in them."""
+    inside them."""
     return cast("Options", {key: _wrapped_option(name, key, value) for key, value in options.items()})
 
 
@@ -100,7 +100,7 @@ _GONE: Final = {MemberState.FAILED: "has failed", MemberState.CLOSED: "was remov
 
 
 class Member:
-    """The connection to one server of a group. Failures of the server become part of its status: `run` raises nothing.
+    """The connection to one server of a group. If the server fails, its status shows this: `run` doesn't raise.
 
     ``changed`` is called with each new status.
     """
@@ -115,8 +115,8 @@ class Member:
     ) -> None:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
-        # Pass a callback in any case, since a modern server reports list changes only if the client has one.
-        # `MemberListing` handles a change before any callback runs.
+        # Always pass a callback: without one, a modern server doesn't report list changes. `MemberListing` handles a
+        # change before the callback runs.
         given: ClientOptions = {"on_list_changed": lambda _: None, **options, **description.options}
         self._options = options_for_member(name, given)
         settings = ClientSettings(**self._options)
@@ -139,8 +139,8 @@ class Member:
 
     @property
     def present(self) -> Client | None:
-        """The server's client while it is connected; otherwise `None`. This may show a lost connection before the
-        member's own task has noticed it."""
+        """The server's client while it is connected; otherwise `None`. It may be `None` because of a lost connection
+        that the member's own task hasn't noticed yet."""
         client = self._client
         return client if client is not None and client.lost is None else None
 
@@ -158,17 +158,17 @@ class Member:
             await self._news.park()
 
     def unavailable(self) -> MemberUnavailable:
-        """Return the error to raise in calls while the server can't be reached."""
+        """Return the error that calls raise while the server can't be reached."""
         status = self.status
         return MemberUnavailable(status.name, _GONE[status.state], error=status.error, stderr=status.stderr)
 
     async def settled(self) -> None:
-        """Wait until the server's lists have been read, or the server has failed at least once."""
+        """Wait until the server's lists were read, or the server has failed at least once."""
         while self.status.state is MemberState.STARTING or (self.present is not None and not self._listing.read):
             await self._news.park()
 
     async def listed(self) -> None:
-        """Wait until the server's lists have been read, even if it must be restarted before. Also returns if the lists
+        """Wait until the server's lists were read, even if the server must be restarted for that. Also return if they
         will never be read."""
         while self.status.state not in _GONE and (self.present is None or not self._listing.read):
             await self._news.park()
@@ -176,7 +176,7 @@ class Member:
     # Life
 
     def reconnect_as_legacy(self) -> None:
-        """Reconnect to the server in a legacy revision, unless its description sets ``era`` or the revision."""
+        """Reconnect to the server in a legacy revision, unless its `MemberDescription` sets ``era`` or the revision."""
         named = self._options.get("revision") or getattr(self.description.target, "revision", None)
         if self.present is None or named is not None or self._options.get("era", "auto") != "auto":
             return
@@ -186,8 +186,8 @@ class Member:
         self._present_scope.cancel(reason="the member is reconnected in a legacy revision")
 
     def close(self) -> None:
-        """Refuse further calls to the server, and start to close its connection. Calls in flight raise
-        `ConnectionLost`. The connection is closed later, in the member's own task."""
+        """Refuse further calls to the server, and begin to close its connection. Calls in flight raise
+        `ConnectionLost`. The member's own trio task closes the connection later."""
         self._client = None
         self._listing.stop()
         self._set_status(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))
@@ -240,9 +240,8 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        # Limit connecting to a server in memory, since its lifespan has no timeout of its own.
-        # The other targets have timeouts, which pause while a user signs in, and report a command's last lines.
-        # `trio.fail_after` isn't used, since it is built with contextlib.
+        # Set a time limit only for targets without their own: those pause theirs while a user signs in.
+        # `trio.fail_after` isn't used, because it is built with contextlib.
         target = self._target()
         limited = not (isinstance(target, Command) or (isinstance(target, Address) and target.auth is not None))
         with trio.move_on_after(self._connect_timeout if limited else math.inf) as connecting:
@@ -258,8 +257,8 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Return the server's target with additions: a command's standard error is also copied to this object, and an
-        authorization records when it sends the user to sign in."""
+        """Return the server's target, changed in two ways: this object also gets a command's standard error, and is
+        notified when the target's authorization asks the user to sign in."""
         target = self.description.target
         self._user_was_asked = False
         match target:
@@ -275,8 +274,8 @@ class Member:
         self._user_was_asked = True
 
     def _failed(self, failure: Exception) -> None:
-        """Handle a failure of the server: decide whether it is restarted, and publish its new status before the
-        connection is cleaned up."""
+        """Handle a failure of the server: decide whether to restart it, and publish its new status. This happens before
+        the connection is cleaned up."""
         self._client = None
         error = cast("Exception", sole_exception(failure))
         expected = isinstance(error, MCPError)
@@ -288,7 +287,7 @@ class Member:
         self._ready_since = None
         stderr = error.stderr if isinstance(error, ConnectionLost) and error.stderr else self._stderr.lines
         status = MemberStatus(self.status.name, MemberState.FAILED, error, stderr, self._failures)
-        # A restart is useless if the configuration is invalid, or if the user would have to sign in again.
+        # Don't restart if the configuration is invalid, or if the user would have to sign in again.
         hopeless = isinstance(error, BadTarget) or (isinstance(error, AuthorizationError) and self._user_was_asked)
         if policy is not None and expected and not hopeless and self._failures < policy.attempts:
             self._failures += 1
@@ -299,7 +298,7 @@ class Member:
 
 @frozen
 class _ObservedAuth(ClientAuth):
-    """Wraps an authorization, and calls ``on_user_asked`` whenever it asks the user to sign in."""
+    """Wraps an authorization (``auth``), and calls ``on_user_asked`` whenever it asks the user to sign in."""
 
     auth: ClientAuth
     on_user_asked: Callable[[], None] = attrs.field(eq=False, repr=False)
@@ -326,7 +325,7 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 
 
 class MemberListing:
-    """Reads the lists of a group's server into the catalogue, and reads them again when they change.
+    """Reads the lists of a group's server into the catalogue, and reads a list again when it changes.
 
     A list may have 10,000 items and 16 MiB, and take 60 seconds. The next list waits 2 seconds for it. After reading,
     the listing pauses for 100 ms, or for as long as the reading took, whatever changes the server reports. If a list
@@ -347,8 +346,8 @@ class MemberListing:
         """True once the member was removed from the group."""
 
     def start(self, client: Client) -> None:
-        """Prepare for a new connection: the tools, and all other lists that the server declares, must be read, and
-        changes are watched."""
+        """Prepare for a new connection: the tools, and all other lists that the server declares, have to be read and
+        watched for changes."""
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
         self._stale["tools"] = None
@@ -357,7 +356,7 @@ class MemberListing:
         client._callbacks.watchers.append(self._on_change)
 
     def stop(self) -> None:
-        """Stop writing to the catalogue, since another server with the same name may be added from now on."""
+        """Write nothing more to the catalogue, because another server with the same name may be added from now on."""
         self._over = True
 
     def _on_change(self, change: Change) -> None:
@@ -368,14 +367,14 @@ class MemberListing:
     async def run(
         self, client: Client, after_reading: trio.lowlevel.ParkingLot, changed: Callable[[Mapping[str, str]], None]
     ) -> None:
-        """Read the server's lists, and read them again after changes, until the connection is lost or this is
+        """Read the server's lists, and read a list again after each change, until the connection is lost or this is
         cancelled.
 
         ``changed`` is called with the problems of all lists when they change: see `MemberStatus.problems`.
         """
         while True:
             began = trio.current_time()
-            due, self._stale = self._stale, {}  # a list that changes while it is read must be read again
+            due, self._stale = self._stale, {}  # if a list changes while it is read, it must be read again
             lists: dict[ListName, AsyncIterator[Any]] = {name: getattr(client, f"list_{name}")() for name in due}
             await collect_each(lists, _MAX_SECONDS, partial(self._store_list, changed))
             if self._lost:
@@ -384,7 +383,7 @@ class MemberListing:
             after_reading.unpark_all()
             await trio.sleep(
                 max(_REST_TIME, trio.current_time() - began)
-            )  # pause, since reading long lists slows down all other tasks
+            )  # pause, because reading long lists slows down all other tasks
             while not self._stale:
                 await self._changed.park()
 

@@ -1,4 +1,4 @@
-"""ToolPins: the tool descriptions that a person has approved. This protects against servers that change descriptions
+"""ToolPins: the tool descriptions that a person has approved. They protect against servers that change descriptions
 later (rug pulls).
 
 A pin is a hash of a tool's description. The file with the pins is replaced atomically, under a lock.
@@ -49,8 +49,8 @@ _OUTCOMES: Final = {
 
 
 def pinned_fields(tool: Tool) -> JSONObject:
-    """Return the fields of a tool that are compared with its approval (pin), as the server sent them: name, title,
-    description, schemas and annotations.
+    """Return the fields of a tool that an approval (pin) covers, as the server sent them: name, title, description,
+    schemas and annotations.
 
     Models see all of these except annotations, by which hosts decide whether to ask their user. Icons, ``_meta`` and
     ``execution`` aren't pinned.
@@ -74,10 +74,11 @@ def tool_hash(tool: Tool) -> str:
 
 
 def _hash_of_any(tool: Tool) -> str:
-    """Return the hash of a tool; an empty string, which no pin has, if the tool can't be written as JSON."""
+    """Return the hash of a tool. If the tool can't be written as JSON, return an empty string, which matches no
+    approval."""
     try:
         return tool_hash(tool)
-    except (ValueError, RecursionError):  # a number with thousands of digits, or deep nesting
+    except (ValueError, RecursionError):  # the tool contains a number with thousands of digits, or is deeply nested
         return ""
 
 
@@ -115,8 +116,8 @@ class ToolPins:
         """For each member with held tools, the hashes of all its tools when the held tools were last logged."""
 
     def held_of(self, member: str, tools: Iterable[Tool], named: Callable[[str], str]) -> list[HeldTool]:
-        """Return the ``tools`` of the server ``member`` that must be approved before they are used, and log them if
-        they have changed. ``named`` returns the catalogue name of a tool."""
+        """Return those ``tools`` of the server ``member`` that must be approved before they are used. Tools that have
+        changed since their approval are also logged. The function ``named`` returns a tool's catalogue name."""
         tools, pins = tuple(tools), self._pins.get(member, {})
         hashes = [_hash_of_any(tool) for tool in tools]
         held = list[HeldTool]()
@@ -142,20 +143,20 @@ class ToolPins:
             logger.warning("tools of member %s %s: %s%s", member, _OUTCOMES[self.policy], names, more)
 
     def load(self) -> bool:
-        """Read the file of approved tools if it has changed, and return whether it was read. Blocks. Raises
-        `ConfigError` if the file is unreadable or invalid."""
+        """Read the file of approved tools if it has changed since it was last read. Returns whether it was read.
+        Blocks. Raises `ConfigError` if the file is unreadable or invalid."""
         if self.path is None:
             return False
-        with self._loading:  # `follow` and `approve` read in threads: one waits until the other has read the pins
+        with self._loading:  # `follow` and `approve` read in threads, so let one wait until the other has read the file
             stamp = _stamp(self.path)
             if stamp == self._stamp:
                 return False
-            self._stamp = stamp  # set before reading, so that an unreadable file is logged only once
+            self._stamp = stamp  # set this first, so that an unreadable file is logged only once
             self._pins = _read(self.path)
             return True
 
     async def follow(self, changed: Callable[[], object]) -> None:
-        """Poll the file of approved tools, and call ``changed`` after each change, until cancelled."""
+        """Poll the file of approved tools, and call ``changed`` after each change of the file, until cancelled."""
         while self.path is not None:
             await trio.sleep(_POLL_INTERVAL)
             try:
@@ -165,9 +166,9 @@ class ToolPins:
                 logger.warning("the previous pins stay in use: %s", error)
 
     async def approve(self, tools: Iterable[HeldTool]) -> None:
-        """Approve ``tools`` with exactly these descriptions, even if their server has changed them again. The file is
-        replaced atomically, and keeps pins that others have added meanwhile. Raises `ConfigError` if the file can't be
-        read or written."""
+        """Approve ``tools`` with exactly these descriptions, even if their server has changed the descriptions again.
+        The file is replaced atomically, and pins that other processes have added meanwhile are preserved. Raises
+        `ConfigError` if the file can't be read or written."""
         new = [(each.member, pinned_fields(each.item)) for each in tools]
         if self.path is None:
             self._pins = _with_pins(self._pins, new)
@@ -188,8 +189,8 @@ def _with_pins(pins: _Pins, new: Iterable[tuple[str, JSONObject]]) -> _Pins:
 
 
 def _checked(data: Any, where: str) -> _Pins:
-    """Parse pins from a mapping or a file's data. Raises `ConfigError` if they are invalid; ``where`` names their place
-    in the message."""
+    """Return the pins in ``data``, a mapping or the data of a file. Raises `ConfigError` if they are invalid. ``where``
+    says in the error message where the pins are."""
     pins: _Pins = {}
     if names_given_twice(data):
         raise ConfigError(f"{where}: the key {next(iter(names_given_twice(data)))!r} is repeated")
@@ -230,7 +231,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 
 def _read(path: Path) -> _Pins:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # reading a named pipe would never end
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a named pipe might never end
             raise ConfigError(f"{path} must be a regular file")
         return _checked(read_json(path), str(path))
     except FileNotFoundError:
@@ -247,12 +248,12 @@ def _read(path: Path) -> _Pins:
 def _approve(path: Path, new: Iterable[tuple[str, JSONObject]]) -> None:
     """Add approved tools to the file ``path``. Symbolic links aren't followed, since they could lead to another
     file."""
-    import fcntl  # lazy import: fcntl doesn't exist on every platform
+    import fcntl  # imported late: not every platform has fcntl
 
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # a lock on the file would be useless, since the file is replaced
+            fcntl.flock(folder, fcntl.LOCK_EX)  # lock the folder, because the file itself is replaced
             mode = _MODE
             with suppress(FileNotFoundError):
                 status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)

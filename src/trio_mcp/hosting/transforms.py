@@ -45,7 +45,7 @@ class ToolTransform:
             raise ValueError("the name of a tool must not be empty")
 
     def fault_in(self, tool: Tool) -> str | None:
-        """Return the reason why this transform can't be applied to ``tool``; `None` if it can."""
+        """Return the reason why this transform doesn't fit ``tool``; `None` if it fits."""
         required: Any = tool.input_schema.get("required")
         for name in self.hidden_arguments if isinstance(required, list) else ():
             if name in required and name not in self.presets:
@@ -53,7 +53,8 @@ class ToolTransform:
         return None
 
     def apply(self, tool: Tool) -> Tool:
-        """Return ``tool`` with the changes of this transform, except for the name, which is still the server's own."""
+        """Return a copy of ``tool`` with the changes of this transform, but with the name that the server has for the
+        tool."""
         hidden = [*self.presets, *self.hidden_arguments]
         words = {"title": self.title, "description": self.description}
         given = {key: value for key, value in words.items() if value is not None}
@@ -61,14 +62,14 @@ class ToolTransform:
         return attrs.evolve(tool, input_schema=schema, **given)
 
     def arguments(self, sent: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments with which the server's tool must be called when a caller has ``sent`` arguments: hidden
+        """Return the arguments to send to the server when a caller has ``sent`` arguments for the tool: hidden
         arguments are removed, and preset arguments are added."""
         hidden = {*self.presets, *self.hidden_arguments}
         return {**{name: value for name, value in (sent or {}).items() if name not in hidden}, **self.presets}
 
 
 def _without(schema: JSONObject, names: Collection[str]) -> JSONObject:
-    """Return the JSON schema of an object without the properties ``names``."""
+    """Return ``schema``, the JSON schema of an object, without the properties ``names``."""
     changed = dict(schema)
     if "properties" in schema:
         properties = as_object(schema["properties"])
