@@ -39,7 +39,8 @@ _BASE64: Final = {"type": "string", "contentEncoding": "base64"}
 
 
 class UnsendableArguments(ValueError):
-    """The arguments of a tool call can't be sent as an HTTP request. The caller gets the text."""
+    """The arguments of a tool call can't be sent as an HTTP request. The message is returned to the client that called
+    the tool."""
 
 
 @frozen
@@ -55,8 +56,8 @@ class Parameter:
     is_reserved: bool
 
     def texts(self, value: Any) -> list[str]:
-        """Return ``value``, the parameter's value in a call, encoded for the URL. For a path, this is one string; for a
-        query, strings like ``name=value``."""
+        """Encode ``value``, a call's value for this parameter, for the HTTP request. For a parameter in the path, the
+        result has one string. For one in the query, it has strings like ``name=value``."""
         if self.is_json:
             value = encode_value(value).decode()
         if self.location == "query":
@@ -126,8 +127,8 @@ class Body:
     """The ``encoding`` object of each property of a form."""
 
     def parts(self, value: Any) -> JSONObject:
-        """Return the keyword arguments for `httpx2.AsyncClient.build_request` that send ``value`` as the request body.
-        Raises `UnsendableArguments` if it can't be sent."""
+        """Return the keyword arguments for `httpx2.AsyncClient.build_request` with which ``value`` is sent as the
+        request body. Raises `UnsendableArguments` if ``value`` can't be sent."""
         kind = {"Content-Type": self.media_type}
         if is_json(self.media_type):
             return {"content": encode_value(value), "headers": kind}
@@ -191,8 +192,8 @@ class Arguments:
     _body: Body | None
 
     def request(self, http: httpx2.AsyncClient, method: str, server: httpx2.URL, given: JSONObject) -> httpx2.Request:
-        """Return the HTTP request that sends the tool arguments ``given``. Raises `UnsendableArguments` if they can't
-        be sent."""
+        """Return the HTTP request for a tool call with the arguments ``given``. Raises `UnsendableArguments` if they
+        can't be sent."""
         path, query = self._path, list[str]()
         headers: dict[bytes, bytes] = {}
         cookies: dict[str, str] = {}
@@ -214,7 +215,7 @@ class Arguments:
         if self._body is not None and (body := given.get(self._body.argument, self)) is not self:
             content = self._body.parts(body)
         headers |= {name.encode(): said.encode() for name, said in content.pop("headers", {}).items()}
-        if http.params:  # httpx2 would replace the query of the URL with `http.params`
+        if http.params:  # otherwise httpx2 would replace the query of the URL with `http.params`
             query = [part for part in query if unquote(part.partition("=")[0]) not in http.params]
             query.append(str(http.params))
         target = server.raw_path.rstrip(b"/") + path.encode() + (b"?" + "&".join(query).encode() if query else b"")
@@ -230,7 +231,7 @@ class Arguments:
 
 def _segment(parameter: Parameter, value: Any) -> str:
     texts = [str(part) for part in re.split(r"[/\\;]", _simple(parameter, value, _text))]
-    if ".." in texts or "." in texts:  # servers decode a path, and some then go to the parent folder
+    if ".." in texts or "." in texts:  # servers decode the path, and some then go to the parent folder
         raise UnsendableArguments(f"{parameter.argument} must not have . or .. as a segment of the path")
     if not (text := parameter.texts(value)[0]):
         raise UnsendableArguments(f"{parameter.argument} must not be empty, because the path would be another one")
@@ -247,8 +248,8 @@ def _header(parameter: Parameter, value: Any) -> bytes:
 
 
 class ArgumentReader:
-    """Converts the parameters and bodies of the operations in the OpenAPI ``document`` to tool arguments. Parameters
-    that the client ``http`` sets itself are left out."""
+    """Converts the parameters and bodies of the operations in the OpenAPI ``document`` to tool arguments. Leaves out
+    parameters that the HTTP client ``http`` sets itself."""
 
     def __init__(self, document: Document, http: httpx2.AsyncClient) -> None:
         self._document = document
@@ -282,13 +283,13 @@ class ArgumentReader:
         return Arguments(complete, LateValidator(complete), path, tuple(parameters), body)
 
     def multiply(self, arguments: Iterable[Arguments]) -> bool:
-        """Return whether the references in one of the arguments' schemas may expand so far that the schema can't be
-        used for validation. See `Schemas.multiply`."""
+        """Return whether one of the arguments' schemas can't be used for validation, because expanding its references
+        may make it too large. See `Schemas.multiply`."""
         return self._schemas.multiply(each.schema for each in arguments)
 
     def _parameters(self, operation: APIOperation) -> list[tuple[JSONObject, str]]:
-        """Return the operation's parameters, ordered by where they are sent. Each comes with the URI of the document
-        that contains it."""
+        """Return the operation's parameters, ordered by where they are sent (path, query and so on). Each comes with
+        the URI of the document that contains it."""
         found: dict[tuple[str, str], tuple[JSONObject, str]] = {}
         for holder in (operation.item, operation.data):
             for value in items_of(holder, "parameters"):
@@ -346,8 +347,9 @@ class ArgumentReader:
         return Body(argument, chosen, files, members_of(media.get("encoding")))
 
     def _with_files(self, schema: Any) -> tuple[Any, Mapping[str, str]]:
-        """Return the ``schema`` of a form, changed so that files are sent as base64, with an additional property for
-        each file name. Also returns the names of the files' properties and of their file names."""
+        """Return ``schema``, the schema of a form, changed so that files are sent as base64, each with an additional
+        property for its file name. Also returns a mapping from each file's property to the property with its file
+        name."""
         form = self._schemas.resolved(schema)
         parts = members_of(members_of(form).get("properties"))
         files: JSONObject = {}
@@ -384,7 +386,7 @@ def _title_and_description(schema: JSONObject) -> JSONObject:
 
 
 def _preference(media_type: str) -> int:
-    """Return how suitable a media type is for a request body, as a number. A lower number is better."""
+    """Return a number that says how well a media type suits a request body. A lower number is better."""
     if is_json(media_type):
         return 0 if media_type == "application/json" else 1
     if media_type in (forms := ("application/x-www-form-urlencoded", "multipart/form-data")):

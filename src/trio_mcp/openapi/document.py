@@ -89,8 +89,8 @@ def items_of(holder: JSONObject, key: str) -> list[Any]:
 
 
 class Document:
-    """The OpenAPI document ``root``. ``loader`` returns other documents that it refers to. Raises `ValueError` if the
-    OpenAPI version isn't supported."""
+    """An OpenAPI document, ``root``. ``loader`` returns the other documents to which it refers. Raises `ValueError` if
+    the OpenAPI version isn't supported."""
 
     def __init__(self, root: Mapping[str, Any], loader: Loader | None) -> None:
         self.root = _plain(root, "the document")
@@ -121,8 +121,8 @@ class Document:
         return value, uri, pointer
 
     def follow(self, value: Any, base: str) -> tuple[JSONObject, str]:
-        """Return ``value`` or, if it is a reference, the object that it refers to. Also returns the URI of the document
-        that contains the object."""
+        """Return ``value``, or the object that it refers to if it is a reference. Also returns the URI of the document
+        that contains the result."""
         for _ in range(_HOPS):
             members = members_of(value)
             if not isinstance(members.get("$ref"), str):
@@ -139,7 +139,7 @@ class Document:
                 )
             try:
                 loaded = self._loader(uri)
-            except KeyError:  # KeyError: the author passed the __getitem__ of a mapping as loader
+            except KeyError:  # KeyError: as loader, the author has passed the __getitem__ of a mapping
                 raise ValueError(f"the loader has no document {uri[:200]!r}") from None
             self._loaded[uri] = _plain(loaded, f"the document {uri[:200]!r}")
         return self._loaded[uri]
@@ -166,8 +166,8 @@ class Document:
     def server_of(
         self, operation: APIOperation, home: httpx2.URL, variables: Mapping[str, str]
     ) -> tuple[httpx2.URL, str]:
-        """Return the base URL of ``operation``, ending with a slash, and Python code that removes the operation's
-        servers from the document, for an error message.
+        """Return the base URL of ``operation``, with a slash at the end. Also returns Python code that removes the
+        operation's servers from the document, which an error message shows.
 
         The servers are those of the operation, otherwise of the path, otherwise of the document. The first server at
         ``home`` is preferred, otherwise the first of all. Without servers, ``home`` is the server.

@@ -95,13 +95,13 @@ class ResponseReader:
         declared: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
         if not is_wrapped:
             declared = {**self._schemas.resolved(schema), "type": "object"}
-        # Also allow a note, since a successful response that differs from the document isn't an error.
+        # Also allow a note: a successful response that doesn't match the document isn't an error.
         complete = self._schemas.complete({"type": "object", "anyOf": [declared, _NOTE]})
         without_note = {**complete["anyOf"][0], "$defs": complete.get("$defs", {})}
         return OperationResponses(name, complete, LateValidator(without_note), is_wrapped)
 
     def _is_object(self, schema: Any, levels: int = 8) -> bool:
-        """Return whether ``schema``, converted to JSON Schema, only allows JSON objects."""
+        """Return whether ``schema``, an OpenAPI schema converted to JSON Schema, allows only JSON objects."""
         root = members_of(self._schemas.resolved(schema))
         if "type" in root or not levels:
             return root.get("type") == "object"
@@ -124,8 +124,8 @@ class OperationResponses:
     _is_wrapped: bool = False
 
     async def result(self, response: httpx2.Response, limit: int) -> CallToolResult:
-        """Return the tool result for ``response``, an open HTTP response, of which at most ``limit`` bytes are read.
-        Only redirects and statuses from 400 on are errors, since a model repeats calls that fail."""
+        """Return the tool result for the open HTTP response ``response``, of which at most ``limit`` bytes are read.
+        Only redirects and statuses from 400 on become errors, because a model repeats calls that fail."""
         status = status_of(response)
         if response.is_redirect and response.status_code != HTTPStatus.NOT_MODIFIED:
             return error_result(f"{status}: the API redirects, and the redirect is not followed")
@@ -150,7 +150,7 @@ class OperationResponses:
             return self._with_note(status, ())
         kind = _kind(response)
         is_declared = self._declared is not None
-        # Some APIs send JSON with the type of text, or without a type.
+        # Some APIs send JSON with a media type for text, or with no media type.
         may_be_data = is_json(kind) or (is_declared and (not kind or kind.startswith("text/")))
         value, is_data = _decoded(body) if may_be_data else (None, False)
         if not is_data:
@@ -166,8 +166,8 @@ class OperationResponses:
         return CallToolResult(shown, structured_content=structured)
 
     def _with_note(self, note: str, shown: Sequence[ContentBlock]) -> CallToolResult:
-        """Return the tool result for a response that doesn't match the declared schema: the content ``shown``, followed
-        by ``note``."""
+        """Return the tool result for an HTTP response that doesn't match the declared schema: the content ``shown``,
+        then ``note``."""
         structured: JSONObject | None = None if self.schema is None else {"note": note}
         return CallToolResult([*shown, TextContent(note)], structured_content=structured)
 
@@ -183,7 +183,8 @@ class OperationResponses:
 
 
 def status_of(response: httpx2.Response) -> str:
-    """Return the status of an HTTP response with its standard phrase, since a server may send any phrase."""
+    """Return the status of an HTTP response with the standard phrase for it. The server's own phrase isn't used,
+    because it may be any text."""
     try:
         return f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
     except ValueError:
@@ -194,11 +195,11 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
     """Read the body of an HTTP response. Returns the body, or its beginning, and an error text, which is empty if the
     body is complete."""
     try:
-        body = response.content  # one of the author's hooks has already read it
+        body = response.content  # a hook of the author has already read the body
     except httpx2.ResponseNotRead:
         codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
         codings = [each for each in codings if each not in ("", "identity")]
-        if codings and codings not in _CODINGS:  # with gzip three times, 300 bytes can become 4 GiB
+        if codings and codings not in _CODINGS:  # compressed three times with gzip, 4 GiB can be 300 bytes
             return b"", "the body has a content coding other than gzip"
         try:
             body = await _unpacked(response, limit, is_packed=bool(codings))
@@ -213,8 +214,8 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
 
 
 async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -> bytes:
-    """Return the decompressed ``body``. If it is longer than ``limit`` bytes, at least its first ``limit`` + 1 bytes
-    are returned."""
+    """Return ``body``, decompressed. If the result would be longer than ``limit`` bytes, return at least its first
+    ``limit`` + 1 bytes."""
     unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS + 32)  # detect gzip or zlib by the header
     body = bytearray()
     pieces = response.aiter_raw()
@@ -238,8 +239,8 @@ async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -
 
 
 async def _close_response(response: httpx2.Response, pieces: AsyncIterator[bytes]) -> None:
-    """Close the HTTP response. Then read its generators until they fail, so that they end now; httpx2 would leave them
-    to the garbage collector."""
+    """Close the HTTP response, and end its generators now by reading them until they fail. Otherwise httpx2 would leave
+    them to the garbage collector."""
     try:
         await response.aclose()
     finally:
@@ -258,7 +259,7 @@ def _is_readable(kind: str) -> bool:
 
 
 def _text(response: httpx2.Response, body: bytes) -> str:
-    # Check the name before Python sees it: some codecs are slow or raise, and unknown names are cached.
+    # Check the codec's name before Python looks it up: some codecs are slow or raise, and Python caches unknown names.
     name = normalize_encoding((response.charset_encoding or "")[:_LONGEST_CHARSET]).lower()
     name = aliases.get(name, name)
     return body.decode(name if name in _CHARSETS else "utf-8", "replace")

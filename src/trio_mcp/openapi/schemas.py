@@ -114,8 +114,8 @@ class Schemas:
         return schema
 
     def multiply(self, schemas: Iterable[JSONObject]) -> bool:
-        """Return whether the references in one of ``schemas``, results of `complete`, may expand so far that the schema
-        can't be used for validation. Checking all schemas together is much faster, since they share definitions."""
+        """Return whether one of ``schemas``, results of `complete`, can't be used for validation, because expanding its
+        references may make it too large. Checking all schemas together is much faster, since they share definitions."""
         roots: JSONObject = {str(number): {**schema, "$defs": {}} for number, schema in enumerate(schemas)}
         try:
             SchemaGrowth({"properties": roots, "$defs": self._definitions})
@@ -132,7 +132,7 @@ class Schemas:
         return cast("Any", schema)
 
     def _converted(self, node: Any, base: str, gone: Collection[str] = ()) -> Any:
-        """Return the OpenAPI schema ``node`` as JSON Schema. Leaves out properties that are in ``gone`` or have the
+        """Convert the OpenAPI schema ``node`` to JSON Schema. Leave out properties that are in ``gone`` or have the
         excluded keyword."""
         if isinstance(node, bool):
             return node
@@ -142,7 +142,7 @@ class Schemas:
         if refused := [keyword for keyword in _REFUSED if keyword in schema]:
             raise ValueError(f"a schema has {refused[0]}, which is not supported")
         if not all(map(_is_usable, map(str, members_of(schema.get("patternProperties"))))):
-            # Drop these keywords: the API itself checks all property names, including those of additional properties.
+            # Leave out these keywords. The API itself checks property names, including those of additional properties.
             schema = {keyword: said for keyword, said in schema.items() if keyword not in _BY_PATTERN}
         made: JSONObject = {}
         if "$ref" in schema:
@@ -151,7 +151,7 @@ class Schemas:
                 made["allOf"] = [self._converted(target, where, gone)]
             else:
                 made["$ref"] = f"#/$defs/{self._name_of(schema['$ref'], base)}"
-            if self._document.is_old:  # in OpenAPI 3.0, keywords next to a $ref are ignored
+            if self._document.is_old:  # OpenAPI 3.0 ignores keywords next to a $ref
                 return made
         if "allOf" in schema or "properties" in schema:
             gone = {*gone, *self._excluded_properties(schema, base)}
@@ -166,7 +166,8 @@ class Schemas:
                 parts = items_of(schema, keyword)
                 made[keyword] = [*made.get(keyword, ()), *(self._part(each, base, gone) for each in parts)]
             elif keyword in _LISTED:
-                # Convert oneOf to anyOf, which model providers support. The API checks that only one matches.
+                # Model providers support anyOf but not oneOf, so convert it. The API checks that only one alternative
+                # matches.
                 name = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
                 made[name] = [self._converted(each, base) for each in items_of(schema, keyword)]
             elif keyword in _NAMED:
@@ -181,8 +182,8 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Convert a part of ``allOf``. A component isn't referenced but copied if it requires properties in
-        ``gone``."""
+        """Convert a part of ``allOf``. If a referenced component requires properties in ``gone``, copy it instead of
+        referring to it."""
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 
@@ -197,7 +198,7 @@ class Schemas:
                     yield name
 
     def _parts_of(self, schema: Any, base: str) -> Iterator[tuple[JSONObject, str]]:
-        """Yield ``schema``, and all schemas that it includes by reference or ``allOf``. Each comes with the URI of its
+        """Yield ``schema``, and all schemas that it includes by ``$ref`` or ``allOf``. Each comes with the URI of its
         document."""
         seen: set[tuple[str, str]] = set()
         ahead: list[tuple[Any, str]] = [(schema, base)]
@@ -218,7 +219,7 @@ class Schemas:
         ``gone``."""
         required = [name for name in _required_in(schema) if name not in gone]
         tag = members_of(schema.get("discriminator")).get("propertyName")
-        # OpenAPI 3.1.1, 4.8.25: the discriminator's property is required, so a model must see it as such.
+        # OpenAPI 3.1.1, 4.8.25: the discriminator's property is required, so tell this to the model.
         if self._excluded == "readOnly" and isinstance(tag, str) and tag not in {*gone, *required}:
             required.append(tag)
         made.pop("required", None)
@@ -238,8 +239,8 @@ class Schemas:
 
 
 def _required_in(schema: JSONObject) -> list[str]:
-    """Return the names in ``required`` of a schema; empty if ``required`` isn't a list, since older drafts have a
-    boolean there. Raises `ValueError` if a name isn't a string."""
+    """Return the names in the keyword ``required`` of a schema. Returns an empty list if ``required`` isn't a list,
+    because it is a boolean in older drafts. Raises `ValueError` if a name isn't a string."""
     required: Any = schema.get("required")
     if not isinstance(required, list):
         return []
@@ -249,8 +250,8 @@ def _required_in(schema: JSONObject) -> list[str]:
 
 
 def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
-    """Convert the keywords in ``made`` that have another meaning in OpenAPI 3.0, and return the result. ``schema`` is
-    the original schema."""
+    """Convert the keywords in ``made`` that have another meaning in OpenAPI 3.0 than in JSON Schema, and return the
+    result. ``schema`` is the original schema."""
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(is_exclusive := made.get(exclusive), bool):
             del made[exclusive]
@@ -268,7 +269,7 @@ def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
 
 
 class LateValidator:
-    """A schema validator that is created when the first value is validated, since a document may have hundreds of
+    """A schema validator that compiles its schema when the first value is validated: a document may have hundreds of
     operations."""
 
     def __init__(self, schema: JSONObject) -> None:
@@ -287,15 +288,15 @@ class LateValidator:
             raise self._made
 
     def faults(self, value: Any) -> str | None:
-        """Return descriptions of what is wrong with ``value``, like `SchemaValidator.faults`, or of what is wrong with
-        the schema."""
+        """Return descriptions of what is wrong with ``value`` or, if the schema is unusable, with the schema. See
+        `SchemaValidator.faults`."""
         return str(self._made) if isinstance(self._made, ValueError) else self._made.faults(value)
 
 
 @cache
 def _is_usable(pattern: str) -> bool:
-    """Return whether the regular expression ``pattern`` can be matched in linear time. Other patterns are checked only
-    by the API."""
+    """Return whether the regular expression ``pattern`` can be matched in linear time. All other patterns are left to
+    the API to check."""
     try:
         SchemaValidator({"pattern": pattern})
     except ValueError:

@@ -115,7 +115,7 @@ def _naming(operation: APIOperation) -> Generator[None]:
 
 
 def _text(root: JSONObject, key: str) -> str | None:
-    """Return the document's description of the API; `None` if it has none."""
+    """Return the description of the API in the document; `None` if there is none."""
     text = members_of(root.get("info")).get(key)
     return text if isinstance(text, str) else None
 
@@ -145,7 +145,7 @@ def _chosen(document: Document, wanted: Collection[str] | Callable[[APIOperation
     for operation in document.operations():
         place = f"{operation.method} {operation.path}"
         names = {place} & set(wanted)
-        # Match each form in its own field, since an operationId can look like the method and path of another operation.
+        # Compare each form only with its own field, because an operationId can look like another method and path.
         if operation.id is not None and operation.id in wanted and not _PLACE.match(operation.id):
             names.add(operation.id)
         for name in names:
@@ -209,7 +209,7 @@ class _APITool:
     async def call(self, arguments: JSONObject) -> CallToolResult:
         """Send the HTTP request for a call of the tool, and return the tool's result."""
         name = self._operation.name
-        # Copy the cookies: cookies that the API sets for one caller must not be sent with another caller's call.
+        # Copy the cookies, so that a cookie from one caller's response isn't sent with another caller's call.
         http = copy.copy(self._http)
         http.cookies = self._http.cookies
         try:
@@ -224,14 +224,14 @@ class _APITool:
                 await response.aclose()
         except httpx2.TimeoutException:
             return error_result("the API did not answer in time")
-        except httpx2.HTTPStatusError as error:  # raised by one of the author's hooks
+        except httpx2.HTTPStatusError as error:  # a hook of the author has raised this
             return error_result(status_of(error.response))
         except httpx2.HTTPError as error:
             logger.warning("%s: %s: %s", name, type(error).__name__, clean(str(error))[:200])
             return error_result("the API is unavailable, or sent an invalid answer")
 
     async def _opened(self, http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-        """Send ``request``, follow redirects within its origin, and return the response. Its body isn't read yet."""
+        """Send ``request``, and follow redirects within its origin. Return the response, whose body isn't read yet."""
         origin = request.url.origin
         response = await http.send(request, stream=True, follow_redirects=False)
         for _ in range(_MAX_REDIRECTS if http.follow_redirects else 0):
