@@ -1,4 +1,4 @@
-"""Reads skills from a folder, or from given contents: the front matter, and the digest and size of each file.
+"""Reads skills from a folder, or from contents in memory: the front matter, and the digest and size of each file.
 
 A file below the folder is opened one directory at a time, without following links. So nothing outside of the folder is
 read, whatever others do to it meanwhile.
@@ -64,9 +64,8 @@ def check_extra() -> None:
 
 
 def front_matter_of(text: str) -> JSONObject:
-    """Parse the front matter of a ``SKILL.md``, whose contents are ``text``, and return it. Raises `ValueError` if
-    the front matter is missing, or isn't a mapping of strings to JSON values, and `ImportError` if PyYAML isn't
-    installed."""
+    """Return the parsed front matter of ``text``, the contents of a ``SKILL.md``. Raises `ValueError` if the front
+    matter is missing, or isn't a mapping of strings to JSON values. Raises `ImportError` if PyYAML isn't installed."""
     check_extra()
     found = _FENCED.match(text)
     if found is None:
@@ -86,13 +85,13 @@ def front_matter_of(text: str) -> JSONObject:
 
 
 def _value_of(written: str) -> Any:
-    """Return the value of ``written``, a text with a single YAML document."""
+    """Return the value of ``written``, a text that must contain a single YAML document."""
     top: list[Any] = []
     open_now: list[Any] = [top]
     """The open collections around the next value. After each mapping that waits for a value, the list has the value's
     key."""
     documents = 0
-    parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's loader is ten times as fast
+    parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's loader is ten times as fast as PyYAML's own
     for event in cast("Any", yaml).parse(written, parser):
         match type(event):
             case yaml.DocumentStartEvent:
@@ -124,8 +123,8 @@ class _MappingKey(str):
 
 
 def _put(open_now: list[Any], value: Any, written: str | None) -> None:
-    """Add a parsed YAML value to the innermost open collection: as an item of a list, as a key of a mapping, or as the
-    value of the last key. ``written`` is the source text of a scalar, which is used as it is for a key."""
+    """Add a parsed YAML value to the innermost collection that isn't complete yet: as an item of a list, or as a key or
+    value of a mapping. ``written`` is the source text of a scalar. As a key, a scalar is this text."""
     now: Any = open_now[-1]
     if type(now) is list:
         cast("list[Any]", now).append(value)
@@ -141,8 +140,8 @@ def _put(open_now: list[Any], value: Any, written: str | None) -> None:
 
 
 def _scalar(event: Any) -> Any:
-    """Return the value of a YAML scalar according to the core schema: its tag determines the type or, without a tag,
-    its form."""
+    """Return the value of a YAML scalar according to YAML's core schema. Its type is given by its tag or, without a
+    tag, by the form of the text."""
     text: str = event.value
     tag: str | None = event.tag
     if tag not in (None, "!"):
@@ -183,7 +182,7 @@ _PREFIX: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*(?:/[a-zA-Z0-9][a-zA-Z0-
 _LONGEST_NAME: Final = 64
 _LONGEST_DESCRIPTION: Final = 1024
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC if hasattr(os, "O_DIRECTORY") else 0
-# O_NONBLOCK is needed because opening a pipe without a writer would block forever.
+# O_NONBLOCK: without it, opening a pipe that has no writer would block forever.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC if hasattr(os, "O_DIRECTORY") else 0
 """Flags for opening a file. Windows has no equivalent flags, and can't open files below an open folder either."""
 _LIMITS: Final = f"a skill has at most {MOST_FILES} files of {MOST_BYTES} bytes together"
@@ -207,8 +206,8 @@ class SkillSource:
         return self.entry.root.removeprefix(SKILL_SCHEME).removesuffix("/")
 
     def contents_of(self, path: str) -> bytes | None:
-        """Return the contents of the skill's file ``path``; `None` if the file can't be read, or no longer matches its
-        digest and size. Blocks, so call it in a worker thread."""
+        """Return the contents of the file ``path`` of the skill; `None` if the file can't be read, or has changed since
+        its digest and size were computed. Blocks, so call it in a worker thread."""
         try:
             contents = self.source[path] if isinstance(self.source, Mapping) else _contents(self.source, path)
         except (OSError, ValueError):
@@ -218,8 +217,7 @@ class SkillSource:
 
 
 def read_folder(folder: Path, prefix: str = "") -> SkillSource:
-    """Read the skill in ``folder``, and return it. Its name is the folder's name; ``prefix`` is the path before it in
-    URIs.
+    """Read the skill in ``folder``. Its name is the name of the folder. ``prefix`` is the path before the name in URIs.
 
     Raises `ValueError`, which names the file and the rule, if it isn't a valid skill, and `OSError` if it cannot be
     read. Blocks: call it in a worker thread.
@@ -235,12 +233,12 @@ def read_folder(folder: Path, prefix: str = "") -> SkillSource:
 
 
 def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> SkillSource:
-    """Return the skill ``name`` under the path ``prefix``. ``contents`` has the contents of its files, by path. Raises
-    `ValueError` like `read_folder`."""
+    """Return the skill ``name`` with the given files. ``contents`` maps the paths of the files to their contents. In
+    URIs, ``prefix`` is the path before the name. Raises `ValueError` like `read_folder`."""
     if prefix and _PREFIX.fullmatch(prefix) is None:
         raise ValueError(f"{prefix[:200]!r} is not a valid prefix for skills: write it like acme/billing")
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
-        # SEP-2640, Resource Mapping: the naming rules of the Agent Skills specification.
+        # SEP-2640, Resource Mapping: a name must follow the rules of the Agent Skills specification.
         raise ValueError(
             f"{name[:200]!r} is not a valid skill name: use 1 to 64 of a-z, 0-9 and single hyphens in between"
         )
@@ -259,14 +257,14 @@ def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> Sk
 
 
 def skill_folders(root: Path) -> list[tuple[Path, str]]:
-    """Return the folders at any depth below ``root`` that contain a skill. Each comes with its prefix, the path between
-    ``root`` and the folder. A skill may be inside another skill."""
+    """Return all folders below ``root``, at any depth, that contain a skill. Each comes with its prefix, the path
+    between ``root`` and the folder. A skill may contain another skill."""
     found = [Path(top) for top, _, names in os.walk(root) if SKILL_FILE in names and Path(top) != root]
     return [(folder, "/".join(folder.parent.relative_to(root).parts)) for folder in sorted(found)]
 
 
 def stamps_of(folder: Path) -> Stamps:
-    """Return the current metadata of all files below ``folder``, to detect changes. Raises the errors of
+    """Return metadata of all files below ``folder``. If it differs later, a file has changed. Raises the errors of
     `read_folder`."""
     stat_of: Any = os.stat
     return {path: _stamp(stat_of(name, dir_fd=at, follow_symlinks=False)) for path, name, at in _files_below(folder)}
@@ -290,8 +288,8 @@ def _front_matter(name: str, contents: bytes) -> JSONObject:
 
 
 def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield each file below ``folder``, including hidden files: its path, its name, and the descriptor of its open
-    folder. Raises `ValueError` for links, for names that no URI can have, and for too many files."""
+    """Yield the path, the name, and the descriptor of the open folder for each file below ``folder``, including hidden
+    files. Raises `ValueError` for links, for names that are invalid in URIs, and for too many files."""
     top = os.open(folder, _FOLDER)
     count = 0
     try:
@@ -328,8 +326,8 @@ def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, 
 
 
 def _contents(folder: Path, path: str) -> bytes:
-    """Return the contents of the file ``path`` below ``folder``. Each directory in the path is opened separately, so
-    that no link is followed."""
+    """Return the contents of the file ``path`` below ``folder``. To follow no links, open each directory in the path
+    separately."""
     at = os.open(folder, _FOLDER)
     try:
         *folders, name = path.split("/")

@@ -48,8 +48,8 @@ _IN_THREAD: Final = 64 * 1024
 
 
 class SkillChanged(MCPError):
-    """A file of a skill doesn't match its digest or size in the skill's listing: the skill has changed or was tampered
-    with.
+    """A file of a skill doesn't match the digest or size in the server's listing: the skill has changed, or was
+    tampered with.
 
     The file's contents are discarded. ``await client.get_skill(uri, refresh=True)`` returns the current entry, for
     which you must ask for the user's approval again.
@@ -72,8 +72,8 @@ class LoadedSkill:
     _reads: Reads
 
     async def read(self, path: str) -> str | bytes:
-        """Read a file of the skill, verify it and return it. The argument is its path in the skill's folder, for
-        example ``references/FORMS.md``. The result is text if the server sends the file as text.
+        """Read a file of the skill, verify it, and return its contents: as text if the server sends text, else as
+        bytes. ``path`` is the path in the skill's folder, for example ``references/FORMS.md``.
 
         Files of a dynamic skill (``entry.resources == "dynamic"``) are generated at each read, and not compared.
 
@@ -89,7 +89,7 @@ class LoadedSkill:
             raise ValueError(f"{path[:200]!r} is not a path in a skill: write it like references/FORMS.md")
         if self._files is None:
             return await _read(self._reads, self.entry.root + quote(name), None)
-        # SEP-2640, Integrity and Verification: reading an unlisted file is a verification failure, like a wrong digest.
+        # SEP-2640, Integrity and Verification: treat an unlisted file like a file with a wrong digest.
         if name not in self._files:
             raise SkillChanged(f"{self.entry.uri[:200]} lists no file {name[:200]!r}")
         file = self._files[name]
@@ -99,7 +99,7 @@ class LoadedSkill:
 async def load(reads: Reads, entry: Skill) -> LoadedSkill:
     """Read the ``SKILL.md`` of the listed skill ``entry``, and verify that it matches the listing. See
     `Client.load_skill`."""
-    from .folder import front_matter_of  # lazy import: needs PyYAML, which few clients have
+    from .folder import front_matter_of  # imported late: it needs PyYAML, which few clients have
 
     try:
         files = entry.files()
@@ -112,7 +112,7 @@ async def load(reads: Reads, entry: Skill) -> LoadedSkill:
         found = await trio.to_thread.run_sync(front_matter_of, text)
     except ValueError as error:
         raise SkillChanged(f"{entry.uri[:200]}: {error}") from None
-    # SEP-2640, Integrity and Verification: compare field by field; any difference is a failure.
+    # SEP-2640, Integrity and Verification: compare field by field, and fail for any difference.
     for name in (*found, *entry.frontmatter):
         if name not in found or name not in entry.frontmatter or not _is_same(found[name], entry.frontmatter[name]):
             raise SkillChanged(f"{entry.uri[:200]}: {name[:100]!r} in its front matter differs from the listing")
@@ -131,8 +131,8 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 async def _read(reads: Reads, uri: str, file: SkillFile | None) -> str | bytes:
-    """Read the resource ``uri``, and return it if its bytes match the digest and size in ``file``. Raises
-    `SkillChanged` otherwise."""
+    """Read the resource ``uri`` and return it. Raises `SkillChanged` if its bytes don't match the digest and size in
+    ``file``."""
     *others, last = reads
     for read in others:
         with suppress(SkillChanged):
@@ -165,8 +165,9 @@ _DIRECTORY_READ: Final = "directoryRead"
 
 
 class SkillsExtension(Extension[JSONObject, JSONObject]):
-    """The skills extension (``io.modelcontextprotocol/skills``), without any skills. If ``directory_read`` is true,
-    clients can list folders. Clients needn't declare the extension, since SEP-2640 defines no client settings."""
+    """The skills extension (``io.modelcontextprotocol/skills``) for a server or a client without skills of its own.
+    With ``directory_read``, clients can list folders. Clients needn't declare the extension, because SEP-2640 defines
+    no client settings."""
 
     def __init__(self, *, directory_read: bool = True) -> None:
         super().__init__(SKILLS_EXTENSION, server={_DIRECTORY_READ: True} if directory_read else {})
@@ -182,8 +183,8 @@ class SkillsExtension(Extension[JSONObject, JSONObject]):
         """The request method for the contents of a folder. `None` if folders cannot be listed."""
 
     def _serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
-        """Return whether a server with these ``capabilities`` has the method ``row`` of the extension (SEP-2640,
-        Capability Negotiation: clients MUST NOT call ``resources/directory/read`` without ``directoryRead``)."""
+        """Return whether a server with these ``capabilities`` has ``row``, a method of the skills extension. Without
+        ``directoryRead``, it has no ``resources/directory/read`` (SEP-2640, Capability Negotiation)."""
         settings = (capabilities.extensions or {}).get(SKILLS_EXTENSION)
         return row is not self._reading or (isinstance(settings, dict) and settings.get(_DIRECTORY_READ) is True)  # pyright: ignore[reportUnknownMemberType]
 
