@@ -44,7 +44,7 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",  # the URL of the page contains the secret token
+    "Referrer-Policy": "no-referrer",  # the page's URL contains the secret token, so don't send it to other sites
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
@@ -72,8 +72,8 @@ def _refusal(status: HTTPStatus, reason: str) -> Answer:
 
 
 class PageApplication(HttpApplication):
-    """The HTTP application that serves the web inspector's page of ``inspection`` at ``/TOKEN/``. Requests run as tasks
-    in ``nursery``."""
+    """The HTTP application of the web inspector: serves the page that shows ``inspection`` at ``/TOKEN/``. HTTP
+    requests are handled by trio tasks in ``nursery``."""
 
     def __init__(self, inspection: Inspection, token: str, nursery: trio.Nursery) -> None:
         self._inspection = inspection
@@ -92,7 +92,7 @@ class PageApplication(HttpApplication):
     # Admission
 
     def admit(self, head: RequestHead) -> HeadDecision:
-        """Refuse HTTP requests without the secret token, and requests from other web pages. See
+        """Refuse an HTTP request if it lacks the secret token, or comes from another web page. See
         `HttpApplication.admit`."""
         if not (self._knows_token(head.path) and self._is_own_page(head)):
             return _refusal(HTTPStatus.FORBIDDEN, "open the complete address that trio-mcp inspect --web printed")
@@ -105,8 +105,8 @@ class PageApplication(HttpApplication):
         return secrets.compare_digest(first.encode("utf-8", "replace"), self._token.encode())
 
     def _is_own_page(self, head: RequestHead) -> bool:
-        """Return whether the HTTP request comes from the inspector's own page. A request that only reads may also come
-        from the browser's address bar.
+        """Return whether the HTTP request comes from the inspector's own page. For a request that only reads, also
+        return true if the user has typed the URL into the browser.
 
         The host is checked to prevent DNS rebinding, and the origin to refuse other pages that have found out the
         token. If such a page only embeds the inspector or links to it, the browser reveals that in Sec-Fetch-Site.
@@ -132,7 +132,8 @@ class PageApplication(HttpApplication):
         return _refusal(status, reason)
 
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for the bytes of requests that are read but not handled yet. See `HttpApplication.hold`."""
+        """Return a counter for the bytes of HTTP requests that were read but not handled yet. See
+        `HttpApplication.hold`."""
         return self._unread.held_for(self._caller)
 
     def report_unserved(self, body: UnservedBody) -> None:
@@ -174,7 +175,8 @@ class PageApplication(HttpApplication):
         return _response(picture, _TYPES[".svg"], policy=_PICTURE_POLICY)
 
     async def _events(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send all events of the inspection to the page, as a stream, until the page closes the connection."""
+        """Send all events of the inspection to an open inspector page, as an SSE stream, until the page closes the
+        connection."""
         feed = self._inspection.feed
         is_full = feed.is_full
         kind = "text/plain" if is_full else "text/event-stream"
@@ -203,8 +205,8 @@ class _Connections:
         """The open connections, oldest first."""
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """Serve one HTTP connection. If there are too many, first close the oldest one without a request in progress;
-        if all have a request in progress, close the new connection."""
+        """Serve one HTTP connection. If there are too many, close the oldest idle one first. If none is idle, close the
+        new connection."""
         if len(self._open) >= _MOST_CONNECTIONS and not self._close_one():
             await trio.aclose_forcefully(stream)
             return
@@ -235,7 +237,8 @@ _IN_USE: Final = 2
 
 
 def _worth(connection: HttpConnection) -> int:
-    """Return a rank for ``connection``. When there are too many connections, the one with the lowest rank is closed.
+    """Return a rank for ``connection``. If there are too many connections, the one with the lowest rank is closed
+    first.
 
     Silent and refused connections have the lowest rank, since they haven't sent the token. Idle connections come next:
     a browser reopens a connection that is closed between two requests.
@@ -248,7 +251,7 @@ def _worth(connection: HttpConnection) -> int:
 async def serve_page(
     inspection: Inspection, port: int = 0, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Serve the web inspector's page of ``inspection`` on loopback until cancelled.
+    """Serve the web inspector's page, which shows ``inspection``, on loopback until cancelled.
 
     The ``task_status`` reports the page's address, with a new token. Raises `OSError` if the ``port`` isn't available.
     """

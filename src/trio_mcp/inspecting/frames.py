@@ -1,5 +1,5 @@
-"""FrameLog: stores the latest messages of the connection in memory, for the web inspector's list of messages and its
-timeline.
+"""FrameLog: stores the latest messages of the connection to the inspected server in memory, for the web inspector's
+list and timeline.
 
 A message is stored as received. When a page first shows a message, a thread masks its secrets.
 """
@@ -34,7 +34,7 @@ _entries: Final = msgspec.json.Decoder(RecordedEntry)
 
 
 class _FrameHead(msgspec.Struct):
-    """The fields of a message that the web inspector's list shows."""
+    """The fields of an MCP message that the web inspector's message list shows."""
 
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET
     method: str | None = None
@@ -43,7 +43,7 @@ class _FrameHead(msgspec.Struct):
 
 
 class _CancelHead(msgspec.Struct):
-    """The parameters of ``notifications/cancelled`` that the web inspector's list shows."""
+    """The parameters of ``notifications/cancelled`` that the web inspector's message list shows."""
 
     requestId: int | str | None = None
 
@@ -52,7 +52,8 @@ _heads: Final = msgspec.json.Decoder(list[_FrameHead] | _FrameHead)
 
 
 class LoggedFrame:
-    """A message or an event of the connection, with a number. ``summary`` is its line in the web inspector's list."""
+    """A numbered message or event of the connection to the inspected server. ``summary`` is its line in the web
+    inspector's list."""
 
     def __init__(
         self, number: int, job: WriteJob, wall: float, methods: dict[tuple[str | None, int | str], str]
@@ -66,8 +67,8 @@ class LoggedFrame:
 
     @property
     def entry(self) -> RecordedEntry:
-        """The stored message or event, with its secrets masked. Use this property in a thread, since its first use
-        searches the message for secrets."""
+        """The stored message or event, with its secrets masked. The first use searches the message for secrets, so use
+        this property in a thread."""
         job = self._job
         if job is not None:
             entry = entry_of(job, _LONGEST) if job.entry is None else job.entry
@@ -84,11 +85,11 @@ class _LoggedRecording(Recorded):
 
 
 class FrameLog(Recorder):
-    """A recorder that stores the messages of the current connection in memory. ``added`` is called with each message,
-    and must return quickly."""
+    """A recorder that stores the messages of the current connection to the inspected server in memory. ``added`` is
+    called with each message, and must return quickly."""
 
     def __init__(self, added: Callable[[LoggedFrame], None]) -> None:
-        super().__init__(os.devnull)  # no file is written: the recordings of `_start` only store messages here
+        super().__init__(os.devnull)  # this writes no file: the recordings of `_start` only store messages here
         self._added = added
         self._header: Header | None = None
         self._frames = deque[LoggedFrame]()
@@ -109,7 +110,7 @@ class FrameLog(Recorder):
     def _put(self, job: WriteJob) -> bool:
         """Store a message or an event. If there are too many, the oldest are dropped. See `Recorder._put`."""
         header = self._header
-        if header is None or job.recording.header is not header:  # a late message of an earlier connection isn't stored
+        if header is None or job.recording.header is not header:  # ignore a late message of an earlier connection
             return True
         self._number += 1
         frame = LoggedFrame(self._number, job, header.wall, self._methods)
@@ -130,8 +131,8 @@ class FrameLog(Recorder):
         return tuple(self._frames)
 
     async def message(self, number: int) -> Any:
-        """Return the stored message or event with this number, with its secrets masked. Raises `KeyError` if it is no
-        longer stored."""
+        """Return the stored message or event with this number, with its secrets masked. Raises `KeyError` if it was
+        dropped."""
         kept = {frame.number: frame for frame in self._frames}[number]
         entry = await trio.to_thread.run_sync(lambda: kept.entry, limiter=self._looking)
         return entry.message if entry.event is None else msgspec.to_builtins(entry)
@@ -153,7 +154,8 @@ class FrameLog(Recorder):
 
 
 def _summary(number: int, job: WriteJob, wall: float, methods: dict[tuple[str | None, int | str], str]) -> JSONObject:
-    """Return the line that represents a message in the list. Only the message's head is parsed.
+    """Return the line for a message in the web inspector's list. To save time, only the fields that the line shows are
+    parsed.
 
     ``methods`` has the methods of requests, which name the lines of their responses.
     """
@@ -193,7 +195,8 @@ def _summary(number: int, job: WriteJob, wall: float, methods: dict[tuple[str | 
 
 
 def _head(job: WriteJob) -> _FrameHead | None:
-    """Parse the fields of a message that the list shows; for a batch, those of its first message."""
+    """Parse only those fields of a message that the web inspector's list shows. For a batch, parse those of its first
+    message."""
     assert job.data is not None, "a message or an event"
     try:
         found: list[_FrameHead] | _FrameHead = _heads.decode(job.data)

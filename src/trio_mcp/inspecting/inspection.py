@@ -1,5 +1,5 @@
-"""Inspection: the connection to the server that is inspected, which can be reopened, and the handling of the page's
-requests.
+"""Inspection: the connection to the inspected server, which the user can reopen, and the handling of requests from the
+inspector's page.
 
 Pages send queries for lists, completions, tasks etc. Each query is a function of the client and of the page's request,
 and returns plain data.
@@ -44,13 +44,13 @@ _MOST_TASKS: Final = 200
 
 
 class InvalidPageRequest(ValueError):
-    """A page of the web inspector sent a request that is invalid, or that isn't possible now. The message is shown to
+    """A page of the web inspector sent a request that is invalid, or impossible at this moment. The message is shown to
     the user."""
 
 
 async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
-    """Return the items of one of the server's lists, such as its tools, up to a limit, and the problem that ended the
-    listing. If no item has arrived, raises the same errors as a call."""
+    """Return the items in one of the server's lists, such as its tools, up to a limit, and the problem because of which
+    the list is incomplete, if any. If no item has arrived, raise the same errors as a call."""
     lists: dict[Any, Callable[[], AsyncIterator[Any]]] = {
         "tools": client.list_tools,
         "resources": client.list_resources,
@@ -69,7 +69,7 @@ async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
 
 
 async def complete(client: Client, asked: JSONObject) -> JSONObject:
-    """Return the server's suggestions for an argument of a prompt or a resource template."""
+    """Return the values that the server suggests for an argument of a prompt or a resource template."""
     refs = {"prompt": PromptReference, "template": ResourceTemplateReference}
     kind, name, argument, value = (asked.get(key) for key in ("kind", "name", "argument", "value"))
     if not all(isinstance(each, str) for each in (kind, name, argument, value)) or kind not in refs:
@@ -79,21 +79,21 @@ async def complete(client: Client, asked: JSONObject) -> JSONObject:
 
 
 async def log_level(client: Client, asked: JSONObject) -> None:
-    """Set the minimum level of the log messages that the server sends."""
+    """Set the minimum level of the log messages that the inspected server sends."""
     level: Any = asked.get("level")
     await client.set_log_level(LogLevel(level))
 
 
 async def ping(client: Client, asked: JSONObject) -> JSONObject:
-    """Send a ping to the server, and return how many seconds the response took."""
+    """Send a ping to the inspected server, and return how many seconds the response took."""
     begun = trio.current_time()
     await client.ping()
     return {"seconds": trio.current_time() - begun}
 
 
 async def list_tasks(client: Client, asked: JSONObject) -> JSONObject:
-    """Return the tasks that the server lists, if it can list tasks, and the ids of all tasks that this inspector has
-    seen."""
+    """Return the MCP tasks in the server's list, if the server can list tasks, and the ids of all tasks that this
+    inspector has seen."""
     listed: list[JSONObject] = []
     declared = client.server_capabilities.tasks
     if client.revision.tasks == "core" and declared is not None and declared.list is not None:
@@ -105,12 +105,12 @@ async def list_tasks(client: Client, asked: JSONObject) -> JSONObject:
 
 
 async def task(client: Client, asked: JSONObject) -> JSONObject:
-    """Request the state of a task from the server, and return it."""
+    """Request the state of an MCP task from the server, and return it."""
     return _plain(await client.resume_task(_id_of(asked)).get())
 
 
 async def cancel_task(client: Client, asked: JSONObject) -> None:
-    """Request that the server cancels a task."""
+    """Send a request to the server to cancel an MCP task."""
     await client.resume_task(_id_of(asked)).cancel()
 
 
@@ -151,8 +151,8 @@ Era = Literal["auto", "modern", "legacy"]
 
 
 class Inspection:
-    """The server ``target`` as the web inspector's pages see it. Pages send requests to `do`, and get events from
-    `feed`.
+    """The state that the web inspector's pages show: the connection to the server ``target``, and the user's requests.
+    Pages send requests to `do`, and get events from `feed`.
 
     Each step of connecting and listing can take ``timeout`` seconds. Calls have no timeout.
     """
@@ -181,8 +181,8 @@ class Inspection:
     # The connection
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Connect to the server, and reconnect when a page requests it, until cancelled. Reports with ``task_status``
-        that it has started, once it is connected.
+        """Connect to the server, and reconnect when a page requests it, until cancelled. Reports its start with
+        ``task_status`` once it is connected.
 
         If the connection is lost, waits until a page requests a new one. If the first connection fails, raises the
         errors of the target's ``open``.
@@ -197,7 +197,7 @@ class Inspection:
                     raise
                 self._changed({"state": "lost", "reason": error_text(error)})
             else:
-                self._again.set()  # `reconnect` was called: open the next connection at once
+                self._again.set()  # `reconnect` was called, so open the next connection at once
             self._client, self._nursery, is_first = None, None, False
             await self._again.wait()
             self._changed({"state": "connecting"})
@@ -223,11 +223,11 @@ class Inspection:
             "on_list_changed": self._list_changed,
             "on_unreadable": self._unreadable,
             "record": self._frames,
-            "cache": None,  # the user wants to see the current responses
+            "cache": None,  # don't cache, because the user wants to see the current responses
         }
 
     async def _request_logs(self, client: Client) -> None:
-        # Set the log level: otherwise a modern server sends no logs, and a legacy server sends those that it chooses.
+        # Without a level, a modern server sends no logs, and a legacy server chooses the level. So set one.
         if client.server_capabilities.logging is not None:
             try:
                 with trio.fail_after(self._timeout):
@@ -278,7 +278,7 @@ class Inspection:
     # Requests of pages
 
     async def do(self, asked: JSONObject) -> Any:
-        """Handle a request of a page, and return the response as plain data.
+        """Handle a request from the inspector's page, and return the response as JSON data.
 
         Raises `InvalidPageRequest`, `InvalidPageAnswer`, `TooManyRuns`, `ValueError`, and the errors of a call.
         """
@@ -295,16 +295,16 @@ class Inspection:
             return await QUERIES[name](self._connected(), asked)
 
     def result(self, number: Any) -> bytes:
-        """Return the result of a run (a request that the user has started) as JSON. Raises `InvalidPageRequest` if
-        there is no result yet."""
+        """Return the result of a run (a request that the user has started) as JSON. Raises `InvalidPageRequest` if the
+        run has no result yet."""
         result = self._run(number).result
         if result is None:
             raise InvalidPageRequest("this request has no result yet")
         return result
 
     async def picture(self, number: int | None) -> str:
-        """Return an SVG timeline of the latest requests or, with a run's number, of the time during which that run was
-        active. Raises `InvalidPageRequest` if the run is no longer stored."""
+        """Return an SVG timeline. If the number of a run (a request that the user has started) is given, it shows the
+        time of that run, else the latest requests. Raises `InvalidPageRequest` if the run is no longer stored."""
         if number is None:
             return await self._frames.picture(-math.inf, math.inf, "The last requests")
         run = self._run(number)
@@ -323,7 +323,7 @@ class Inspection:
             raise InvalidPageRequest("this request is no longer stored") from None
 
     def reconnect(self, asked: JSONObject) -> None:
-        """Close the connection to the server, which ends all runs, and open a new one."""
+        """Close the connection to the inspected server, which ends all runs, and open a new one."""
         self._again.set()
         self._leaving.cancel(reason="reconnected from the page")
 
@@ -332,22 +332,22 @@ class Inspection:
         self._runs.cancel(self._run(asked.get("run")).number)
 
     def answer(self, asked: JSONObject) -> None:
-        """Answer an input request of the server with what the user has entered in the page."""
+        """Respond to the server's input request with what the user has entered in the inspector's page."""
         number, answer = asked.get("question"), asked.get("answer")
         if not (isinstance(number, int) and isinstance(answer, dict)):
             raise InvalidPageRequest("an answer must be an object, and needs the number of its input request")
         self._questions.answer(number, cast("JSONObject", answer))
 
     async def frame(self, asked: JSONObject) -> Any:
-        """Return a stored message of the connection, with its secrets masked."""
+        """Return a stored message of the connection to the inspected server, with its secrets masked."""
         try:
             return await self._frames.message(cast("int", asked.get("frame")))
         except (KeyError, TypeError):
             raise InvalidPageRequest("this message is no longer stored") from None
 
     def start(self, asked: JSONObject) -> JSONObject:
-        """Start a run for the user: call a tool, read a resource, get a prompt, or wait for a task. Returns the run's
-        number."""
+        """Start a run (a request for the user): call a tool, read a resource, get a prompt, or wait for an MCP task.
+        Returns the number of the run."""
         client, kind, name = self._connected(), asked.get("kind"), asked.get("name")
         assert self._nursery is not None, "there is a connection"
         given: Any = asked.get("arguments")
@@ -416,7 +416,7 @@ class _StderrSink:
 
 
 def _about(client: Client) -> JSONObject:
-    """Return the facts about the server that the page shows, such as its name and capabilities, as JSON data."""
+    """Return JSON data about the server for the inspector's page, such as its name and capabilities."""
     revision, declared = client.revision, client.server_capabilities
     extensions = declared.extensions or {}
     kinds = {
@@ -434,7 +434,7 @@ def _about(client: Client) -> JSONObject:
         "era": "legacy" if revision.handshake else "modern",
         "instructions": None if client.instructions is None else cut(client.instructions, 20_000),
         "capabilities": unstructure(declared, revision),
-        # List tools in any case: some servers have tools without declaring the capability.
+        # Always list tools: some servers have tools without declaring the capability.
         "has": [*(kind for kind, is_there in kinds.items() if is_there), *([] if kinds["tools"] else ["tools"])],
         "logs": declared.logging is not None,
         "completions": declared.completions is not None,

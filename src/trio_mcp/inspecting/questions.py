@@ -1,5 +1,5 @@
 """PageQuestions: shows a server's input requests (elicitation, sampling, roots) in the web inspector's page, and waits
-for the user's answers."""
+until the user responds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _MOST_ROOTS: Final = 100
 
 
 class InvalidPageAnswer(ValueError):
-    """The user's answer from the page doesn't match the server's input request. The message is shown to the user."""
+    """The user's response in the inspector's page doesn't match the server's input request. The message is shown to the
+    user."""
 
 
 @define(eq=False)
@@ -50,8 +51,8 @@ class _Question:
 
 
 class PageQuestions:
-    """The server's open input requests (questions). Each is published to ``feed``, and withdrawn when it is answered or
-    its call ends."""
+    """The server's input requests (elicitation, sampling, roots) that are waiting for the user. Each is published to
+    ``feed``, and withdrawn when the user responds or its call ends."""
 
     def __init__(self, feed: PageFeed) -> None:
         self._feed = feed
@@ -62,7 +63,8 @@ class PageQuestions:
         """The revision for the form of questions. A server that asks before the connection is open is legacy."""
 
     def options(self) -> ClientOptions:
-        """Return the client options with which the user answers the server's input requests in the page."""
+        """Return the options for the client that inspects the server. Their handlers show the server's input requests
+        in the inspector's page, where the user responds."""
         return {
             "elicitation": self.form,
             "elicitation_url": self.url,
@@ -73,35 +75,36 @@ class PageQuestions:
         }
 
     def snapshot(self) -> Sequence[JSONObject]:
-        """Return the open input requests as JSON data for pages."""
+        """Return the input requests that are waiting for the user, as JSON data for pages."""
         return [question.as_json() for question in self._open.values()]
 
     # Questions of the server
 
     async def form(self, question: ElicitFormParams) -> ElicitResult:
-        """Show an elicitation form to the user, and return the answer. Raises `CodedError` if the form is too large to
-        be shown."""
+        """Show an elicitation form in the inspector's page, and return what the user has entered. Raises `CodedError`
+        if the form is too large to be shown."""
         check_form_size(question.requested_schema)
         shown = attrs.evolve(question, requested_schema=with_fitting_defaults(question.requested_schema))
         answer = await self._answer_to("form", self._plain(shown))
         return ElicitResult(answer["action"], answer.get("content"))
 
     async def url(self, question: ElicitURLParams) -> ElicitResult:
-        """Show the URL that the server wants the user to visit, and return the user's answer. The inspector itself
-        doesn't open or fetch the URL."""
+        """Show the URL that the server wants the user to visit, and return whether the user has agreed. The inspector
+        itself doesn't open or fetch the URL."""
         check_url(question.url)
         return ElicitResult((await self._answer_to("url", self._plain(question)))["action"])
 
     async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
-        """Show a sampling request to the user, who writes the response in place of a model. Raises `CodedError` if the
-        user refuses."""
+        """Show a sampling request in the inspector's page. The user writes the response in place of a model. Raises
+        `CodedError` if the user refuses."""
         answer = await self._answer_to("sampling", self._plain(request))
         if "text" not in answer:
             raise CodedError(_REFUSED, "the user refused to write a response in place of a model")
         return CreateMessageResult("assistant", TextContent(answer["text"]), "a person at a page", "endTurn")
 
     async def roots(self) -> list[Root]:
-        """Let the user choose the roots that are sent to the server. The user's last choice is suggested again."""
+        """Let the user choose in the inspector's page which roots are sent to the server. The page suggests the user's
+        last choice."""
         answer = await self._answer_to("roots", {"roots": self._roots})
         self._roots = answer["roots"]
         return [structure(root, Root) for root in self._roots]
@@ -125,7 +128,7 @@ class PageQuestions:
     # Answers of the page
 
     def answer(self, number: int, answer: JSONObject) -> None:
-        """Answer the input request with this ``number`` with what the user has entered.
+        """Respond to the input request with this ``number`` with what the user has entered in the inspector's page.
 
         Raises `InvalidPageAnswer` if the answer doesn't match the question, or the question is no longer open.
         """

@@ -1,4 +1,4 @@
-"""Runs: the requests that the user has started in the web inspector's page, each in its own task and cancel scope.
+"""Runs: the requests that the user has started in the web inspector's page, each in its own trio task and cancel scope.
 
 A `PageFeed` sends all events to the pages, as server-sent events. The unread events of a page are limited: a newer
 state of the same item replaces the older one, and a page that falls too far behind gets everything again.
@@ -50,18 +50,20 @@ class PageFeed:
         self._pages: set[PageStream] = set()
 
     def publish(self, key: Hashable, thing: JSONObject) -> None:
-        """Send the event ``thing`` to all pages. It replaces an unread event with the same ``key``."""
+        """Send the event ``thing`` to all open pages. If a page hasn't read an earlier event with the same ``key``,
+        this event replaces it."""
         for page in self._pages:
             page.put(key, thing)
 
     @property
     def is_full(self) -> bool:
-        """True if the maximum number of pages is open, so that no other page can be opened."""
+        """True if the maximum number of inspector pages is open, so that another page is refused."""
         return len(self._pages) >= MOST_PAGES
 
     @contextmanager
     def opened(self) -> Generator[PageStream]:
-        """Open the event stream of another page, which begins with the complete current state."""
+        """Open an SSE stream of events for another inspector page. The first events contain the complete current
+        state."""
         page = PageStream(self._snapshot)
         self._pages.add(page)
         try:
@@ -71,7 +73,7 @@ class PageFeed:
 
 
 class PageStream:
-    """The event stream of one page, which stores the events that the page hasn't read yet."""
+    """The SSE stream of events for one inspector page. Stores the events that the page hasn't read yet."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -84,19 +86,20 @@ class PageStream:
         self._waiting.update(self._snapshot())
 
     def put(self, key: Hashable, thing: JSONObject) -> None:
-        """Add the event ``thing`` to the page's unread events. It replaces an unread event with the same ``key``."""
+        """Add the event ``thing`` for the page to read. If the page hasn't read an earlier event with the same ``key``,
+        this event replaces it."""
         self._waiting[key] = thing
         if len(self._waiting) > _MOST_WAITING:
             self._restart()
         self._wakeup.wake()
 
     async def next_events(self) -> bytes:
-        """Wait for unread events, and return them as server-sent events. If there are none for a while, returns a
-        keep-alive comment."""
+        """Wait for events that the page hasn't read, and return them in SSE format. If there are none for a while,
+        return a keep-alive comment."""
         with trio.move_on_after(_KEEP_ALIVE):
             while not self._waiting:
                 await self._wakeup.sleep()
-            await trio.sleep(_PAUSE)  # a pause, so that the page isn't redrawn for every progress report
+            await trio.sleep(_PAUSE)  # pause, so that the page isn't redrawn for every progress report
         if not self._waiting:
             return KEEP_ALIVE
         keys = list(self._waiting)[:_AT_ONCE]
@@ -123,7 +126,7 @@ run_number: Final = ContextVar[int | None]("run_number", default=None)
 
 
 class TooManyRuns(Exception):
-    """The maximum number of requests is running already, so no other can be started."""
+    """The maximum number of requests is running already, so another one can't be started."""
 
 
 def cut(text: str, limit: int = _MOST_WORDS) -> str:
@@ -132,7 +135,7 @@ def cut(text: str, limit: int = _MOST_WORDS) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return a description of ``error`` that the page shows to the user."""
+    """Return a description of ``error`` to show to the user in the inspector's page."""
     match error:
         case trio.TooSlowError():
             return cut("the server did not answer in time" + (f": {error}" if str(error) else ""))
@@ -148,8 +151,8 @@ def error_text(error: BaseException) -> str:
 
 @define(eq=False)
 class Run:
-    """A request that the user has started in the page. Times are on trio's clock, except ``since``, in milliseconds
-    since the epoch."""
+    """A request that the user has started in the inspector's page. Times are on trio's clock, except ``since``, which
+    is in milliseconds since the epoch."""
 
     number: int
     kind: str
@@ -175,7 +178,7 @@ class Run:
     """What is wrong with the result, as text."""
 
     def as_json(self) -> JSONObject:
-        """Return the state of the run as JSON data for pages."""
+        """Return the state of the run (a request that the user has started) as JSON data for pages."""
         progress = self.progress
         return {
             "what": "run",
@@ -213,15 +216,16 @@ class Runs:
         self._bytes = 0
 
     def snapshot(self) -> Sequence[JSONObject]:
-        """Return the stored runs as JSON data for pages."""
+        """Return the stored runs (requests that the user has started) as JSON data for pages."""
         return [run.as_json() for run in self._runs.values()]
 
     def __getitem__(self, number: int) -> Run:
-        """Return the stored run with this number. Raises `KeyError` if it isn't stored."""
+        """Return the stored run with this number. Raises `KeyError` if there is none."""
         return self._runs[number]
 
     def start(self, nursery: ServiceNursery, kind: str, name: str, arguments: Any, work: Work) -> Run:
-        """Start a run in ``nursery``, and return it. Raises `TooManyRuns` if the maximum number is running."""
+        """Start a run (a request for the user) as a trio task in ``nursery``. Raises `TooManyRuns` if the maximum
+        number is running."""
         if sum(run.ended is None for run in self._runs.values()) >= MOST_RUNNING:
             raise TooManyRuns(f"{MOST_RUNNING} requests are running already: cancel one, or wait")
         given = "" if arguments is None else cut(encode_value(arguments).decode(), 500)
@@ -233,7 +237,8 @@ class Runs:
         return run
 
     def cancel(self, number: int) -> None:
-        """Cancel a run, which also cancels its handler in the server. A run that has ended doesn't change.
+        """Cancel a run (a request that the user has started), and thereby its handler in the server. Does nothing if
+        the run has ended.
 
         Raises `KeyError`.
         """
@@ -242,7 +247,7 @@ class Runs:
         self.publish(run)
 
     def publish(self, run: Run) -> None:
-        """Send the current state of ``run`` to all pages."""
+        """Send the current state of ``run`` to all open pages."""
         if run.number in self._runs:
             self._feed.publish(("run", run.number), run.as_json())
 
@@ -267,14 +272,14 @@ class Runs:
             run.status, run.error = "failed", error_text(error)
         finally:
             if run.status == "running":
-                run.status = "lost"  # the connection ended before the request
+                run.status = "lost"  # the connection has ended before the request was done
             run.ended = trio.current_time()
             self._bytes += len(run.result or b"")
             self._discard_old()
             self.publish(run)
 
     def _discard_old(self) -> None:
-        """Drop the oldest runs that have ended, if too many are stored."""
+        """If too many runs are stored, drop the oldest ones that have ended."""
         for run in [run for run in self._runs.values() if run.ended is not None]:
             if len(self._runs) <= MOST_KEPT and self._bytes <= _MOST_BYTES:
                 return
