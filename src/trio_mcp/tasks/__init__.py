@@ -1,2 +1,2 @@
-"""Background tasks: work that continues after its request was answered, in both protocol versions (2025-11-25 and the
-tasks extension)."""
+"""Background tasks: a request that is answered at once with a task, while its work continues. Both forms are supported:
+2025-11-25, and the tasks extension."""

@@ -1,4 +1,5 @@
-"""`CoreQuestions`: sends the elicitation and sampling requests of a task to the client, as 2025-11-25 specifies.
+"""`CoreQuestions`: sends the elicitation and sampling requests of a background task to the client, in the form of
+2025-11-25.
 
 `CoreClient` is the client that requested the task; it also gets each status. An answer in a record is an object. If the
 client answered with an error, the record has an array instead: code, message, and data.
@@ -35,8 +36,8 @@ logger = logging.getLogger("trio_mcp")
 
 
 class TaskClientChannel:
-    """A channel to the client of a task, for server-to-client requests. ``line`` carries the messages, ``request`` is
-    the client's own request, and ``runner`` handles it."""
+    """A channel on which server-to-client requests of a background task reach its client. ``line`` carries the
+    messages, ``request`` is the client's own request, and ``runner`` handles it."""
 
     __slots__ = ("_line", "_request", "_runner", "is_lost")
 
@@ -63,34 +64,34 @@ class TaskClientChannel:
         return self._request.revision
 
     def mark_lost(self) -> None:
-        """Record that no more answers of the client can arrive on this channel."""
+        """Record that no more responses of the client can arrive on this channel."""
         self.is_lost = True
 
     def admits(self, question: InputRequest) -> bool:
-        """Return whether the client has declared the capabilities that ``question``, an elicitation, sampling or roots
-        request, requires."""
+        """Return whether ``question`` may be sent: an elicitation, sampling or roots request, whose required
+        capabilities the client must have declared."""
         return not self._request.missing(capability_for(question))
 
     def send_question(self, question: InputRequest, task_id: str, owner: CallOwner, key: str) -> DetachedCall:
-        """Send a task's elicitation, sampling or roots request to the client. Raises `ConnectionLost` if the connection
-        is lost."""
+        """Send an elicitation, sampling or roots request of a background task to the client. Raises `ConnectionLost` if
+        the connection is lost."""
         assert self._runner.post is not None, "the way is open"
-        params = with_related_task(question.params, task_id)  # 2025-11-25 tasks, Input Required Status 2: MUST be added
+        params = with_related_task(question.params, task_id)  # required by 2025-11-25 tasks, Input Required Status 2
         return self._runner.post(question.method, params, self.revision, owner, key, self.outbox)
 
     def ask(
         self, method: str, params: dict[str, Any] | None, task_id: str, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a request of the task's handler that can't be stored in the task record to the client, and wait for its
-        result."""
+        """Send a server-to-client request that the task's handler makes, but that can't be stored in the task record,
+        and wait for its result."""
         if not method.startswith("tasks/"):
-            # 2025-11-25 tasks, Related Task Metadata: MUST be in all requests except tasks/ requests.
+            # 2025-11-25 tasks, Related Task Metadata: add the task's id to all requests except tasks/ requests.
             params = with_related_task(params, task_id)
         return self._runner.ask(method, params, self.revision, on_progress, outbox=self.outbox)
 
 
 class CoreQuestions:
-    """Sends the elicitation and sampling requests that are stored in task ``records`` to the clients of the tasks.
+    """Sends the elicitation and sampling requests that are stored in the task ``records`` to the clients of the tasks.
     ``start`` runs a function in the background.
 
     Each request is sent on one channel. If that channel closes, the request is sent on another one. If answers arrive
@@ -104,8 +105,8 @@ class CoreQuestions:
         """The `Asker` objects that have sent a task's requests to the client and wait for answers, by task id."""
 
     async def until_final(self, scope: str, task_id: str, channel: TaskClientChannel) -> TaskRecord | None:
-        """Wait until the task has ended or was cancelled, and return its record. Return `None` if the record doesn't
-        exist or is deleted. In the meantime, send the task's elicitation and sampling requests on ``channel``."""
+        """Wait until the background task has ended, and return its record, or `None` if the record doesn't exist or was
+        deleted. In the meantime, send the task's elicitation and sampling requests on ``channel``."""
         record = await self._records.read(scope, task_id)
         if record is None or record.phase.is_final:
             return record
@@ -126,21 +127,22 @@ class CoreQuestions:
                 asker.withdraw_all("the task no longer exists")
 
     def remind(self, record: TaskRecord) -> None:
-        """Try again to send the elicitation and sampling requests in ``record`` that weren't sent yet, because the
-        client may have opened a stream by now."""
+        """Try again to send those elicitation and sampling requests in ``record`` that weren't sent yet: by now, the
+        client may have opened an SSE stream."""
         if any(not self.is_asked(record.id, key) for key in record.questions):
             self.changed(record.id)
 
     def is_asked(self, task_id: str, key: str) -> bool:
-        """Return whether the task's input request ``key`` was sent on an open channel, and isn't answered yet."""
+        """Return whether the task's input request ``key`` was sent to a client that is still connected and hasn't
+        responded yet."""
         return any(asker.has_asked(key) and asker.channel.is_open for asker in self._askers.get(task_id, ()))
 
     def add(self, task_id: str, asker: Asker) -> None:
-        """Register an `Asker`, which has sent input requests of the task to the client and waits for the answers."""
+        """Register ``asker``, which has sent input requests of the task to the client and waits for the responses."""
         self._askers[task_id] = (*self._askers.get(task_id, ()), asker)
 
     def remove(self, task_id: str, asker: Asker) -> None:
-        """Remove an `Asker` that no longer waits for answers. Other `Asker` objects may now send the task's input
+        """Remove ``asker``, which no longer waits for responses, so that another `Asker` may send the task's input
         requests."""
         left = tuple(each for each in self._askers.pop(task_id, ()) if each is not asker)
         if left:
@@ -148,11 +150,11 @@ class CoreQuestions:
         self.changed(task_id)
 
     def changed(self, task_id: str) -> None:
-        """Let each channel of the task check which stored input requests it must send."""
+        """Make each `Asker` of the task check which of the stored input requests it must send."""
         self._records.changed(task_id)
 
     def persist(self, asker: Asker, call: DetachedCall, task_id: str, answer: bytes) -> None:
-        """Write the client's answer to an input request into the task record, in the background."""
+        """Write the client's response to an input request into the task record, in the background."""
         if self._start is not None:
             self._start(self._persist, asker, call, task_id, answer)
 
@@ -184,12 +186,13 @@ class Asker(Owner):
         """The stored requests to the client that were sent and wait for an answer, by their keys in the record."""
 
     def has_asked(self, key: str) -> bool:
-        """Return whether the input request ``key`` was sent on this channel, and its answer isn't stored yet."""
+        """Return whether the input request ``key`` was sent on this channel, and the client's response isn't stored
+        yet."""
         return any(posted.name == key for posted in self._outstanding)
 
     def update(self, record: TaskRecord) -> None:
-        """Send the input requests in ``record`` that weren't sent yet, and cancel those that are no longer in it.
-        Synchronous."""
+        """Send the input requests in ``record`` that weren't sent yet, and cancel those that ``record`` no longer
+        contains. Synchronous."""
         over = tuple(posted for posted in self._outstanding if posted.name not in record.questions)
         for posted in over:
             posted.abandon(record.cancel_reason or "the question was answered or withdrawn")
@@ -197,7 +200,7 @@ class Asker(Owner):
         self._set((*(posted for posted in self._outstanding if posted not in over), *asked))
 
     def _ask_missing(self, record: TaskRecord) -> Iterator[DetachedCall]:
-        """Send the input requests in ``record`` that weren't sent yet, and yield the calls."""
+        """Send the input requests in ``record`` that weren't sent yet, and yield the `Call` of each."""
         for key, text in record.questions.items():
             if not (self.has_asked(key) or self._questions.is_asked(record.id, key)):
                 question = InputRequest(**decode_value(text))
@@ -216,18 +219,18 @@ class Asker(Owner):
             self._questions.remove(self._task_id, self)
 
     def withdraw_all(self, reason: str | BaseException) -> None:
-        """Cancel all input requests that were sent on this channel and not answered. Idempotent."""
+        """Cancel all input requests that were sent on this channel and have no response yet. Idempotent."""
         for posted in self._outstanding:
             posted.abandon(reason)
         self._set(())
 
     def ask_again(self, call: DetachedCall) -> None:
-        """Send an input request again, because its answer was lost."""
+        """Send an input request again, because the client's response was lost."""
         self._set(tuple(each for each in self._outstanding if each is not call))
         self._questions.changed(self._task_id)
 
     def receive_outcome(self, call: DetachedCall, result: Any, error: MCPError | None) -> None:
-        """Handle the client's answer to an input request. See `CallOwner`."""
+        """Handle the client's response to an input request. See `CallOwner`."""
         if isinstance(error, ConnectionLost) or _is_busy(error):
             self.channel.mark_lost()
             self.ask_again(call)
@@ -236,19 +239,19 @@ class Asker(Owner):
 
 
 def _is_busy(error: MCPError | None) -> bool:
-    """Return whether the client refuses requests for the moment, because it is closing or too busy. This isn't an
-    answer: the input request is then sent to the next client that waits for the task's result."""
+    """Return whether the client only refuses requests for now, because it is closing or too busy. Then the input
+    request is sent again, to the next client that waits for the task's result."""
     return isinstance(error, PeerError) and error.code == TOO_BUSY
 
 
 def _encode_answer(answer: Any, error: MCPError | None) -> bytes:
-    """Encode the client's answer as JSON text for the task record."""
+    """Encode the client's response to an input request as JSON text for the task record."""
     return encode_value(answer) if error is None and isinstance(answer, dict) else encode_refusal(error)
 
 
 class CoreClient(Asker):
-    """Notifies the client that has created the task of each status on ``channel``, and sends it the task's elicitation
-    and sampling requests.
+    """Notifies the client that has created the background task whenever its status changes, and sends it the task's
+    elicitation and sampling requests, both on ``channel``.
 
     Only the latest status is queued. Nothing waits for a client that is away or reads nothing, since clients must not
     rely on notifications (2025-11-25 tasks, Task Notifications).
@@ -261,7 +264,8 @@ class CoreClient(Asker):
         self._status = "working"
 
     def notify(self, record: TaskRecord) -> None:
-        """Notify the client of the task's status in ``record``. Synchronous."""
+        """Notify the client of the status in ``record``, and send it the input requests that weren't sent yet.
+        Synchronous."""
         self._notify_status(record)
         self.update(record)
 
@@ -276,8 +280,8 @@ class CoreClient(Asker):
             way.outbox.put(line + b"\n", self)
 
     def ask(self, method: str, params: dict[str, Any] | None, on_progress: OnProgress | None) -> Awaitable[Any]:
-        """Send a request of the task's handler that can't be stored in the task record to the client. Raises
-        `NoBackChannel` if the client isn't connected."""
+        """Send the client a server-to-client request that the task's handler makes, but that can't be stored in the
+        task record. Raises `NoBackChannel` if the client isn't connected."""
         if not self.channel.is_open:
             raise NoBackChannel("the client that requested this task is not connected")
         return self.channel.ask(method, params, self._task_id, on_progress)
@@ -287,15 +291,15 @@ _NO_ANSWER = "the answer to a question of a task must be an object"
 
 
 def encode_refusal(error: MCPError | None) -> bytes:
-    """Encode ``error`` in place of an answer, for the task record. `None` means that the client's answer wasn't an
-    object."""
+    """Encode ``error`` for the task record, in place of a response to an input request. `None` means that the client's
+    response wasn't an object."""
     if isinstance(error, PeerError):
         return encode_value([error.code, error.message, error.data])
     return encode_value([None, _NO_ANSWER if error is None else str(error), None])
 
 
 def decode_answer(text: bytes) -> JSONObject | MCPError:
-    """Decode a client's answer that is stored in a task record. If an error is stored instead, return it as an
+    """Decode a client's response that is stored in a task record. If an error is stored instead, return it as an
     exception."""
     kept: Any = decode_value(text)
     if isinstance(kept, dict):

@@ -1,4 +1,4 @@
-"""`TaskHost`: runs the background tasks of a server, or of a client whose server requested tasks."""
+"""`TaskHost`: runs the background tasks of a server. Also runs those of a client, which a server has requested."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ _SHORT_TIME: Final = 5.0
 
 
 class TaskHost:
-    """Runs background tasks in this process, in the nursery of ``host``. ``handler`` handles their requests.
+    """Runs background tasks in this process, as trio tasks in the nursery of ``host``. ``handler`` handles their
+    requests.
 
     A task is a request whose handler keeps running after the answer. A failure of a task, or of the store, ends only
     that task. If `TaskSettings.store` is given, tasks abandoned by other processes also run here, if ``offers`` returns
@@ -116,7 +117,7 @@ class TaskHost:
         """Tasks that were running when the host was cancelled."""
 
     def __len__(self) -> int:
-        """Return the number of tasks that run in this process."""
+        """Return the number of background tasks that run in this process."""
         return len(self._live)
 
     # Life
@@ -139,7 +140,7 @@ class TaskHost:
         finally:
             self._cut()
             await self.outcome_writer.write_cut_off(self._cut_off)
-            # Avoid a reference cycle, which only the garbage collector would free.
+            # Break a reference cycle, which otherwise only the garbage collector would free.
             self.records.close()
             self._cut_off = ()
             self._leases = None
@@ -149,14 +150,14 @@ class TaskHost:
     async def _serve(self) -> None:
         is_shared = self.settings.store is not None
         if not is_shared:
-            await self._has_tasks.wait()  # most servers have no background tasks, so wait for the first one
+            await self._has_tasks.wait()  # wait for the first background task, since most servers have none
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.message_writer.run)
             nursery.start_soon(self._read_hinted)
             nursery.start_soon(self.records.delete_expired)
             nursery.start_soon(self.records.poll)
             if is_shared:
-                from .leases import Leases  # imported late: servers without tasks start faster
+                from .leases import Leases  # imported late, so that servers without tasks start faster
 
                 self._leases = Leases(
                     self.records, self._live, self._process, self.ending, self._offers, self._run_again
@@ -165,7 +166,7 @@ class TaskHost:
                 nursery.start_soon(self.records.watch)
 
     async def _asleep(self) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # this runs before trio wakes any task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this before it wakes any trio task
             self._cut()
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -184,8 +185,9 @@ class TaskHost:
             task.cancel(CancelCause.SHUTDOWN, SERVER_STOPPED)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Refuse new tasks from now on. Tasks that another process may continue are released at once. The others have
-        `Limits.drain_timeout` to end, and are then cancelled. With ``hurry``, all of this takes less than a second."""
+        """Refuse new background tasks from now on. Tasks that another process may continue are released at once. The
+        others have `Limits.drain_timeout` to end, and are then cancelled. With ``hurry``, all of this takes less than a
+        second."""
         if not self.ending.is_set():
             self.ending.set()
             self._drain_scope.deadline = trio.current_time() + self._limits.drain_timeout
@@ -196,7 +198,7 @@ class TaskHost:
             self._drain_scope.cancel(reason="a second signal came")
 
     async def drain(self) -> None:
-        """Refuse new tasks, and wait until no task is running in this process."""
+        """Refuse new background tasks, and wait until none is running in this process."""
         self.shut_down()
         await self._drained.wait()
 
@@ -214,8 +216,8 @@ class TaskHost:
     # Start
 
     async def create(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Store the record of a new task, and return it. With ``delegated``, other code than the handler does the work.
-        Raises `CodedError` (-31000) if a limit is reached or the store fails."""
+        """Store the record of a new background task, and return it. With ``delegated``, the work isn't done by the
+        handler. Raises `CodedError` (-31000) if a limit is reached or the store fails."""
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: new tasks are refused")
         self._live.admit(task, alone=task.scope.exchange.peer.alone)
@@ -226,8 +228,8 @@ class TaskHost:
             raise
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Store and return the record of a new task like `create`, without counting it towards the limit of running
-        tasks."""
+        """Store the record of a new background task like `create`, and return it, but without counting the task towards
+        the limit of running tasks."""
         from .task_exchange import new_record  # lazy import, see `_serve`
 
         holder, begun = None if delegated else self._holder, trio.current_time()
@@ -241,7 +243,7 @@ class TaskHost:
         except BaseException:
             self._live.pending.pop(task.id, None)
             raise
-        # If it is set, storing took longer than the lease, and this process has already claimed the task.
+        # If the holder is set, storing took longer than the lease, and this process has already claimed the task.
         if task.holder is None:
             task.acquire(record, begun + self.settings.lease)
         self.own_tasks.add(task.scope, record.id)
@@ -253,7 +255,7 @@ class TaskHost:
         except StoreFull:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are stored; try again later") from None
         except Uncertain:
-            # The record may be stored later, although the task wasn't created, so delete it.
+            # The record may be stored later. Since the task wasn't created, delete the record.
             self.in_background(self.records.discard, new.id)
             raise store_unreachable() from None
         except Exception:  # already logged
@@ -265,7 +267,7 @@ class TaskHost:
         return self._leases is None or task.holder is None or await self._leases.has_lease_left(task)
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
-        """Delete the record of a task, because the client will never get the task's id."""
+        """Delete the record of a background task, because the client will never get the task's id."""
         self._live.release(task)
         self._live.pending.pop(record.id, None)
         with trio.move_on_after(_SHORT_TIME, shield=True) as scope:
@@ -274,8 +276,8 @@ class TaskHost:
             self.in_background(self.records.discard, record.id)
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
-        """Reply to the request of ``task`` with the created task from ``record``, and let the handler continue in this
-        host. Synchronous."""
+        """Respond to the request of ``task`` with the created background task in ``record``, and let the handler
+        continue in this host. Synchronous."""
         from .task_exchange import exchange_for  # lazy import, see `_serve`
 
         scope = task.scope
@@ -285,13 +287,13 @@ class TaskHost:
         runner.hand_over(scope, self.runner, exchange_for(task, self), created(record))
         if scope.rounds is not None:
             task.collect_questions()
-        # Pack the request to save memory, because ten thousand tasks may be waiting.
+        # Pack the request, because ten thousand background tasks may be waiting in memory.
         scope.request.pack_as(record.params)
         scope.exchange.peer.pack()
 
     def _run_again(self, record: TaskRecord, until: float) -> None:
-        """Run a task that was taken over from another process. The lease lasts until the time ``until``. Raises
-        `LookupError` or `ValueError` if the record can't be used."""
+        """Run a background task again that was taken over from another process. The lease lasts until the time
+        ``until``. Raises `LookupError` or `ValueError` if its record can't be used."""
         from .task_exchange import restarted  # lazy import, see `_serve`
 
         task = restarted(self, self.runner, record, self.records.now)
@@ -301,8 +303,8 @@ class TaskHost:
         self.runner.start(task.scope)
 
     def _hold(self, task: RequestTask, record: TaskRecord) -> None:
-        """Count ``task`` as running in this process, until `remove` is called. `LiveTasks.admit` or `LiveTasks.reserve`
-        must have reserved its place."""
+        """Count ``task`` as running in this process, until `remove` is called. Call `LiveTasks.admit` or
+        `LiveTasks.reserve` first, so that the limit isn't exceeded."""
         self._has_tasks.set()
         self._live.pending.pop(task.id, None)
         self._live.by_id[task.id] = task
@@ -311,27 +313,27 @@ class TaskHost:
             task.set_expiry(trio.current_time() + left)
 
     def in_background(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Run ``function`` in the background. Do nothing if the host has ended."""
+        """Run ``function`` in the background. Does nothing if the host has ended."""
         if self._nursery is not None:
             self._nursery.start_soon(function, *args)
         elif self._early is not None:
             self._early.append((function, args))
 
     def expire(self, task: RequestTask) -> None:
-        """End ``task`` with an error, because its time to live has passed. Synchronous."""
+        """End ``task`` with an error, because its time to live is over. Synchronous."""
         self.in_background(self._expire, task)
 
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
-        with trio.move_on_after(_SHORT_TIME):  # if this takes longer, the outcome is written when the handler has ended
+        with trio.move_on_after(_SHORT_TIME):  # if storing takes longer, `remove` writes the outcome
             await self.change(task, lambda record, now: with_outcome(record, now, outcome, EXPIRED))
         task.cancel(CancelCause.DEADLINE, EXPIRED)
 
     # Changes
 
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
-        """Apply ``transition`` to the record of a running task: see `TaskRecords.change_with_retries`. If the new
-        record has ended or has another holder, cancel the task in this process."""
+        """Apply ``transition`` to the record of a running background task: see `TaskRecords.change_with_retries`. If
+        the new record has ended or has another holder, cancel the task in this process."""
         record = await self.records.change_with_retries(task.id, lambda: task.holder, transition, task.reacquire)
         if record is None or task.accepts(record):
             self._compare(task, record)
@@ -340,8 +342,8 @@ class TaskHost:
         return record
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
-        """Cancel ``task`` if, according to ``record``, it has ended or runs in another process. Otherwise pass the
-        answers in the record to its handler."""
+        """Cancel ``task`` if ``record``, its latest record, has ended or belongs to another process. Otherwise pass the
+        answers in the record to the task's handler."""
         if record is not None:
             task.reacquire(record)
             if task.client is not None:
@@ -374,7 +376,7 @@ class TaskHost:
             self._reader.wake()
 
     async def _read_hinted(self) -> None:
-        """Read the records of tasks for which the store has sent a change notification, until cancelled.
+        """Read the records of background tasks that the store has reported as changed, until cancelled.
 
         Most notifications are about our own writes, and thousands may arrive together. One request for marks finds the
         records that differ from what this process knows.
@@ -398,19 +400,19 @@ class TaskHost:
             known = task.holder, task.mark
             kept = await self.records.store.read(None, task.id)
             if known == (task.holder, task.mark):
-                break  # otherwise the record may be older than this process's claim, so read it again
+                break  # the record may be older than this process's claim, so read it again then
         else:
             return
         if self._live.by_id.get(task.id) is task:
             self._compare(task, None if kept is None else kept.record)
 
     def _marks(self) -> Mapping[str, bytes]:
-        """Return the known marks of all tasks that run in this process. They show whether another process has changed a
-        record, to answer input requests or to cancel."""
+        """Return the known marks of all background tasks that run in this process. A different mark in the store shows
+        that another process has changed the record, to answer input requests or to cancel the task."""
         return {task.id: task.mark for task in self._live}
 
     def _cancel(self, task_id: str, reason: str | None) -> None:
-        """Cancel a task in this process now, although its record can't be changed until the store works again."""
+        """Cancel a background task in this process now. Its record can't be changed until the store works again."""
         task = self._live.by_id.get(task_id)
         if task is not None:
             task.cancel(CancelCause.TASK, reason)
@@ -418,8 +420,8 @@ class TaskHost:
     # End
 
     def remove(self, task: RequestTask, *, was_cut_off: bool) -> None:
-        """Remove ``task``, whose handler and child tasks have ended. With ``was_cut_off``, its outcome wasn't stored
-        yet. Synchronous."""
+        """Remove ``task``, because its handler and child tasks have ended. If ``was_cut_off``, its outcome must still
+        be stored. Synchronous."""
         self._live.remove(task)
         self.message_writer.unwritten.pop(task.id, None)
         if was_cut_off:
@@ -453,17 +455,17 @@ class LiveTasks:
         return iter(tuple(self.by_id.values()))
 
     def find(self, task_id: str) -> RequestTask | None:
-        """Return the task with this id if it runs in this process or is about to start. Otherwise return `None`."""
+        """Return the background task with this id if it runs in this process or is about to start; otherwise `None`."""
         found = self.by_id.get(task_id) or self.pending.get(task_id)
         return found if isinstance(found, RequestTask) else None
 
     @property
     def room(self) -> int:
-        """The number of further tasks that may start in this process."""
+        """How many more background tasks may start in this process."""
         return max(0, self._settings.max_running - self._places)
 
     def admit(self, task: RequestTask, *, alone: bool) -> None:
-        """Reserve a place for a new ``task``, within the limit of running tasks.
+        """Count ``task``, a new background task, as running, within the limits on running tasks.
 
         Unless ``alone``, its caller gets no more places than it leaves free for others. Within a caller, each part
         (connection or session) gets no more places than it leaves free for the other parts. Raises `CodedError`
@@ -476,7 +478,7 @@ class LiveTasks:
         self.reserve(task)
 
     def reserve(self, task: RequestTask) -> None:
-        """Reserve a place for a claimed task. Check `room` first."""
+        """Count a claimed background task as running. Check `room` first."""
         self._places += 1
         self._load.tasks += 1
         self._callers[task.caller] += 1
@@ -484,7 +486,7 @@ class LiveTasks:
             self._parts[task.part] += 1
 
     def release(self, task: RequestTask) -> None:
-        """Release the place that was reserved for ``task``."""
+        """Undo `admit` or `reserve`: don't count ``task`` as running any more."""
         self._places -= 1
         self._load.tasks -= 1
         self._callers[task.caller] -= 1
@@ -496,14 +498,14 @@ class LiveTasks:
                 del self._parts[task.part]
 
     def remove(self, task: RequestTask) -> None:
-        """Remove a task that has ended in this process, and release its place."""
+        """Remove a background task that has ended in this process, and don't count it as running any more."""
         del self.by_id[task.id]
         self.release(task)
         if not self.by_id:
             self._emptied.unpark_all()
 
     async def emptied(self) -> None:
-        """Wait until no task is running in this process."""
+        """Wait until no background task is running in this process."""
         while self.by_id:
             await self._emptied.park()
 

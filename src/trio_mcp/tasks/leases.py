@@ -1,4 +1,5 @@
-"""Leases: renews the leases of tasks that run in this process, and takes over tasks whose process has died."""
+"""Leases: renews the leases of background tasks that run in this process, and takes over tasks whose process has
+died."""
 
 from __future__ import annotations
 
@@ -42,14 +43,16 @@ NOT_RENEWED: Final = "the task store was unavailable, and another process may ru
 
 @define(eq=False)
 class ClaimedLease:
-    """The lease of a claimed task that isn't running yet. `RequestTask` has the same two attributes."""
+    """The lease of a background task that was claimed but isn't running yet. `RequestTask` has the same two
+    attributes."""
 
     holder: str | None
     held_until: float
 
 
 class Leases:
-    """Manages the leases of the ``live`` tasks, which run in this ``process``, and of tasks that are about to run.
+    """Manages the leases of background tasks: of the ``live`` tasks, which run in this ``process``, and of tasks that
+    are about to run here.
 
     Three background tasks share the work:
 
@@ -103,7 +106,8 @@ class Leases:
         self._renewed = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        """Renew leases, cancel tasks whose leases are about to expire, and claim abandoned tasks, until cancelled."""
+        """Renew leases, cancel background tasks whose leases are about to expire, and claim abandoned tasks, until
+        cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renew_always)
             nursery.start_soon(self._guard)
@@ -115,7 +119,7 @@ class Leases:
         while True:
             await self._renew()
             pause = self._interval if self._works else min(self._interval, _TRY_AGAIN)
-            # Count the pause from the start of the renewal, which may take as long as the pause under load.
+            # Count the pause from the start of the renewal, because under load the renewal may take as long.
             with trio.move_on_at(self._began + pause if self._wanted <= self._began else 0):
                 await self._renewer.sleep()
 
@@ -128,7 +132,7 @@ class Leases:
                     lost = await self._renew_held(began + self._lease)
             works = True
             for task_id in lost:
-                self._records.changed(task_id)  # lets the host read the record, and cancel the task
+                self._records.changed(task_id)  # let the host read the record, and cancel the task
         self._began, self._works = began, works
         self._renewed.unpark_all()
 
@@ -138,14 +142,14 @@ class Leases:
         held = {task_id: each.holder for task_id, each in all_held.items() if each.holder is not None}
         lost = await self._store.renew(held, lease_ms=self._length) if held else ()
         for task_id, each in all_held.items():
-            # Skip tasks whose holder has changed in the meantime, because this process has claimed them.
+            # Skip a task that this process has claimed meanwhile: its holder has changed.
             if held.get(task_id) == each.holder and task_id not in lost:
                 each.held_until = until
         return lost
 
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
-        """Check which of the ``lost`` tasks this process has itself claimed, and continue these under the new claim.
-        The response to the claim is still on its way, or arrived during the renewal. Return whether there are such
+        """Continue those of the ``lost`` tasks that this process has itself claimed, under the new claim. The store's
+        response to that claim is still on its way, or has arrived during the renewal. Returns whether there are such
         tasks."""
         found = False
         for task_id in tuple(lost)[:_BATCH]:
@@ -159,7 +163,7 @@ class Leases:
         return found
 
     async def _wait_for_renewal(self, since: float) -> None:
-        """Wait until a renewal of the leases is complete that started at the time ``since`` or later."""
+        """Wait until a renewal of the leases is complete that began at the time ``since`` or later."""
         if self._began >= since:
             await trio.lowlevel.checkpoint()
             return
@@ -169,20 +173,20 @@ class Leases:
             await self._renewed.park()
 
     async def _guard(self) -> None:
-        """Cancel each task just before its lease expires."""
+        """Cancel each background task in this process just before its lease expires."""
         margin = self._margin
         while True:
             now = trio.current_time()
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
-                # If this time has already passed, this process was suspended or late. Wait for a renewal anyway,
-                # because the lease may still be valid.
+                # If this is in the past, this process was suspended or late. The lease may still be valid, so await a
+                # renewal.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
                     await self._wait_for_renewal(now)
                 now = trio.current_time()
                 if now > end + margin / 2:
-                    # This process was suspended or late again, and the renewal may have succeeded in the meantime.
+                    # This process was suspended or late again, and the renewal may have succeeded meanwhile.
                     continue
                 due = self._due(now + margin)
                 for task in due:
@@ -191,7 +195,7 @@ class Leases:
                     logger.error("%d tasks are cancelled here: %s", len(due), NOT_RENEWED)
             ends = {
                 task.held_until for task in self._live if task.is_at_risk
-            }  # there are only a few different times, because leases are renewed together
+            }  # there are few different times, because leases are renewed together
             pause = min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)])
             with trio.move_on_after(pause):
                 await self._looker.sleep()
@@ -203,13 +207,13 @@ class Leases:
 
     async def _claim_always(self) -> None:
         while True:
-            # Renew the leases of this process before claiming others, because its own may have expired too.
+            # Renew this process's own leases first, because they may have expired as well.
             await self._wait_for_renewal(trio.current_time() - 2 * self._interval)
             if not (self._works and await self._claim()):
                 await trio.sleep(self._pace)
 
     async def _claim(self) -> bool:
-        """Claim some abandoned tasks, and run them. Return whether there may be more."""
+        """Claim some abandoned tasks, and run them. Returns whether there may be more of them."""
         most, names = min(self._live.room, _BATCH), self._offers()
         if self._ending.is_set() or not most or not names:
             return False
@@ -223,22 +227,21 @@ class Leases:
         for record in claimed:
             try:
                 taken += await self._take_over(record, until)
-            except OSError as error:  # leave the task until its lease expires again
+            except OSError as error:  # don't release the task: its lease expires, and the task is claimed again
                 logger.warning("task %s could not be taken over: %s", record.id, error)
-            except Exception:  # leave the task until its lease expires again
+            except Exception:  # don't release the task: its lease expires, and the task is claimed again
                 logger.exception("task %s has lost its process, and cannot be run again", record.id)
         return len(claimed) == most and taken > 0
 
     async def _take_over(self, record: TaskRecord, until: float) -> bool:
         holder, ours = record.holder, self._live.find(record.id)
         if ours is not None and record.epoch <= ours.epoch + 1:
-            # The task still runs, or cleans up, in this process. Its lease had expired, and no other process has
-            # claimed it. The lease may have been renewed since.
+            # The task is still in this process. Its lease had expired, but no other process has claimed it.
             ours.acquire(record, max(until, ours.held_until))
-            if record.attempt < ours.attempt:  # the task was released before the claim, and only has to be cancelled
+            if record.attempt < ours.attempt:  # before the claim, this process had released the task, which now ends
                 await self._release(record)
             return False
-        if ours is not None:  # another process has run the task in between, and this run doesn't know what it did
+        if ours is not None:  # another process has run the task meanwhile, so what it did is unknown here
             ours.cancel(CancelCause.LEASE, RUNS_ELSEWHERE)
             await self._release(record)
             return False
@@ -249,14 +252,14 @@ class Leases:
             self._live.pending.pop(record.id, None)
 
     async def _run_claimed(self, record: TaskRecord, claimed: ClaimedLease) -> bool:
-        """Run a claimed task that isn't running in this process, or record that it has failed. Return whether either
+        """Run a claimed task that isn't running in this process, or record that it has failed. Returns whether either
         was done."""
         change, holder = self._records.change, claimed.holder
         if not await self.has_lease_left(claimed) or self._ending.is_set() or record.name not in self._offers():
             await self._release(record)
             return False
         if record.on_restart != "fail":
-            # This raises if the record can't be decoded, so that the record is kept.
+            # Raise if the record can't be decoded, before the record is changed.
             request_of(record, self._records.now)
         attempt, most = record.attempt + 1, self._settings.max_attempts
         kept = await change(record.id, holder, lambda kept, now: reclaimed(kept, now, attempt, most))
@@ -265,7 +268,7 @@ class Leases:
         self._records.load.takeovers += 1
         if kept.phase.is_final:
             return True
-        # Check the lease again, because writing the change may have taken long.
+        # Check the lease again, because storing the change may have taken long.
         if not await self.has_lease_left(claimed) or self._ending.is_set():
             await self._release(record, counts=False)
             return False
@@ -273,19 +276,20 @@ class Leases:
         return True
 
     async def _release(self, record: TaskRecord, *, counts: bool = True) -> None:
-        """Release a claimed task, so that it can be claimed again before its lease ends. Also works during shutdown."""
+        """Release a claimed task, so that another process can claim it before the lease ends. Also works during a
+        shutdown."""
         with trio.move_on_after(_RELEASE, shield=True):
             await self._records.change(record.id, record.holder, lambda kept, _: released(kept, counts=counts))
 
     async def has_lease_left(self, held: ClaimedLease | RequestTask) -> bool:
-        """Return whether a lease is long enough to start a run. If it is short, wait for renewals first. The result is
-        valid until the next checkpoint."""
+        """Return whether a lease lasts long enough to start running its task. If it is too short, wait for a renewal
+        first. The result is valid until the next trio checkpoint."""
         until_looked = self._interval + self._margin
         for _ in range(_PARTS):
             if held.held_until - (now := trio.current_time()) >= until_looked + self._margin:
                 break
             await self._wait_for_renewal(now)
         left = held.held_until - trio.current_time()
-        if left < until_looked:  # wake the guard, which may otherwise sleep longer than the lease lasts
+        if left < until_looked:  # wake `_guard`, which might otherwise sleep past the end of this lease
             self._looker.wake()
         return left >= 2 * self._margin

@@ -29,7 +29,7 @@ _RUNNING: Final[dict[TaskPhase, TaskStatus]] = {
 
 
 def _time(milliseconds: int) -> str:
-    """Return a time of a task record as an ISO 8601 string."""
+    """Return ``milliseconds``, a time in a task record, as an ISO 8601 string."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -37,8 +37,8 @@ def _time(milliseconds: int) -> str:
 def _common_members(
     record: TaskRecord, *, results_fail: bool
 ) -> tuple[str, TaskStatus, str, str, int | None, str | None, int | None]:
-    """Return the members that the task objects of both protocol versions have. If ``results_fail`` is true, a tool
-    result with isError gives the status ``failed``."""
+    """Return the members that the task objects of both forms (2025-11-25 and the tasks extension) have. If
+    ``results_fail``, a tool result with isError gives the status ``failed``."""
     outcome, status = record.outcome, _RUNNING.get(record.phase, "completed")
     if outcome is not None and (outcome.is_error or (results_fail and outcome.tells_failure)):
         status = "failed"
@@ -48,7 +48,7 @@ def _common_members(
 
 def core_task(record: TaskRecord) -> Task:
     """Return the task object of a record in the form of 2025-11-25."""
-    # 2025-11-25 tasks, Task Execution Errors: after a tool result with isError, the status is failed.
+    # 2025-11-25 tasks, Task Execution Errors: a tool result with isError means that the task has failed.
     return Task(*_common_members(record, results_fail=True))
 
 
@@ -59,13 +59,13 @@ def core_created(record: TaskRecord) -> CreateTaskResult:
 
 def extension_created(record: TaskRecord) -> CreatedTask:
     """Return the response to a tool call that continues as a task, in the form of the extension."""
-    # extension tasks, Task Status: failed MUST NOT be used for anything except JSON-RPC errors.
+    # Tasks extension, Task Status: only a JSON-RPC error means that the task has failed.
     return CreatedTask(*_common_members(record, results_fail=False))
 
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
-    """Return the result of a call with this ``outcome``, in the form of ``revision``, as if the call had not become a
-    task. If the call has the same revision, the members aren't decoded."""
+    """Return the result of a background task with this ``outcome``, as if the call had not become a task. It is in the
+    form of ``revision``. If the call has the same revision, the result's JSON text isn't decoded."""
     if record.revision == revision.name:
         result = decode_members(outcome.json)
     else:
@@ -76,7 +76,7 @@ def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONO
 
 
 def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
-    """Return the result for ``tasks/result``. If the task has failed with a JSON-RPC error, raise that error as
+    """Return the result for ``tasks/result``. If the task has failed with a JSON-RPC error, raise this error as
     `CodedError`."""
     if outcome.is_error:
         raise raised(outcome)
@@ -84,7 +84,7 @@ def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSO
     meta: Any = result.get("_meta")
     if type(meta) is msgspec.Raw:
         result["_meta"] = decode_value(bytes(meta))
-    # 2025-11-25 tasks, Related Task Metadata: MUST be in the response.
+    # 2025-11-25 tasks, Related Task Metadata: the response must contain the task's id.
     return with_related_task(result, record.id)
 
 
@@ -99,7 +99,7 @@ def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
         result = result_in(record, outcome, revision)
     questions: dict[str, InputRequest] | None = None
     if record.phase is TaskPhase.INPUT_REQUIRED:
-        # extension tasks, Task Polling 2: MUST contain all outstanding requests.
+        # Tasks extension, Task Polling 2: include all input requests that aren't answered.
         questions = {key: InputRequest(**decode_value(text)) for key, text in record.questions.items()}
     return DetailedTask(*_common_members(record, results_fail=False), result, error, questions)
 
@@ -127,21 +127,21 @@ def store_unreachable() -> CodedError:
 
 
 def bounded(outcome: Outcome, limit: int) -> Outcome:
-    """Return ``outcome``, or a failure if it has more than ``limit`` bytes."""
+    """Return ``outcome``, or a failure instead if ``outcome`` has more than ``limit`` bytes."""
     if len(outcome.json) > limit:
         return failure(INTERNAL_ERROR, f"Internal error: the result has more than {limit} bytes")
     return outcome
 
 
 def raised(outcome: Outcome) -> CodedError:
-    """Return the error of a failed outcome as an exception, as the client would have received it without a task."""
+    """Return the error in a failed outcome as the exception that the client would have got without a task."""
     error: dict[str, Any] = decode_value(outcome.json)
     return CodedError(error["code"], error["message"], error.get("data"))
 
 
 def error_text(outcome: Outcome) -> str | None:
-    """Return the message of a failed task's error, as the status message. Return `None` for any other outcome
-    (2025-11-25 tasks, Task Execution Errors)."""
+    """Return the message of a failed task's error, which becomes the status message; `None` if the outcome isn't an
+    error (2025-11-25 tasks, Task Execution Errors)."""
     if not (outcome.is_error or outcome.tells_failure):
         return None
     value: dict[str, Any] = decode_value(outcome.json)

@@ -1,4 +1,4 @@
-"""`OutcomeWriter` and `MessageWriter`: write the outcomes and status messages of tasks into their records.
+"""`OutcomeWriter` and `MessageWriter`: write the outcomes and status messages of background tasks into their records.
 
 `OutcomeReplies` encodes an outcome instead of a response.
 """
@@ -39,8 +39,8 @@ _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
 
 class OutcomeReplies(Replies):
-    """Encodes the results and errors of tasks as JSON text for an `Outcome`, without the envelope of a response, and
-    without members that are added to each response."""
+    """Encodes the results and errors of background tasks as JSON text for an `Outcome`. The text omits the JSON-RPC
+    envelope, and members that are added to each response later."""
 
     def __init__(self, *, expose_errors: bool = False) -> None:
         super().__init__({}, expose_errors=expose_errors)
@@ -54,7 +54,7 @@ class OutcomeReplies(Replies):
             if meta := {key: each for key, each in meta.items() if key != SERVER_INFO}:
                 data["_meta"] = meta
         request.failed = data.get("isError") is True
-        # The number of JSON levels around the result in a response.
+        # In a response, so many JSON levels surround the result.
         return encode_readable(data, 1 if revision.tasks == "core" else 2)
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
@@ -68,7 +68,7 @@ class OutcomeReplies(Replies):
 
 
 class OutcomeWriter:
-    """Writes the outcome of each task into its record exactly once, even under cancellation.
+    """Writes the outcome of each background task into its record exactly once, even if the task is cancelled.
 
     While the store fails, it retries as long as the process lives and the task belongs to it. When the server ends
     (``ending`` is set), the time is limited. If the write fails then, the task's lease expires, and the task is lost or
@@ -82,8 +82,8 @@ class OutcomeWriter:
         self._writing = set[trio.CancelScope]()
 
     def limit_time(self, drain_timeout: float) -> None:
-        """Limit the time of all writes to ``drain_timeout`` from now, because the server is shutting down. If called
-        several times, the earliest limit applies."""
+        """Limit the time of all writes to ``drain_timeout`` from now, because the server is shutting down. If this is
+        called several times, the earliest limit applies."""
         self._last_moment = min(self._last_moment, trio.current_time() + drain_timeout + _LAST_WRITES)
         for scope in self._writing:
             scope.deadline = self._last_moment
@@ -110,7 +110,7 @@ class OutcomeWriter:
         if self._records.settings.store is None:
             return  # records in memory end with the server, so don't write them
         with trio.CancelScope(deadline=self._last_moment, shield=True):
-            async with trio.open_nursery() as nursery:  # write concurrently, because stores batch pending changes
+            async with trio.open_nursery() as nursery:  # concurrently, because stores write changes in batches
                 for task in tasks:
                     nursery.start_soon(self._write, task, None)
 
@@ -128,7 +128,8 @@ class OutcomeWriter:
             task.client.notify(record)
 
     def _cut_off(self, task: RequestTask) -> Transition | Outcome:
-        """Return the transition for a task that was cancelled before its end, when its record doesn't show that yet."""
+        """Return how to change the record of a task that was cancelled before its end, if the record doesn't show the
+        cancellation yet."""
         cancellation = task.scope.cancellation
         cause = CancelCause.SHUTDOWN if cancellation is None else cancellation.cause
         is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
@@ -136,7 +137,7 @@ class OutcomeWriter:
             # Don't count runs that a graceful shutdown has ended: otherwise a few deployments would fail every long
             # task. Also don't count runs that ended because the store was unavailable.
             return lambda record, _: released(record, counts=False)
-        # The call that cancelled the task couldn't write the record, so write it now.
+        # When the task was cancelled, its record couldn't be written, so write it now.
         if cause is CancelCause.TASK and cancellation is not None:
             return lambda record, now: cancelled(record, now, cancellation.reason)
         words = SERVER_STOPPED if cancellation is None else cancellation.text
@@ -144,8 +145,8 @@ class OutcomeWriter:
 
 
 class MessageWriter:
-    """Writes the latest status message of each task into its record, at most once in ``interval`` seconds, so that
-    handlers don't wait."""
+    """Writes the latest status message of each background task into its record, at most once in ``interval`` seconds.
+    Handlers don't wait for this."""
 
     def __init__(self, records: TaskRecords, interval: float) -> None:
         self._records = records
@@ -154,7 +155,7 @@ class MessageWriter:
         self._sleeper = Sleeper()
 
     def write_soon(self, task: RequestTask) -> None:
-        """Schedule writing the current status message of ``task``. Synchronous."""
+        """Schedule a write of the current status message of ``task``. Synchronous."""
         self.unwritten[task.id] = task
         self._sleeper.wake()
 
@@ -179,5 +180,5 @@ class MessageWriter:
 
 
 def _with_own_message(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
-    # The messages of an external task are set by other code.
+    # Other code sets the messages of an external task.
     return None if record.is_external else with_message(record, now, message)

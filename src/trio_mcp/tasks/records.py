@@ -40,7 +40,7 @@ _LONGEST_PLACE: Final = 18
 
 @frozen
 class RecordPage:
-    """A page of task records. To get the next page, pass ``next_cursor``, which is `None` on the last page."""
+    """A page of task records. ``next_cursor`` is the cursor to pass for the next page; `None` on the last page."""
 
     records: Sequence[TaskRecord]
     next_cursor: str | None
@@ -82,7 +82,8 @@ class TaskRecords:
         return int(trio.current_time() * 1000 + (self._clock_offset or 0.0))
 
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
-        """Return the record of a task. Return `None` if ``scope`` has no such task, or the record has expired."""
+        """Return the record of a background task; `None` if the task doesn't exist in ``scope`` (the owner's scope), or
+        its record has expired."""
         kept = await self.store.read(scope, task_id)
         if kept is None:
             return None
@@ -94,11 +95,11 @@ class TaskRecords:
             self._ends[task_id] = record.expires_at
         is_overdue = record.expires_at is not None and record.expires_at <= kept.now and record.leased_until < kept.now
         if is_overdue and not record.phase.is_final:
-            return await self.change(task_id, None, _expired)  # no process runs the task, so record its end here
+            return await self.change(task_id, None, _expired)  # no process runs this task, so record its end here
         return record
 
     async def page(self, scope: str, cursor: str | None, limit: int) -> RecordPage:
-        """Return a page of the task records of ``scope``, oldest first.
+        """Return a page of the task records of ``scope`` (the owner's scope), oldest first.
 
         ``cursor`` is the `RecordPage.next_cursor` of the previous page. It stays valid when that page's records are
         gone. Raises `CodedError` (-32602) if it isn't a cursor.
@@ -137,8 +138,8 @@ class TaskRecords:
         return record
 
     async def discard(self, task_id: str) -> None:
-        """Delete a task record whose id no client has received, or prevent that it is stored later. Retry while the
-        store fails."""
+        """Delete a task record whose id no client has received. If it isn't stored yet, prevent it from being stored
+        later. Retries while the store fails."""
         keep = int((self.settings.retention + self.settings.lease) * 1000)
         while True:
             with suppress(Exception):  # already logged
@@ -155,8 +156,8 @@ class TaskRecords:
                     pass
 
     async def change(self, task_id: str, holder: str | None, transition: Transition) -> TaskRecord | None:
-        """Apply ``transition`` to the stored task record, and return the new record. If cancelled, either the whole
-        change is stored or nothing.
+        """Apply ``transition`` to the stored task record, and return the new record. If cancelled, the store has either
+        the whole change or nothing of it.
 
         A transition that changes nothing leaves the record unchanged. Returns `None` if there is no record (any more),
         or if a ``holder`` is given, and a task that hasn't ended has another holder.
@@ -197,7 +198,7 @@ class TaskRecords:
         transition: Transition,
         reacquire: Callable[[TaskRecord], bool],
     ) -> TaskRecord | None:
-        """Apply ``transition`` to the stored task record like `change`, but retry while the store fails.
+        """Apply ``transition`` to the stored task record like `change`, but retry as long as the store fails.
 
         ``holder`` returns the current holder. ``reacquire`` is called if the record has another holder of the same
         process. It continues the task under that holder, if possible, and returns whether it does.
@@ -209,10 +210,10 @@ class TaskRecords:
                 record = await self.change(task_id, ours, transition)
             except OSError:  # already logged
                 await trio.sleep(_AGAIN)
-            except Exception as error:  # catch everything, because even a bug in the store must not lose results
+            except Exception as error:  # even a bug in the store must not lose results, so catch everything
                 if not has_failed:
                     words = "a change of task %s cannot be stored; trying again every %g s: %r"
-                    # Log the traceback of a failing store once, not for each waiting task.
+                    # Log the traceback once per outage of the store, not once per waiting task.
                     logger.log(logging.ERROR, words, task_id, _AGAIN, error, exc_info=not self.store.failing_methods)
                 has_failed = True
                 await trio.sleep(_AGAIN)
@@ -220,19 +221,19 @@ class TaskRecords:
                 if record is not None:
                     return record
                 if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    return None  # otherwise try again, because this process has a newer claim
+                    return None  # otherwise this process has a newer claim, so try again
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
-        """Read the stored task record, and pass it to ``reacquire``. Return false if another process has the task, or
-        the record doesn't exist."""
+        """Read the stored task record, and pass it to ``reacquire``. Returns false if the task belongs to another
+        process, or its record doesn't exist."""
         with suppress(OSError):  # already logged
             kept = await self.store.read(None, task_id)
             return kept is not None and reacquire(kept.record)
-        return True  # if the store fails, the next attempt to change the record will show it
+        return True  # the store has failed: let the next attempt to change the record decide
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
-        """Store a client's answers to the input requests of a task, and return the task record. Return `None` if
-        ``scope`` has no such task. Unknown keys are ignored. Raises `CodedError` (-32602) if the answers are too
+        """Store a client's responses to the input requests of a task, and return the task record; `None` if the task
+        doesn't exist in ``scope``. Unknown keys are ignored. Raises `CodedError` (-32602) if the responses are too
         long."""
         if await self.read(scope, task_id) is None:
             return None
@@ -241,12 +242,12 @@ class TaskRecords:
         return await self.add_answers(task_id, answers)
 
     async def add_answers(self, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
-        """Store a client's answers to the input requests of a task in its record. See `answer`."""
+        """Store a client's responses to the input requests of a task in the task record. See `answer`."""
         return await self.change(task_id, None, lambda record, now: answered(record, now, answers))
 
     async def cancel(self, scope: str, task_id: str, reason: str | None) -> tuple[TaskRecord, bool] | None:
-        """Cancel a task. Return its record, and whether this call has cancelled it. Return `None` if ``scope`` has no
-        such task.
+        """Cancel a background task. Returns its record, and whether this call has cancelled it; `None` if the task
+        doesn't exist in ``scope``.
 
         A task that has ended doesn't change. If the record cannot be written, a handler that runs here is cancelled
         anyway before `OSError` is raised, and the record is updated once the store works.
@@ -277,15 +278,15 @@ class TaskRecords:
     # Waiting for changes
 
     def changed(self, task_id: str, record: TaskRecord | None = None) -> None:
-        """Wake all readers that wait for a change of the task. ``record`` is the new record, or `None` if this process
-        doesn't have it. Synchronous."""
+        """Wake all readers that wait for a change of a task. ``record`` is the new record; `None` if this process
+        hasn't read it. Synchronous."""
         for tell in tuple(self._observers.get(task_id, ())):
             tell(task_id)
         if self.on_change is not None:
             self.on_change(task_id, record)
 
     def observe(self, task_id: str, callback: Callable[[str], None]) -> None:
-        """Call ``callback`` with the task id after each change of the task. It may also be called without a change."""
+        """Call ``callback`` with the task id after each change of the task, and possibly also without a change."""
         self._observers.setdefault(task_id, set()).add(callback)
 
     def unobserve(self, task_id: str, callback: Callable[[str], None]) -> None:
@@ -297,7 +298,7 @@ class TaskRecords:
             self._ends.pop(task_id, None)
 
     async def poll(self) -> None:
-        """Check periodically whether the observed tasks have changed, until cancelled.
+        """Poll the store for changes of the observed tasks, until cancelled.
 
         Change notifications may be lost, and there is none for the end of a time to live. One request to the store
         checks all tasks.
@@ -325,8 +326,7 @@ class TaskRecords:
 
     @contextmanager
     def change_signal(self, task_id: str) -> Generator[ChangeSignal]:
-        """Yield a `ChangeSignal` for one task. Whenever `ChangeSignal.next_poll` returns, read the task record
-        again."""
+        """Yield a `ChangeSignal` for one task. Read the task record again whenever the signal's `next_poll` returns."""
         watch = ChangeSignal(self.settings.look_interval)
         self.observe(task_id, watch.notify)
         try:
@@ -335,7 +335,7 @@ class TaskRecords:
             self.unobserve(task_id, watch.notify)
 
     async def watch(self) -> None:
-        """Receive the store's change notifications, and wake the readers, until cancelled. If the store fails, start
+        """Receive the store's change notifications, and wake the readers, until cancelled. If the store fails, try
         again after a while."""
         has_failed = False
         while True:

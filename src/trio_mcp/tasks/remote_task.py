@@ -1,4 +1,4 @@
-"""`RemoteTask`: a background task that the peer runs, seen from the side that requested it.
+"""`RemoteTask`: a background task that the peer runs, as used by the side that has requested it.
 
 `CoreRemoteTask` is a task in the form of 2025-11-25, whether we are the client or the server.
 """
@@ -39,7 +39,8 @@ _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQ
 
 
 class RemoteTask(ABC):
-    """A background task that the peer runs for this side. ``ask`` and ``forget`` send requests about the task."""
+    """A background task that the peer runs for this side. The functions ``ask`` and ``forget`` send requests about the
+    task."""
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel) -> None:
         self.id = task_id
@@ -59,8 +60,8 @@ class RemoteTask(ABC):
         fails."""
 
     async def result(self, on_state: OnState, *, cancels: bool) -> Any:
-        """Wait for the end of the task, and return its result as JSON data. In the meantime, this side's callbacks
-        answer the task's input requests.
+        """Wait for the end of the background task, and return its result as JSON data. In the meantime, this side's
+        callbacks respond to the task's input requests.
 
         ``on_state`` is called with each state. With ``cancels``, leaving the wait before the end of the task, for any
         reason, calls `abandon`.
@@ -72,33 +73,34 @@ class RemoteTask(ABC):
             try:
                 return await self._poll_until_done(nursery, on_state)
             except BaseException:
-                if cancels:  # cancel now, before the callbacks that answer input requests clean up
+                if cancels:  # cancel the task now, before callbacks for its input requests clean up
                     self.abandon()
                 raise
 
     @abstractmethod
     async def _poll_until_done(self, nursery: ServiceNursery, on_state: OnState) -> Any:
-        """Poll the task until it has ended, and return its result. Background work runs in ``nursery``. Subclasses
-        implement this for `result`."""
+        """Poll the background task until it has ended, and return its result. Trio tasks for this run in ``nursery``.
+        Subclasses implement this for `result`."""
 
     def abandon(self) -> None:
-        """Cancel the task at the peer in the background, unless it has ended. Never waits, so it can be called in a
-        cancelled scope."""
+        """Send a cancellation of the background task to the peer, without waiting, unless the task has ended. Works
+        even in a cancelled scope."""
         if not self.is_over:
             self.is_over = True
             self._forget(self.id)
 
     async def _fetch_state(self, result_type: type[T]) -> T:
-        """Send ``tasks/get``, and return the result."""
+        """Send ``tasks/get``, and return the result as JSON data."""
         try:
             return structure_result("tasks/get", await self._ask("tasks/get", {"taskId": self.id}), result_type)
         except PeerError as error:
             if error.code == INVALID_PARAMS:
-                self.is_over = True  # the peer has deleted the task, because its time to live has passed
+                self.is_over = True  # the task's time to live is over, and the peer has deleted the task
             raise
 
     def _check(self, state: TaskState) -> TaskState:
-        """Return ``state``. Raises `ProtocolViolation` if it is the state of another task."""
+        """Return ``state``, the state of this background task. Raises `ProtocolViolation` if it belongs to another
+        task."""
         if state.id != self.id:
             raise ProtocolViolation(f"tasks/get: the peer returned the state of another task: {state.id[:100]!r}")
         self.is_over = self.is_over or state.is_final
@@ -108,8 +110,8 @@ class RemoteTask(ABC):
 def created_state(
     method: str, result: Any, kind: type[CreatedTask] | type[CreateTaskResult], forget: SendCancel
 ) -> TaskState:
-    """Return the state of the task that a request of ``method`` has created, from its ``result``. Raises
-    `ProtocolViolation` if the result is invalid. If the task's id is known, the task is then cancelled."""
+    """Return the state of the background task that a request of ``method`` has created. ``result`` is the request's
+    result. Raises `ProtocolViolation` if it is invalid; if it contains a task id, that task is cancelled."""
     try:
         made = structure_result(method, result, kind)
     except ProtocolViolation:
@@ -121,8 +123,8 @@ def created_state(
 
 
 def task_params(ttl: float | None) -> JSONObject:
-    """Return the ``task`` parameter of a 2025-11-25 request. It requests that the peer keeps the task for ``ttl``
-    seconds, or with `None` for as long as it chooses. Raises `ValueError` unless the time is positive and finite."""
+    """Return the parameter ``task`` of a 2025-11-25 request. It asks the peer to keep the task for ``ttl`` seconds or,
+    if ``ttl`` is `None`, for as long as the peer likes. Raises `ValueError` unless ``ttl`` is positive and finite."""
     if ttl is None:
         return {}
     if not 0 < ttl < inf:
@@ -131,7 +133,8 @@ def task_params(ttl: float | None) -> JSONObject:
 
 
 class PollSchedule:
-    """Determines when a task is polled: at the interval that the peer requests, within the limits of this package.
+    """Determines when a background task is polled: at the interval that the peer has requested, within the limits of
+    this package.
 
     While the receiver is unavailable or too busy, the interval grows. The sixth failed poll in a row raises its error.
     At the usual interval, that is half a minute after the first failure.
@@ -145,14 +148,15 @@ class PollSchedule:
         self._is_woken = False
 
     def update(self, state: TaskState) -> None:
-        """Use the polling interval that the peer requests, starting now."""
+        """From now on, poll at the interval that the peer has requested in ``state``."""
         self._failures = 0
         wish = _USUAL_INTERVAL if state.poll_interval is None else state.poll_interval
         self._pause = min(max(wish, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
         self._due = trio.current_time() + self._pause
 
     def record_failure(self, error: MCPError) -> None:
-        """Schedule the next poll after a failed one. Raises ``error`` if polling again is useless."""
+        """Schedule the next poll after a poll that has failed with ``error``. Raises ``error`` if polling again can't
+        succeed."""
         self._failures += 1
         if not _is_transient(error) or self._failures > _FAILED_POLLS_LIMIT:
             raise error
@@ -165,12 +169,12 @@ class PollSchedule:
         self._due = -inf
 
     def wake(self) -> None:
-        """Interrupt the wait for the next poll, because there is something else to do."""
+        """Make `wait_until_due` return early, because there is something else to do."""
         self._is_woken = True
         self._waiting.wake()
 
     async def wait_until_due(self) -> bool:
-        """Wait until the next poll is due. Return false if `wake` interrupted the wait."""
+        """Wait until the next poll is due. Returns false if `wake` was called before."""
         with trio.move_on_at(self._due):
             if not self._is_woken:
                 await self._waiting.sleep()
@@ -181,7 +185,7 @@ class PollSchedule:
 def _is_transient(error: MCPError) -> bool:
     """Return whether a request that failed with ``error`` may succeed later."""
     if isinstance(error, HTTPError):
-        if error.session_lost:  # try again, because a task outlives its session, and the next poll uses a new session
+        if error.session_lost:  # a task may outlive its session, and the next poll uses a new session
             return True
         status = error.status
         return status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
@@ -189,7 +193,8 @@ def _is_transient(error: MCPError) -> bool:
 
 
 class CoreRemoteTask(RemoteTask):
-    """A background task of a peer, as in 2025-11-25: its input requests arrive as requests of the peer."""
+    """A background task of a peer in the form of 2025-11-25: the task's input requests arrive as requests of the
+    peer."""
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel, known: TaskState | None = None) -> None:
         super().__init__(task_id, ask, forget)
@@ -198,8 +203,8 @@ class CoreRemoteTask(RemoteTask):
 
     @classmethod
     def created(cls, method: str, result: Any, ask: Ask, forget: SendCancel) -> CoreRemoteTask:
-        """Return the task that a request of ``method`` has created, from its ``result``. Raises `ProtocolViolation` if
-        the result is invalid."""
+        """Return the background task that a request of ``method`` has created. ``result`` is the request's result.
+        Raises `ProtocolViolation` if it is invalid."""
         state = created_state(method, result, CreateTaskResult, forget)
         return cls(state.id, ask, forget, state)
 
@@ -210,14 +215,15 @@ class CoreRemoteTask(RemoteTask):
         try:
             await self._ask("tasks/cancel", {"taskId": self.id})
         except PeerError as error:
-            # 2025-11-25 tasks, Task Cancellation 1: receivers MUST reject a request to cancel a task that has ended.
+            # 2025-11-25 tasks, Task Cancellation 1: the peer refuses to cancel a task that has ended. Ignore this
+            # error.
             if error.code != INVALID_PARAMS or not (await self.get()).is_final:
                 raise
         self.is_over = True
 
     def _raise_failure(self, state: TaskState) -> None:
-        """Raise the error of a task that has ended with an empty result. A peer with mcp 1.x sends an empty result for
-        each task that was cancelled, or failed with an error."""
+        """If ``state`` shows that the task was cancelled or has failed, raise the error. Called for an empty result,
+        which is what a peer with mcp 1.x sends for such tasks."""
         if state.status == "cancelled":
             raise TaskCancelled(self.id, state.message)
         if state.status == "failed":
@@ -236,8 +242,7 @@ class CoreRemoteTask(RemoteTask):
                     raise TaskCancelled(self.id, state.message)
                 is_final = state.is_final
                 if is_final or state.status == "input_required":
-                    # 2025-11-25 tasks, Input Required Status: the requestor SHOULD call tasks/result, so that the
-                    # receiver can send its requests.
+                    # 2025-11-25 tasks, Input Required Status: call tasks/result, so that the peer can send requests.
                     fetch.start(nursery)
             state = None
             try:
@@ -260,8 +265,8 @@ class CoreRemoteTask(RemoteTask):
 
 
 class _ResultCall:
-    """Calls ``tasks/result`` in the background, which blocks until the task has ended, while ``looks`` schedules the
-    polls of the task."""
+    """Calls ``tasks/result`` in the background. This request blocks until the task has ended. Meanwhile, ``looks``
+    schedules the polls of the task."""
 
     def __init__(self, ask: Ask, task_id: str, looks: PollSchedule) -> None:
         self._ask = ask
@@ -274,7 +279,7 @@ class _ResultCall:
         self._error: MCPError | None = None
 
     def start(self, nursery: ServiceNursery) -> None:
-        """Start calling ``tasks/result``, unless a call is in progress."""
+        """Start a ``tasks/result`` request, unless one is in progress."""
         if not self._runs:
             self._runs = True
             nursery.start_soon(self._run)
@@ -288,8 +293,8 @@ class _ResultCall:
         self._looks.wake()
 
     def collect(self) -> Any:
-        """Return the result of the completed ``tasks/result`` call, or raise its error or `_TaskFailed`. Then another
-        call can start."""
+        """Return the result of the completed ``tasks/result`` request, or raise its error or `_TaskFailed`. Afterwards,
+        another request can be started."""
         error, self._error = self._error, None
         self._runs, self.ended = False, trio.Event()
         if isinstance(error, PeerError):
@@ -300,8 +305,7 @@ class _ResultCall:
 
 
 class _TaskFailed(Exception):
-    """Raised if the peer has responded to ``tasks/result`` with ``error``, the error with which the task has failed.
-    Polling again is useless."""
+    """The task has failed: the peer has responded to ``tasks/result`` with ``error``. Polling again can't succeed."""
 
     def __init__(self, error: PeerError) -> None:
         super().__init__(error)

@@ -1,4 +1,4 @@
-"""`RequestTask`: the background task that a request may become."""
+"""`RequestTask`: the background task that a request becomes, if it is answered with a task."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ RUNS_ELSEWHERE: Final = "another process runs the task now"
 
 
 def new_holder(process: str) -> str:
-    """Return a holder token for the tasks that ``process`` creates, or that it claims in one call. See `TaskStore`."""
+    """Return a new holder token for tasks: those that ``process`` creates, or those that it claims in one call. See
+    `TaskStore`."""
     return f"{process}:{secrets.token_urlsafe(_HOLDER_BYTES)}"
 
 
@@ -50,21 +51,21 @@ def _process_of(holder: str) -> str:
 
 
 class NotStarted(CodedError):
-    """Raised if a task couldn't be started. The call fails with this error. It isn't retried, because the client could
-    then get a task that has already failed."""
+    """A background task couldn't be started. The call fails with this error, and isn't retried: a retry could return a
+    task that has already failed."""
 
 
 @define(eq=False)
 class _StartAttempt:
-    """An attempt to store the record of a new task. ``over`` is set when it has finished. ``failure`` creates the error
-    if it has failed."""
+    """An attempt to store the record of a new background task. ``over`` is set when the attempt has finished. If it has
+    failed, ``failure`` creates the error."""
 
     over: trio.Event = attrs.field(factory=trio.Event)
     failure: Callable[[], NotStarted] | None = None
 
 
 class RequestTask:
-    """The background task of one request, which runs in ``host``. Before `start` is called, the request may still be
+    """The background task of one request, which runs in ``host``. Until `start` is called, the request may still be
     answered without a task. Afterwards, the task is in the store.
 
     ``ttl_ms``: milliseconds from creation; `None` for no limit. ``must_be``: the request must be answered with a task.
@@ -89,7 +90,7 @@ class RequestTask:
     ) -> None:
         self._host = host
         self.scope = scope
-        # Start with a letter, because a leading hyphen would look like an option on a command line.
+        # Start with a letter: on a command line, a leading hyphen would look like an option.
         self.id = f"t{secrets.token_urlsafe(_ID_BYTES)}" if record is None else record.id
         """The task's id, which cannot be guessed (2025-11-25 tasks, Task Isolation)."""
         self.ttl_ms = ttl_ms
@@ -131,16 +132,16 @@ class RequestTask:
 
     @property
     def has_started(self) -> bool:
-        """True once the response with the task has been sent."""
+        """True once the request was answered with the task."""
         return self.phase >= RunPhase.RUNNING
 
     @property
     def is_delegated(self) -> bool:
-        """True while other code than the handler does the work of the task."""
+        """True if the work of the task isn't done by its handler, but by other code."""
         return self.phase in (RunPhase.DELEGATED, RunPhase.DETACHED)
 
     def start_later(self) -> None:
-        """Start the task after `TaskSettings.grace`, unless the request is answered before that. Idempotent."""
+        """Start the background task after `TaskSettings.grace`, unless the request is answered before. Idempotent."""
         if self._alarm is None:
             due = trio.current_time() + self._host.settings.grace
             self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, self.scope.request))
@@ -152,7 +153,7 @@ class RequestTask:
         if self.scope.sends and self.scope.request is request:
             nursery.start_soon(self._start_where_possible)
         else:
-            self.start_later()  # start later: the client is answering input requests, or has just sent its answers
+            self.start_later()  # wait again: the client is responding to input requests, or has just responded
 
     async def _start_where_possible(self) -> None:
         try:
@@ -162,14 +163,15 @@ class RequestTask:
                 raise
 
     def stop_alarm(self) -> None:
-        """Stop the timer that starts the task, because the request is about to be answered, or the task has ended."""
+        """Stop the timer that starts the background task: the request is about to be answered, or the task has
+        ended."""
         if self._alarm is not None:
             self._alarm.stop()
             self._alarm = None
 
     async def start(self, *, delegated: bool = False) -> None:
-        """Store the task, and send the response with the task. Does nothing if that was already done. With
-        ``delegated``, other code than the handler does the work.
+        """Store the background task, and answer the request with it. Does nothing if this was already done. With
+        ``delegated``, the work isn't done by the handler.
 
         While the client is answering input requests from the response, this waits until the client repeats the request.
         Raises `CodedError` (-31000), with nothing started, if there are too many tasks or the store fails. All callers
@@ -191,7 +193,7 @@ class RequestTask:
         record: TaskRecord | None = None
         try:
             await self._between_rounds()
-            if scope.sends:  # otherwise the client has cancelled the request
+            if scope.sends:  # if false, the client has cancelled the request
                 record = await host.create(self, delegated=delegated)
                 await self._between_rounds()
                 if not await host.has_lease_left(self):
@@ -202,7 +204,7 @@ class RequestTask:
                 self.stop_alarm()
                 self.phase = phase_after(self.phase, RunStep.DELEGATE if delegated else RunStep.START)
                 host.adopt(self, record)
-                # Write the message, because it was set while the record was being stored.
+                # Write the status message that was set while the record was being stored.
                 if self.message != record.message:
                     host.message_writer.write_soon(self)
                 return
@@ -211,7 +213,7 @@ class RequestTask:
             raise starting.failure() from None
         finally:
             try:
-                # Delete the record, because the client won't receive the task's id.
+                # The client won't receive the task's id, so delete the record.
                 if record is not None and not self.has_started:
                     await host.abandon(self, record)
             finally:
@@ -224,13 +226,14 @@ class RequestTask:
             raise CodedError(TOO_BUSY, "Shutting down: new tasks are refused")
 
     def decline(self) -> None:
-        """Don't start a task, because the handler has returned input requests, which are sent as the response."""
+        """Don't start a background task: the handler has returned input requests, which are the response to the
+        request."""
         if not self.has_started:
             self.phase = phase_after(self.phase, RunStep.DECLINE)
 
     async def delegate(self, ttl_ms: int | None, message: str | None) -> bool:
-        """Start the task if necessary, and record that other code than the handler does the work. The work must be done
-        within ``ttl_ms`` milliseconds after the task's creation.
+        """Start the background task if necessary, and record that other code than the handler does the work, within
+        ``ttl_ms`` milliseconds after the task's creation.
 
         The end of the handler still ends the task, unless `detach` is called. Returns false, with nothing changed, if
         the work is already done by other code. Raises the errors of `start`.
@@ -250,12 +253,13 @@ class RequestTask:
         return True
 
     def detach(self) -> None:
-        """Let the task continue after its handler has ended, because other code does the work. The handler's result
-        isn't stored."""
+        """Let the background task continue after its handler has ended, because other code does the work. The handler's
+        result isn't stored."""
         self.phase = phase_after(self.phase, RunStep.DETACH)
 
     async def _between_rounds(self) -> None:
-        """Wait until the client has repeated the request with answers to the input requests in the response."""
+        """If a response with input requests was sent, wait until the client has repeated the request with its
+        responses."""
         while self.scope.rounds is not None and not self.scope.sends and self.scope.from_outside is None:
             await self.scope.rounds.resumed()
             await trio.lowlevel.checkpoint()
@@ -263,40 +267,40 @@ class RequestTask:
     # Questions
 
     def collect_questions(self) -> None:
-        """From now on, store the handler's input requests in the task record. They are sent to the client from
-        there."""
-        from .task_questions import TaskQuestions  # imported late: servers start faster
+        """From now on, store the handler's input requests in the task record, from where they are sent to the
+        client."""
+        from .task_questions import TaskQuestions  # imported late, so that servers start faster
 
         TaskQuestions(self).collect()
 
     @property
     def keeps_answers(self) -> bool:
-        """True if the client's answers are stored for a possible restart of the task, in which the handler may make the
-        same input requests. See `AnswerLog`."""
+        """True if the client's responses to input requests are stored, because a restarted handler may make the same
+        input requests again. See `AnswerLog`."""
         return self.on_restart != "fail" and self._host.settings.store is not None
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
-        """Pass the client's ``answers`` to the handler, as far as it waits for them."""
+        """Pass ``answers``, the client's responses to input requests, to the handler, as far as it waits for them."""
         rounds = self.scope.rounds
         if rounds is not None:
             rounds.deliver({key: decode_answer(text) for key, text in answers.items() if rounds.waits_for(key)})
 
     def awaits(self, key: str) -> bool:
-        """Return whether the handler waits for the client's answer to the input request ``key``."""
+        """Return whether the handler waits for the client's response to the input request ``key``."""
         return self.scope.rounds is not None and self.scope.rounds.waits_for(key)
 
     async def change(self, transition: Transition) -> None:
         """Apply ``transition`` to the task record. See `TaskHost.change`. Raises `CodedError` if the task has ended."""
         record = await self._host.change(self, transition)
         if record is None or record.phase.is_final:
-            # Let the cancellation of the handler take effect, so that it doesn't continue as if the change were stored.
+            # Let the handler's cancellation take effect here: the change wasn't stored.
             await trio.lowlevel.checkpoint()
             raise CodedError(TASK_LOST, "the task has ended, or runs in another process; nothing was stored")
 
     def ask(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a request of the handler to the client that can't be stored in the task record. See
+        """Send a server-to-client request that the handler makes, but that can't be stored in the task record. See
         `RequestScope.ask`."""
         if self.client is None:
             raise NoBackChannel("the client that requested this task is unknown")
@@ -305,8 +309,8 @@ class RequestTask:
     # Telling
 
     def report_progress(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Use the progress as the task's status message, because tasks have no progress notifications (extension tasks,
-        Task Status Notifications)."""
+        """Use a progress report as the task's status message, because tasks have no progress notifications (tasks
+        extension, Task Status Notifications)."""
         if (report := reportable(progress, total, message)) is None:
             return False
         done, of, words = report
@@ -314,14 +318,14 @@ class RequestTask:
         return True
 
     def set_message(self, message: str) -> None:
-        """Set the task's status message, a text for users. It is written to the record soon. If several messages are
-        set, the last one is used."""
+        """Set the task's status message, a text for users. It is written to the record soon. If several messages were
+        set by then, only the last one is written."""
         self.message = message
         if self.has_started:
             self.scope.runner.trio_run.call_soon(self._host.message_writer.write_soon, self)
 
     async def checkpoint(self, value: Any) -> None:
-        """Store ``value`` as the checkpoint from which the task resumes after a restart. `encode_value` must be able to
+        """Store ``value`` as the checkpoint from which a restarted handler resumes. `encode_value` must be able to
         encode it. Waits while the store fails.
 
         Raises `ValueError` if the value is too long. If the task has ended or runs elsewhere, its handler is cancelled
@@ -334,7 +338,7 @@ class RequestTask:
         while self._starting is not None:
             await self._starting.over.wait()
         if self.on_restart == "resume" and self.scope.rounds is not None:
-            # Drop earlier input requests, because a restarted task resumes from this checkpoint.
+            # A restarted handler begins after these input requests, at the checkpoint, so drop them.
             self.scope.rounds.forget()
         if self.has_started:
             await self.change(lambda record, _: checkpointed(record, text, self.awaits))
@@ -345,13 +349,13 @@ class RequestTask:
 
     @property
     def is_at_risk(self) -> bool:
-        """True while the handler runs and no other process may run it too. A handler that is never restarted may
-        continue after its lease, because other processes can only record that the task has failed."""
+        """True while the handler runs and must stop before another process may run the task. A handler that is never
+        restarted may run longer than its lease: other processes can only record that the task has failed."""
         return self.phase is RunPhase.RUNNING and self.on_restart != "fail"
 
     @property
     def needs_lease(self) -> bool:
-        """True until the outcome is stored. False once the task record has ended or has another holder."""
+        """True until the outcome is stored, unless the task record has ended or has another holder."""
         return self.phase is RunPhase.RUNNING or self.phase is RunPhase.PERSISTING
 
     @property
@@ -360,45 +364,47 @@ class RequestTask:
         return self.phase >= RunPhase.PERSISTING
 
     def acquire(self, record: TaskRecord, until: float) -> None:
-        """Use the claim in ``record`` for this run. No other process may run the task before the time ``until``."""
+        """Use the claim in ``record``, the task record, for this run of the handler. Until the time ``until``, no other
+        process may run the task."""
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
 
     def reacquire(self, record: TaskRecord) -> bool:
-        """Continue the run under a newer claim of this process, if ``record`` contains one. The response to that claim
-        is still on its way, or was lost. Return false if there is none, or if another process has run the task in
-        between."""
+        """If ``record`` contains a newer claim of this process, continue this run of the handler under that claim (the
+        store's response to it was lost, or is still on its way). Returns false if there is none, or if another process
+        has run the task meanwhile."""
         if self.holder is None or record.holder is None or record.epoch != self.epoch + 1:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
             return False
-        self.acquire(record, self.held_until)  # keep the lease, because a renewal will extend it
+        self.acquire(record, self.held_until)  # keep the end of the lease, which the next renewal will extend
         return True
 
     def is_of(self, record: TaskRecord) -> bool:
-        """Return whether, according to ``record``, this process runs the task or has run it to its end."""
+        """Return whether ``record`` shows that this process runs the task, or has run it to its end."""
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
     def accepts(self, record: TaskRecord) -> bool:
-        """Return whether to use ``record``, which was stored during this run. If it has another holder, it may be older
-        than this process's own claim, and must be read again."""
+        """Return whether ``record``, which was stored during this run of the handler, is to be used. If it has another
+        holder, it may be older than this process's own claim, and must be read again."""
         return record.phase.is_final or self.reacquire(record) or self.is_of(record)
 
     async def persist(self, outcome: Outcome | None) -> None:
-        """Store the outcome of the request in the task record. `None` means that the request was cancelled."""
+        """Store the outcome of the request in the task record. ``outcome`` is `None` if the request was cancelled."""
         is_detached = self.phase is RunPhase.DETACHED
         self.phase = phase_after(self.phase, RunStep.END)
         if not is_detached:
             await self._host.outcome_writer.persist(self, outcome)
 
     def close(self) -> None:
-        """Close the task, because its handler and all child tasks have ended in this process."""
+        """End the background task, because its handler and all child tasks have ended in this process."""
         self.stop_alarm()
-        was_cut_off = not self.has_ended  # true if the nursery was cancelled from outside, or because of a bug
+        was_cut_off = not self.has_ended  # true after a cancellation from outside, or because of a bug
         self.phase = phase_after(self.phase, RunStep.CLOSE)
         self._host.remove(self, was_cut_off=was_cut_off)
 
     def set_expiry(self, due: float) -> None:
-        """Set the time ``due``, on trio's clock, at which the task's time to live ends. `close` stops the timer."""
+        """Set the timer that ends the background task at the time ``due`` on trio's clock, when its time to live is
+        over. `close` stops the timer."""
         self.stop_alarm()
         self._alarm = self._host.alarms.set(due, partial(self._host.expire, self))
 

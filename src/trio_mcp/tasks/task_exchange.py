@@ -1,5 +1,5 @@
-"""TaskExchange: stores the outcome of a request that runs as a task. This module also creates task records, and
-restarts tasks from them.
+"""TaskExchange: stores the outcome of a request that runs as a background task. This module also creates task records,
+and restarts tasks from them.
 
 The request's messages go to its `TaskExchange` instead of its connection, and its response is stored as the outcome.
 """
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 class TaskExchange(Exchange):
-    """The `Exchange` of a request that runs as ``task``. It belongs to no connection, and stores the outcome.
+    """The `Exchange` of a request that runs as the background task ``task``. It belongs to no connection, and stores
+    the outcome instead of sending it.
 
     Only a cancel or the end of the server ends the task, and its response is stored. Notifications go to ``outbox``,
     and name ``related_task``. The data of the first request's ``connection`` belongs to the task as well.
@@ -56,7 +57,7 @@ class TaskExchange(Exchange):
         related_task: str | None = None,
         connection: trio.Event | None = None,
     ) -> None:
-        # Skip the base class's __init__, which creates tables for many requests. There may be ten thousand tasks.
+        # There may be ten thousand tasks: skip the base class's __init__, which creates tables for many requests.
         self.state = state
         self.outbox = outbox
         self.peer = peer
@@ -75,7 +76,7 @@ class TaskExchange(Exchange):
         return self.task is not None and self.task.has_ended
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Do nothing, because the task itself refers to the scope of its request."""
+        """Do nothing, because the background task itself refers to its request."""
 
     def release(self, request: InboundRequest) -> None:
         if self.task is not None:
@@ -86,21 +87,21 @@ class TaskExchange(Exchange):
         return None if self.task is None else self.task.scope
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        """Store the outcome in ``line``, as `OutcomeReplies` has encoded it."""
+        """Store the outcome in ``line``, in the encoding of `OutcomeReplies`."""
         assert self.task is not None, "it was told before the handler ran"
         is_error, scope = request.error is not None, self.task.scope
-        if scope.is_overdue:  # the deadline has passed, but its timer hasn't fired yet
+        if scope.is_overdue:  # the deadline has passed, although its timer hasn't fired yet
             scope.expire()
             line = None
         outcome = None if line is None else Outcome(line, is_error, request.failed and not is_error)
         await self.task.persist(outcome)
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Do nothing, because the outcome isn't sent but stored."""
+        """Do nothing, because the outcome is stored and not sent."""
 
 
 class _RestartedExchange(TaskExchange):
-    """The `Exchange` of a task that was restarted from its record."""
+    """The `Exchange` of a background task that was restarted from its record."""
 
     __slots__ = ()
 
@@ -122,8 +123,8 @@ def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
 
 
 def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, before: TaskRecord | None) -> TaskRecord:
-    """Return a record for the new ``task``. ``holder`` is the process that runs the task, or `None` if no handler does
-    the work. The store sets the times.
+    """Return a record for the new background task ``task``. ``holder`` is the process that runs the task; `None` if its
+    handler doesn't do the work. The store sets the times.
 
     Equal capabilities are shared with the record created ``before``, since thousands of records may exist. Raises
     `CodedError` (-31000) if the parameters are too long to store.
@@ -131,7 +132,8 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
     request = task.scope.request
     params = encode_value(request.params)
     if len(params) > settings.max_record_bytes:
-        raise CodedError(TOO_BUSY, "Too busy: the arguments are too long for a task")
+        most = settings.max_record_bytes
+        raise CodedError(TOO_BUSY, f"the arguments of a task may have at most {most} bytes, not {len(params)}")
     capabilities = encode_value(unstructure(request.capabilities, request.revision))
     if before is not None and before.capabilities == capabilities:
         capabilities = before.capabilities
@@ -140,7 +142,7 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
         id=task.id,
         scope=scope_of(task.scope),
         method=request.method.name,
-        # Intern the tool's name, because thousands of records have the same one.
+        # Intern the tool's name, because thousands of records may have the same one.
         name=sys.intern(str(request.params.get("name", ""))),
         params=params,
         revision=request.revision.name,
@@ -159,7 +161,7 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
 
 
 def _continuation(task: RequestTask) -> bytes | None:
-    """Return the input requests and answers from before the task that a restarted handler needs."""
+    """Return the input requests and responses from before the task started, which a restarted handler needs."""
     before = task.scope.request.continuation
     starts_later = task.on_restart == "resume" and task.checkpoint_before_start is not None
     if before is None or starts_later or not task.keeps_answers:
@@ -168,7 +170,7 @@ def _continuation(task: RequestTask) -> bytes | None:
 
 
 def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: int) -> RequestTask:
-    """Create a task from its ``record``, so that ``runner`` can run it again.
+    """Create a background task from its ``record``, so that ``runner`` can run its handler again.
 
     The handler gets the arguments, capabilities and the principal of the first run, and the answers that were already
     given to the same questions. Raises `LookupError` and `ValueError` for a record that cannot be read.
@@ -185,11 +187,12 @@ def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: in
 
 
 def request_of(record: TaskRecord, now: int) -> InboundRequest:
-    """Return the request in the record of a task, to run it again. Raises the errors of `restarted`."""
+    """Return the request that the ``record`` of a background task contains, to run its handler again. Raises the errors
+    of `restarted`."""
     revision = REVISIONS[record.revision]
     params: dict[str, Any] = decode_value(record.params)
     meta: dict[str, Any] = params.get("_meta") or {}
-    if type(remaining := meta.get(REMAINING_MS)) is int:  # the value that was received with the original request
+    if type(remaining := meta.get(REMAINING_MS)) is int:  # use the value that came with the original request
         meta[REMAINING_MS] = max(0, remaining - (now - record.created_at))
     return InboundRequest(
         id=record.id,

@@ -1,5 +1,5 @@
-"""Handles the protocol methods for tasks: those of the extension ``io.modelcontextprotocol/tasks``, and those of
-2025-11-25.
+"""Handles the protocol methods for background tasks, those of the extension ``io.modelcontextprotocol/tasks`` and those
+of 2025-11-25.
 
 Only 2025-11-25 has listings of tasks and times to live that requestors choose. For listings, `OwnTasks` records which
 tasks a connection without a principal has created.
@@ -42,8 +42,8 @@ T = TypeVar("T")
 
 
 def scope_of(scope: RequestScope) -> str:
-    """Return the scope whose tasks the caller of a request may see: its principal as JSON text, or an empty string
-    without authentication."""
+    """Return the owner's scope: the key of all tasks that the caller of a request may see. It is the caller's principal
+    as JSON text, or an empty string without authentication."""
     principal = scope.exchange.peer.principal
     return "" if principal is None else principal.to_json()
 
@@ -54,14 +54,14 @@ def unknown_task() -> CodedError:
 
 
 def _known(found: T | None) -> T:
-    """Return ``found``, a task record. Raises `CodedError` if it is `None`, because the task is unknown."""
+    """Return ``found``, a task record. If it is `None`, raise `CodedError`: the task is unknown."""
     if found is None:
         raise unknown_task()
     return found
 
 
 def _store_error(error: OSError) -> Exception:
-    """Return the error for the client if the task store has failed. The failure was already logged."""
+    """Return the error for the client because the task store has failed. The failure was already logged."""
     if isinstance(error, UnknownForm):  # during a rolling upgrade
         logger.warning("a task cannot be read here: %s", error)
         return CodedError(TOO_BUSY, "Another version of this server has the task, or one of these tasks; try again")
@@ -95,7 +95,7 @@ class ExtensionMethods:
                     return await self._update(scope)
                 case "tasks/cancel":
                     _known(await self._records.cancel(scope_of(scope), _task_id(scope), None))
-                    return _DONE  # extension tasks, Task Cancellation: succeeds even if the task has already ended
+                    return _DONE  # tasks extension, Task Cancellation: succeed even if the task has already ended
                 case name:
                     raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
         except OSError as error:
@@ -126,7 +126,7 @@ def _may_see_all(_: RequestScope, __: TaskRecord) -> bool:
 class CoreMethods:
     """Handles ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` of 2025-11-25, based on the task
     ``records``. While a client waits for a result, ``questions`` sends it the task's elicitation and sampling requests.
-    Only tasks that the caller ``may_see`` are listed."""
+    The function ``may_see`` decides which tasks the caller's list contains."""
 
     _records: TaskRecords
     _questions: CoreQuestions
@@ -168,7 +168,8 @@ class CoreMethods:
         return ListTasksResult(tasks, page.next_cursor)
 
     async def _list_own(self, scope: RequestScope, cursor: str | None) -> ListTasksResult:
-        """List the tasks that this connection has created. Other tasks in the store may belong to any client."""
+        """List only the tasks that this connection has created, because other tasks in the store may belong to any
+        client."""
         tasks = list[Task]()
         for task_id, behind in self._own.after(scope, cursor):
             record = await self._records.read(scope_of(scope), task_id)
@@ -184,7 +185,7 @@ class CoreMethods:
         record, is_first = _known(await self._records.cancel(scope_of(scope), _task_id(scope), None))
         task = core_task(record)
         if not is_first:
-            # 2025-11-25 tasks, Task Cancellation 1: the request MUST be rejected if the task has ended.
+            # 2025-11-25 tasks, Task Cancellation 1: refuse the request if the task has ended.
             raise CodedError(INVALID_PARAMS, f"Invalid params: the task is already {task.status}")
         return task
 
@@ -193,8 +194,8 @@ _CURSOR: Final = lazy_pattern(r"own\.([0-9]{1,15})")
 
 
 class OwnTasks:
-    """The ids of the tasks that each connection has created (2025-11-25 tasks, Task Isolation). Without authentication,
-    the records in a shared store don't show which client they belong to."""
+    """The ids of the tasks that each connection has created (2025-11-25 tasks, Task Isolation). They are needed without
+    authentication, because the records in a shared store don't show to which client they belong."""
 
     def __init__(self, settings: TaskSettings) -> None:
         self._is_shared = settings.store is not None
@@ -204,8 +205,8 @@ class OwnTasks:
         self._numbers = count(1)
 
     def are_all_of(self, scope: RequestScope) -> bool:
-        """Return whether the caller of a request may list only the tasks of its own connection. Otherwise its tasks are
-        listed from the store."""
+        """Return whether the caller of a request may list only the tasks of its own connection. Otherwise the caller's
+        tasks are listed from the store."""
         peer = scope.exchange.peer
         return self._is_shared and peer.principal is None and peer.is_distinguishable
 
@@ -216,8 +217,8 @@ class OwnTasks:
             made[task_id] = next(self._numbers)
 
     def after(self, scope: RequestScope, cursor: str | None) -> Iterator[tuple[str, str]]:
-        """Iterate over the ids of the caller's tasks after ``cursor``, oldest first, each with the cursor for the next
-        page. Raises `CodedError` (-32602) for an invalid cursor."""
+        """Yield the ids of the caller's tasks after ``cursor``, oldest first, each with the cursor for the next page.
+        Raises `CodedError` (-32602) for an invalid cursor."""
         match = _CURSOR.fullmatch("own.0" if cursor is None else cursor)
         if match is None:
             raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor")
@@ -234,14 +235,14 @@ _MILLISECONDS: Final = 1000
 
 
 def asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
-    """Return the time to live in milliseconds that a request demands for its task, or `None` for no limit. The
-    parameters were already validated. Raises `CodedError` (-32602) unless the time is positive."""
+    """Return the time to live, in milliseconds, that a request wants for its task; `None` for no limit. The parameters
+    were already validated. Raises `CodedError` (-32602) unless the time is positive."""
     asked = scope.request.params["task"].get("ttl", settings.ttl * _MILLISECONDS)
     if asked is None:
         return milliseconds(settings.max_ttl)
     if not asked > 0:
         raise CodedError(INVALID_PARAMS, "Invalid params: task.ttl must be greater than 0")
-    # 2025-11-25 tasks, TTL 3: the receiver MAY override the requested time.
+    # 2025-11-25 tasks, TTL 3: the server may replace the requested time.
     return milliseconds(min(asked / _MILLISECONDS, settings.max_ttl))
 
 

@@ -1,4 +1,5 @@
-"""`TaskQuestions`: stores the input requests of a task's handler, and the client's answers, in the task record."""
+"""`TaskQuestions`: stores the input requests of a background task's handler, and the client's responses, in the task
+record."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ _RUN: Final = 8
 
 
 def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
-    """Return the input requests and answers from before the task started, for its new record. Return none if the
-    answers have more than ``limit`` bytes."""
+    """Return the input requests and responses from before the task started, for the new task record. Returns nothing if
+    the responses have more than ``limit`` bytes."""
     log = _log_of_run(task)
     if log is None:
         return EMPTY_LOG
@@ -38,13 +39,13 @@ def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
 
 
 def _log_of_run(task: RequestTask) -> AnswerLog | None:
-    """Return the answer log of a task that may be restarted. Otherwise return `None`."""
+    """Return the log of input requests and responses of ``task``; `None` if it isn't stored for a restart."""
     rounds = task.scope.rounds
     return rounds.log if rounds is not None and keeps_answers(task.scope) else None
 
 
 class TaskQuestions:
-    """Stores the input requests of the handler of ``task`` in the task record."""
+    """Stores the input requests that the handler of ``task`` makes in the task record."""
 
     __slots__ = ("_task",)
 
@@ -52,13 +53,14 @@ class TaskQuestions:
         self._task = task
 
     def collect(self) -> None:
-        """From now on, store the handler's input requests in the task record, including those that weren't sent yet."""
+        """From now on, store the handler's input requests in the task record, including earlier ones that weren't sent
+        yet."""
         if self._task.scope.rounds is not None:
             self._task.scope.rounds.redirect(self._send, self._given_up)
 
     def replay(self, record: TaskRecord) -> None:
-        """Use the answers in ``record``, which an earlier run has stored, if the handler makes the same input requests
-        again. Store new ones as `collect` does."""
+        """If the handler makes the same input requests as an earlier run, use the responses that are stored in
+        ``record``. Store new input requests as `collect` does."""
         self._task.scope.rounds = Rounds(self._task.scope, self._send, None, _log_in(record))
         self.collect()
 
@@ -78,7 +80,7 @@ class TaskQuestions:
         if log is None:
             await self._task.change(lambda record, now: asked(record, now, texts))
         else:
-            # Write all input requests together, so that a later one isn't stored without the earlier ones.
+            # Write all input requests at once: a later one must not be stored without the earlier ones.
             noted, given_up, forgotten = log.drain(), log.given_up, log.take_forgotten()
             await self._task.change(
                 lambda record, now: asked(record, now, texts, _log_entries(noted), given_up, forgotten)
@@ -103,7 +105,8 @@ class TaskQuestions:
 
 
 def _log_entries(questions: Sequence[Question]) -> QuestionLog:
-    """Return the answer log entries of ``questions``, as stored in the task record for a restart."""
+    """Return the log entries for ``questions``, the handler's input requests, as the task record stores them for a
+    restart."""
     kept = {each.key: each for each in questions if each.beside is not None}
     return QuestionLog(
         {key: tuple(other.key for other in each.beside or ()) for key, each in kept.items()},
@@ -112,7 +115,7 @@ def _log_entries(questions: Sequence[Question]) -> QuestionLog:
 
 
 def _log_in(record: TaskRecord) -> AnswerLog:
-    """Return the answer log for a run that is restarted from ``record``."""
+    """Return the log of input requests and responses in ``record``, for a handler that is restarted."""
     before = [
         AskedBefore(
             key,

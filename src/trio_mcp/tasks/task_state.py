@@ -1,4 +1,4 @@
-"""`TaskState`: the state of a background task, in one form for both protocol versions."""
+"""`TaskState`: the state of a background task, in a form for both 2025-11-25 and the tasks extension."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TaskState:
 
 
 class TaskCancelled(MCPError):
-    """Raised if a task has no result, because the other side cancelled it."""
+    """A background task has no result, because the other side has cancelled it."""
 
     def __init__(self, task_id: str, message: str | None) -> None:
         super().__init__(task_id, message)
@@ -53,7 +53,8 @@ class TaskCancelled(MCPError):
 
 
 def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
-    """Return the state of a task, given its task object of either protocol version."""
+    """Return the state of a background task, given its task object in the form of 2025-11-25 or of the tasks
+    extension."""
     ttl, interval = (task.ttl, task.poll_interval) if isinstance(task, Task) else (task.ttl_ms, task.poll_interval_ms)
     return TaskState(
         task.task_id,
@@ -67,5 +68,5 @@ def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
 
 
 def _seconds(milliseconds: int | None) -> float | None:
-    """Return a time in seconds. It is limited, because a JSON integer may exceed the range of a float."""
+    """Return a time in seconds. It is limited, because a JSON integer may be too large for a float."""
     return None if milliseconds is None else max(0, min(milliseconds, _LONGEST_MS)) / 1000

@@ -1,5 +1,5 @@
-"""Transitions: functions that return the next version of a task record. `RunPhase`: the phases of a task in the process
-that runs it.
+"""Transitions: functions that return the next version of a task record. `RunPhase`: the phases of a background task in
+the process that runs it.
 
 This module uses no trio, no clock and no store.
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @frozen
 class QuestionLog:
-    """The input requests that a handler has made so far, as stored in the task record for a restart. See
+    """The input requests that a handler has made so far, as the task record stores them for a restart. See
     `TaskRecord.asked`."""
 
     asked: Mapping[str, Sequence[str]]
@@ -59,8 +59,8 @@ def asked(
     given_up: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> TaskRecord | None:
-    """Return the task record with additional input requests, keyed as in the record. Known or already answered ones are
-    skipped, because a restarted handler makes them again.
+    """Return the task record with additional input requests, keyed as in the record. Input requests that are already in
+    it, or already answered, are skipped: a restarted handler makes them again.
 
     ``log`` has the new entries for `TaskRecord.asked`. ``given_up`` and ``forgotten``: see `withdrawn`.
     """
@@ -97,7 +97,7 @@ def withdrawn(
     record: TaskRecord, now: int, given_up: Collection[str], forgotten: Collection[str] = ()
 ) -> TaskRecord | None:
     """Return the task record without the input requests ``given_up``, which the handler has cancelled, even if they
-    were answered. Also remove ``forgotten`` ones: those of an earlier run that the current run doesn't make."""
+    were answered. Also remove ``forgotten``, input requests of an earlier run that the current run doesn't make."""
     gone = {*given_up, *forgotten}
     if record.phase.is_final or (gone.isdisjoint(record.questions) and gone.isdisjoint(record.answers)):
         return None
@@ -113,7 +113,8 @@ def _without(record: TaskRecord, now: int, keys: Collection[str], answers: Mappi
 
 
 def _excluding(values: Mapping[str, T], keys: Collection[str]) -> Mapping[str, T]:
-    """Return the mapping ``values`` without ``keys``. If nothing is removed, return the same object to save memory."""
+    """Return the mapping ``values`` without ``keys``. If it contains none of them, return the same object, to save
+    memory."""
     if not any(key in values for key in keys):
         return values
     return {key: each for key, each in values.items() if key not in keys}
@@ -131,8 +132,8 @@ def with_message(record: TaskRecord, now: int, message: str) -> TaskRecord | Non
 
 
 def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]) -> TaskRecord | None:
-    """Return the task record with a new checkpoint. If a restart resumes from the checkpoint, earlier answers are
-    dropped, except those for which the handler may still be waiting, according to ``awaits``."""
+    """Return the task record with a new checkpoint. If a restarted handler resumes from it, earlier responses to input
+    requests are dropped, unless the handler may still be waiting for them, according to ``awaits``."""
     changes: dict[str, Any] = {"checkpoint": value}
     if record.on_restart == "resume":
         answers = {key: each for key, each in record.answers.items() if awaits(key)}
@@ -142,8 +143,8 @@ def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]
 
 
 def with_outcome(record: TaskRecord, now: int, outcome: Outcome, message: str | None = None) -> TaskRecord | None:
-    """Return the record of an ended task with its ``outcome`` and final status ``message``. Without ``message``, the
-    current message stays."""
+    """Return the record of a background task that has ended, with its ``outcome`` and final status ``message``. If
+    ``message`` is empty, the current message stays."""
     if record.phase.is_final:
         return None
     return _final(record, now, phase=TaskPhase.ENDED, outcome=outcome, message=message or record.message)
@@ -157,8 +158,8 @@ def cancelled(record: TaskRecord, now: int, reason: str | None) -> TaskRecord | 
 
 
 def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
-    """Return the record of an ended task, without the data that only a restart would need. Otherwise clients could fill
-    the store with arguments and answers."""
+    """Return the record of a background task that has ended, without the data that only a restart would need. Otherwise
+    clients could fill the store with such data."""
     return _next(
         record,
         params=b"{}",
@@ -178,8 +179,8 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
 def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
-    """Return the record of a task whose work is done by other code than its handler, within ``ttl_ms`` after creation.
-    No process runs or claims such a task. The record is kept for ``keep_ms`` longer."""
+    """Return the record of a background task whose work isn't done by its handler, but by other code, within ``ttl_ms``
+    after the task's creation. No process runs or claims such a task. The record is kept for ``keep_ms`` longer."""
     if record.phase.is_final or record.is_external:
         return None
     expires = None if ttl_ms is None else record.created_at + ttl_ms
@@ -196,16 +197,16 @@ def made_external(
 
 
 def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
-    """Return the record of a task that its process has released, so that any process may claim it. ``counts``: whether
-    the run counts as an attempt."""
+    """Return the record of a background task that its process has released, so that any process may claim it.
+    ``counts`` is whether the handler's run counts as an attempt."""
     if record.phase.is_final or record.holder is None:
         return None
     return _next(record, holder=None, leased_until=0, attempt=record.attempt if counts else record.attempt - 1)
 
 
 def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) -> TaskRecord | None:
-    """Return the record of a task that was claimed after its process died. If the task can't be restarted, the record
-    gets an outcome. Otherwise it gets the number of the next ``attempt``."""
+    """Return the record of a background task that was claimed because its process has died. If the task can't be
+    restarted, the record gets an outcome, else the number of the next ``attempt``."""
     if record.phase.is_final:
         return None
     if record.expires_at is not None and record.expires_at <= now:
@@ -216,7 +217,7 @@ def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) ->
         return with_outcome(record, now, failure(TASK_LOST, NOT_RUN_AGAIN), NOT_RUN_AGAIN)
     if record.attempt == attempt:
         return None
-    # Drop the input requests before the checkpoint from which this run resumes, because it won't make them again.
+    # The new run begins at the checkpoint, and won't make the input requests before it again, so drop them.
     questions = {key: each for key, each in record.questions.items() if key in record.asked}
     answers = {key: each for key, each in record.answers.items() if key in record.asked}
     phase = TaskPhase.INPUT_REQUIRED if questions else TaskPhase.WORKING
