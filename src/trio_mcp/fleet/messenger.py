@@ -215,8 +215,7 @@ class Messenger:
             for attempt in count(1):
                 is_dead, error = False, None
                 try:
-                    # Nearly all receipts arrive before the message is repeated, so check only then whether the receiver
-                    # is dead.
+                    # A receipt nearly always arrives before the first repetition, so check for death only then.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)

@@ -115,8 +115,8 @@ class Member:
     ) -> None:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
-        # Always pass a callback: without one, a modern server doesn't report list changes. `MemberListing` handles a
-        # change before the callback runs.
+        # Always pass a callback: without one, a modern server doesn't report list changes.
+        # `MemberListing` handles a change before the callback runs.
         given: ClientOptions = {"on_list_changed": lambda _: None, **options, **description.options}
         self._options = options_for_member(name, given)
         settings = ClientSettings(**self._options)

@@ -407,8 +407,8 @@ class ProxyClient(Downstream):
         if name != "notifications/resources/updated":
             return True
         subscriptions = self._state.subscriptions
-        # If no client has subscribed to exactly this URI, notify all clients that have subscriptions. A change's URI
-        # needn't be the URI to which a client has subscribed.
+        # If no client has subscribed to exactly this URI, notify all clients that have subscriptions.
+        # A change's URI needn't be the URI to which a client has subscribed.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:

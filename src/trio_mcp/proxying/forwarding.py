@@ -135,8 +135,7 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
                 raise
         else:
             if is_task(result):
-                # Tasks extension, Capability Negotiation: a client that hasn't declared the extension must not get a
-                # task.
+                # Tasks extension, Capability Negotiation: only clients that have declared the extension may get a task.
                 raise ProtocolViolation("tools/call: the server returned a task that was not requested")
             return result
         extensions[TASKS_EXTENSION] = {}

@@ -1,4 +1,4 @@
-"""Stores for task records: in memory, or in an SQLite file that several processes share."""
+"""Stores for the records of background tasks: in memory, or in an SQLite file that several processes share."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ __all__ = [
 ]
 # fmt: on
 
-if not TYPE_CHECKING:  # hidden from type checkers, which know these names and report unknown ones
+if not TYPE_CHECKING:  # hidden from type checkers, which then know these names and report unknown ones
     from ..lazy import lazy_names
 
     __getattr__, __dir__ = lazy_names(globals(), _NAMES)

@@ -18,8 +18,8 @@ _FEW: Final = 64
 
 
 class TrioClock:
-    """A clock in milliseconds since the epoch. It starts with the time of day, then follows trio's clock, and continues
-    when trio is run again."""
+    """A clock that returns milliseconds since the epoch. It begins with the time of day and then follows trio's clock.
+    It doesn't go back if trio is run again."""
 
     def __init__(self) -> None:
         self._clock: trio.abc.Clock | None = None
@@ -37,7 +37,8 @@ class TrioClock:
 
 
 class MemoryTaskStore:
-    """A `TaskStore` for one process. The records are lost when the process ends. Uses trio's clock. No method waits."""
+    """A `TaskStore` for one process. The records are lost when the process ends. Times follow trio's clock. No method
+    waits."""
 
     def __init__(self) -> None:
         self._records: dict[str, TaskRecord] = {}
@@ -96,14 +97,14 @@ class MemoryTaskStore:
             heapq.heapify(self._expiry)
 
     def _find(self, task_id: str) -> TaskRecord | None:
-        """Return the stored task record, with its current lease."""
+        """Return the stored record of a task, with its current lease; `None` if there is none."""
         record, leased_until = self._records.get(task_id), self._leases.pop(task_id, None)
         if record is not None and leased_until is not None:
             record = self._records[task_id] = attrs.evolve(record, leased_until=leased_until)
         return record
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a task record, or block its creation. See `TaskStore.discard`."""
+        """Delete a task record or, if it doesn't exist, prevent its creation. See `TaskStore.discard`."""
         record, now = self._records.get(task_id), self._now()
         if record is None:
             self._discarded = {each: until for each, until in self._discarded.items() if until > now}
@@ -113,19 +114,19 @@ class MemoryTaskStore:
         return True
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
-        """Return the task record. See `TaskStore.read`."""
+        """Return the record of a task; `None` if it doesn't exist. See `TaskStore.read`."""
         record = self._find(task_id)
         return StoredTask(record, self._now()) if record is not None and scope in (None, record.scope) else None
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of task records. See `TaskStore.marks`."""
+        """Return the marks of task records. A record gets a new mark with each change. See `TaskStore.marks`."""
         records = self._records
         return {task_id: records[task_id].mark for task_id in task_ids if task_id in records}
 
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Replace the stored task record with ``record``. See `TaskStore.change`."""
+        """Replace a stored task record with ``record``, its next version. See `TaskStore.change`."""
         kept = self._find(record.id)
         if kept is None or kept.mark != expected_mark or (holder is not None and kept.holder != holder):
             return False
@@ -181,7 +182,7 @@ class MemoryTaskStore:
         return claimed
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Renew the leases of tasks. See `TaskStore.renew`."""
+        """Extend the leases of tasks that one process runs. See `TaskStore.renew`."""
         lost, until = set[str](), self._now() + lease_ms
         for task_id, holder in held.items():
             record = self._records.get(task_id)
@@ -214,6 +215,6 @@ class MemoryTaskStore:
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
-        """Open a stream of change notifications. See `TaskStore.watch`."""
+        """Open a stream of notifications about changed tasks. See `TaskStore.watch`."""
         with self._hint_queues.watch() as hints:
             yield hints

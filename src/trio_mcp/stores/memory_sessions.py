@@ -1,5 +1,5 @@
-"""`MemorySessionDirectory`: stores sessions, or the state of callers, in the memory of this process. `Expiring`: a
-mapping whose entries expire."""
+"""`MemorySessionDirectory`: stores legacy sessions, or the state of callers, in the memory of this process. `Expiring`:
+a mapping whose entries expire."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _FEW: Final = 64
 
 
 class Expiring(Generic[K, V]):
-    """A mapping in which each entry expires after its own time. ``now`` returns the current time in milliseconds."""
+    """A mapping in which each entry expires at its own time. The function ``now`` returns the current time in
+    milliseconds."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
@@ -34,7 +35,7 @@ class Expiring(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``, or `None` if it has no value, or its entry has expired."""
+        """Return the value of ``key``; `None` if it has no entry, or its entry has expired."""
         self._drop_past()
         entry = self._entries.get(key)
         return None if entry is None else entry[1]
@@ -50,12 +51,12 @@ class Expiring(Generic[K, V]):
             heapq.heapify(self._ends)
 
     def pop(self, key: K) -> V | None:
-        """Remove the entry of ``key``, and return its value, or `None` if there is none, or it has expired."""
+        """Remove the entry of ``key`` and return its value; `None` if it has no entry, or its entry has expired."""
         self._drop_past()
         return self._drop(key) if key in self._entries else None
 
     def _drop(self, key: K) -> V:
-        """Remove an entry that has expired or is being popped, and return its value. Subclasses extend this method."""
+        """Remove the entry of ``key``, which exists, and return its value. Subclasses extend this method."""
         return self._entries.pop(key)[1]
 
     def _drop_past(self) -> None:
@@ -76,7 +77,7 @@ class _MemorySession:
 
 
 class _SessionsByCaller(Expiring[str, _MemorySession]):
-    """Legacy sessions, keyed by id and also by caller."""
+    """Legacy sessions, by id. They can also be looked up by caller."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         super().__init__(now)
@@ -119,7 +120,8 @@ class MemorySessionDirectory(WatchedByHints[str]):
         return ended
 
     def _session_to_evict(self, caller: bytes) -> str | None:
-        """Return the id of the session to evict, so that ``caller`` can open another. See `SessionDirectory.open`."""
+        """Return the id of the session to delete, so that ``caller`` can open another one. See
+        `SessionDirectory.open`."""
         biggest = max(self._sessions.held.values(), key=len, default=dict[str, _MemorySession]())
         if caller in self._sessions.held or len(biggest) < 2:
             held = [self._sessions.held[caller]] if caller in self._sessions.held else self._sessions.held.values()

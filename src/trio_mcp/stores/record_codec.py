@@ -33,8 +33,8 @@ _MAX_REASON_LENGTH: Final = 200
 
 
 def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
-    """Return ``decode(data)``. If that fails, raise `UnreadableRecord`, with ``what`` as the name of the data in the
-    message."""
+    """Return the result of calling ``decode`` with ``data``. If that fails, raise `UnreadableRecord` with a message in
+    which ``what`` names the data."""
     try:
         return decode(data)
     except UnreadableRecord:
@@ -46,7 +46,7 @@ def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
 
 def decode_columns(what: str, row: Any, kinds: type[T]) -> T:
     """Return the values in ``row`` as a tuple, after checking that they have the types ``kinds``. Raises
-    `UnreadableRecord` for other types: SQLite stores values of any type in any column, and a Redis hash may lack
+    `UnreadableRecord` for other types: an SQLite column may contain values of any type, and a Redis hash may lack
     fields."""
     return decode_stored(what, partial(msgspec.convert, type=kinds), row)
 
@@ -62,8 +62,8 @@ _FINGERPRINT: Final = 8
 
 @frozen
 class StoredRecord:
-    """A task record as a database row. It has a column for each field that a store searches or changes itself, and a
-    ``body`` for the rest."""
+    """A task record as a database row. Fields that a store itself searches or changes have their own columns, and all
+    other fields are in ``body``."""
 
     id: bytes
     """The `TaskRecord.id` as bytes."""
@@ -95,7 +95,7 @@ class StoredRecord:
 
 
 class _Content(msgspec.Struct, frozen=True, array_like=True):
-    """The fields of a task record that are in the row's ``body``."""
+    """The fields of a task record that are stored in the column ``body``."""
 
     scope: str
     method: str
@@ -169,18 +169,18 @@ class RecordCodec:
 
     @property
     def forms(self) -> Sequence[bytes]:
-        """The values of `StoredRecord.form` that this codec can decode. New rows have the first one."""
+        """The values of `StoredRecord.form` that this codec can decode. New rows get the first one."""
         return list(self._forms)
 
     def scope_keys(self, scope: str) -> Sequence[bytes]:
-        """Return the values of `StoredRecord.scope` that rows of ``scope`` may have, one for each secret. New rows have
+        """Return the values of `StoredRecord.scope` for task records of ``scope``, one for each secret. New rows get
         the first one."""
         name = encoded(scope)
         return [name if keys is None else hmac.digest(keys.scope, name, "sha256") for keys in self._forms.values()]
 
     def name_keys(self, name: str) -> Sequence[str]:
-        """Return the values of `StoredRecord.name` that rows with this `TaskRecord.name` may have, one for each secret.
-        New rows have the first one."""
+        """Return the values of `StoredRecord.name` for task records with the `TaskRecord.name` ``name``, one for each
+        secret. New rows get the first one."""
         text = encoded(name)
         return [
             (text if keys is None else hmac.digest(keys.name, text, "sha256")).hex() for keys in self._forms.values()
@@ -189,7 +189,7 @@ class RecordCodec:
     def encode(self, record: TaskRecord) -> StoredRecord:
         """Encode the task ``record`` as a row. Raises `ValueError` if a string isn't valid Unicode."""
         values = [getattr(record, name) for name in _Content.__struct_fields__]
-        body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)  # any mapping can be encoded as a dict
+        body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)  # convert, since any mapping is allowed
         form, keys = next(iter(self._forms.items()))
         task_id = encoded(record.id)
         return StoredRecord(
@@ -215,8 +215,8 @@ class RecordCodec:
 
     def _decode(self, row: StoredRecord) -> TaskRecord:
         content = _contents.decode(self._unseal(row))
-        # Compare with the encrypted values: these columns are only for searching. With a wrong scope, another principal
-        # could read the task.
+        # The columns are only for searching, and could be forged, so compare them with the encrypted values.
+        # With a wrong scope, another principal could read the task.
         if row.scope not in self.scope_keys(content.scope):
             raise UnreadableRecord("the scope in a task record differs from the scope column of its row")
         numbers = (row.place, row.epoch, row.leased_until, row.version)
@@ -235,7 +235,7 @@ class RecordCodec:
 
     def _unseal(self, row: StoredRecord) -> bytes:
         if row.form not in self._forms:
-            is_unsealed = row.form == _FORMAT  # refuse it, because anyone can create such a row without a secret
+            is_unsealed = row.form == _FORMAT  # anyone can create such a row without a secret, so refuse it
             raise (UnreadableRecord if is_unsealed else UnknownForm)(self._unknown_form_reason(row.form))
         keys = self._forms[row.form]
         if keys is None:
@@ -256,13 +256,14 @@ class RecordCodec:
 
 
 def encoded(text: str) -> bytes:
-    """Encode a string as bytes that sort in the same order. A peer may send strings that aren't valid Unicode, so any
-    string is accepted."""
+    """Encode a string as bytes that sort in the same order. Any string is accepted, because a peer may send strings
+    that aren't valid Unicode."""
     return text.encode(errors="surrogatepass")
 
 
 def decoded(name: bytes) -> str:
-    """Return the string that `encoded` has encoded. Raises `UnreadableRecord` for invalid bytes."""
+    """Return the string for ``data``, bytes that `encoded` has returned. Raises `UnreadableRecord` for invalid
+    bytes."""
     return decode_stored("a name", _decoded, name)
 
 

@@ -1,5 +1,4 @@
-"""`SealingKey`: encrypts data that is stored elsewhere, so that only processes with the same secret can read or change
-it."""
+"""`SealingKey`: encrypts data for storage, so that only processes with the same secret can read or change it."""
 
 from __future__ import annotations
 
@@ -17,11 +16,10 @@ class BadSeal(ValueError):
 
 
 def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return ``secrets`` if all of them are valid. Raises `ValueError` for a secret of less than 32 bytes, and
-    `TypeError` for `str` or a single `bytes`."""
+    """Return ``secrets`` if all of them are valid. Raises `ValueError` if a secret has less than 32 bytes, and
+    `TypeError` if ``secrets`` is a single `bytes`, or a secret is a `str`."""
     for secret in shared:
-        # Common mistakes: a secret from an environment variable is a str, and a single bytes object is a sequence of
-        # integers.
+        # Common mistakes: pass a str from an environment variable, or a single bytes object instead of a list.
         if isinstance(secret, (str, int)):
             raise TypeError("secrets must be a list of bytes: secrets=[bytes.fromhex(os.environ['SECRET'])]")
         size = memoryview(secret).nbytes
@@ -32,7 +30,7 @@ def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
 
 def derived_key(secret: bytes, purpose: bytes) -> bytes:
     """Derive a key of 32 bytes for one ``purpose`` from ``secret`` (HKDF with SHA-256)."""
-    # Imported late, here and below: most servers don't need the cipher, and importing it would double their start time.
+    # Imported late, here and below: importing the cipher, which few servers use, doubles their start time.
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -48,12 +46,14 @@ class SealingKey:
         self._cipher = AESGCM(derived_key(secret, purpose))
 
     def seal(self, content: bytes, about: bytes) -> bytes:
-        """Encrypt ``content``. ``about`` is authenticated, but isn't included: pass it again to decrypt."""
+        """Encrypt ``content``. ``about`` is authenticated, but isn't part of the result: pass the same bytes again to
+        decrypt."""
         nonce = secrets.token_bytes(_NONCE)
         return nonce + self._cipher.encrypt(nonce, content, about)
 
     def open(self, sealed: bytes, about: bytes) -> bytes:
-        """Decrypt bytes from `seal`, and return the content. Raises `BadSeal` if that isn't possible."""
+        """Decrypt the bytes in ``sealed``, which `seal` has returned for the same ``about``. Raises `BadSeal` if they
+        can't be decrypted."""
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -63,7 +63,7 @@ class SealingKey:
 
 
 class KeyRing:
-    """Encryption keys for one purpose. The first key encrypts, and all keys decrypt, so that secrets can be rotated."""
+    """Encryption keys for one purpose. The first key encrypts. All keys decrypt, so that secrets can be rotated."""
 
     def __init__(self, secrets: Sequence[bytes], purpose: bytes) -> None:
         self._keys = [SealingKey(secret, purpose) for secret in secrets]
@@ -73,7 +73,7 @@ class KeyRing:
         return self._keys[0].seal(content, about)
 
     def open(self, sealed: bytes, about: bytes) -> bytes:
-        """Decrypt the content with the key that fits. Raises `BadSeal` if no key fits."""
+        """Decrypt bytes that one of the keys has encrypted. Raises `BadSeal` if no key can decrypt them."""
         for key in self._keys:
             with suppress(BadSeal):
                 return key.open(sealed, about)

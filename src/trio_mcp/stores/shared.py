@@ -46,8 +46,8 @@ MAX_MESSAGE_BYTES: Final = 64 * 2**20
 
 
 def new_replica_id() -> str:
-    """Return a new id for a replica that starts. It has eight characters, is never reused, and contains no information
-    for clients."""
+    """Return an id for a replica that starts. It has eight characters, is never used twice, and reveals nothing to
+    clients."""
     return secrets.token_urlsafe(_ID_BYTES)
 
 
@@ -62,13 +62,14 @@ class StoredSession:
 
 
 class SessionDirectory(Protocol):
-    """Stores the legacy sessions of all replicas. The data of a session is changed by compare-and-set."""
+    """Stores the legacy sessions of all replicas. A session is changed only if nobody else has changed it since it was
+    read (compare-and-set)."""
 
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
     ) -> str | None:
-        """Store a new session of ``caller``, which may be any bytes. The session expires if it is neither read nor
-        changed for ``idle_ms``. Raises `ValueError` if the session id exists, even if the directory is full.
+        """Store a new session of ``caller``, which may be any bytes. The session expires when it is neither read nor
+        changed for ``idle_ms``. Raises `ValueError` if a session with this id exists, even if the directory is full.
 
         All callers together have at most ``limit`` sessions. One caller gets at most half of the sessions that other
         callers leave free. Beyond that, another session is evicted for the new one, and its id is returned. A session
@@ -84,18 +85,19 @@ class SessionDirectory(Protocol):
         ...
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        """Return the session, and extend its lifetime to ``idle_ms`` from now. Return `None` if it doesn't exist.
-        ``session_id`` may be any string."""
+        """Return a session, and let it expire ``idle_ms`` from now. Returns `None` if it doesn't exist. ``session_id``
+        may be any string."""
         ...
 
     async def exists(self, session_id: str) -> bool:
-        """Return whether a session with this id exists. The id may be any string. This neither extends the session's
-        lifetime nor counts as reading it."""
+        """Return whether a session with this id exists. The id may be any string. Unlike `read`, this doesn't extend
+        the session's lifetime."""
         ...
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
-        """Replace the session's data with ``state`` and a new ``mark``, if the current mark is ``expected_mark``. If it
-        isn't, or the session has ended, change nothing and return false."""
+        """Replace a session's data with ``state``, and its mark (which identifies the version) with ``mark``, if the
+        current mark is ``expected_mark``. If the mark is another one, or the session has ended, change nothing and
+        return false."""
         ...
 
     async def delete(self, session_id: str) -> bool:
@@ -103,14 +105,14 @@ class SessionDirectory(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
-        """Open a stream of the ids of sessions that any replica changes or deletes from now on. Expired sessions aren't
-        reported. The stream never ends or raises: see `Hint` and `TaskStore.watch`."""
+        """Open a stream with the ids of all sessions that any replica changes or deletes from now on. Expired sessions
+        aren't reported. The stream never ends or raises: see `Hint` and `TaskStore.watch`."""
         ...
 
 
 @frozen
 class StoredStream:
-    """A server-sent event stream of a legacy session, as it is stored for all replicas."""
+    """A server-sent event (SSE) stream of a legacy session, as it is stored for all replicas."""
 
     name: str
     """Name of the stream, which is unique in the session."""
@@ -132,8 +134,8 @@ class StoredStream:
 
 @frozen
 class StoredEvents:
-    """The stored events of a stream after a given number, in order. If events were dropped, the first event has a
-    higher number than expected: see ``first``."""
+    """The stored events of an SSE stream after a given number, in order. If events were dropped, ``first`` is higher
+    than the next number."""
 
     stream: StoredStream
     """The stream of the events, as stored."""
@@ -144,7 +146,7 @@ class StoredEvents:
 
 
 class EventLog(Protocol):
-    """Stores the events of all legacy sessions, so that clients can reconnect to any replica.
+    """Stores the SSE events of all legacy sessions, so that clients can reconnect to any replica.
 
     At most ``limit`` bytes of events are kept for a session. Beyond that, its oldest events are dropped, whatever their
     stream; the newest event of each stream is dropped last. A finished stream is deleted ``retention_ms`` after its
@@ -155,13 +157,14 @@ class EventLog(Protocol):
     """
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Create an event stream to which ``holder`` may append. Raises `ValueError` if a stream with this name exists,
-        unless it is what this call would create: a call that ended with `Uncertain` can be repeated."""
+        """Create an SSE stream to which ``holder`` may append. Raises `ValueError` if a stream with this name exists,
+        unless it is equal to the one that this call would create: so a call that ended with `Uncertain` can be
+        repeated."""
         ...
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Make ``holder`` the only one that may append to the event stream, and return the stream. If it doesn't exist,
-        create it with an empty ``request_id``. If it is finished, return it unchanged."""
+        """Let only ``holder`` append to the SSE stream from now on, and return the stream. If it doesn't exist, create
+        it with an empty ``request_id``. If it is finished, return it unchanged."""
         ...
 
     async def append(
@@ -177,8 +180,9 @@ class EventLog(Protocol):
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append ``lines`` to an event stream, with numbers from ``first`` on, and set the stream's ``note`` unless it
-        is `None`. With ``finish``, no more events can follow. Without lines, ``first`` is the number of the next event.
+        """Append ``lines`` to an SSE stream as events. They get numbers from ``first`` on. Also set the stream's
+        ``note`` unless it is `None`. With ``finish``, no more events can follow. Without lines, ``first`` is the number
+        of the next event.
 
         Returns false, with nothing changed, if the stream has another holder, is finished or doesn't exist. Otherwise
         raises `ValueError` if ``first`` is too high, so that events would be missing.
@@ -195,27 +199,28 @@ class EventLog(Protocol):
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
-        """Append ``line`` to an unfinished event stream whose holder is ``dead_holder``, and finish it. It then has no
-        holder. Return whether this call has finished the stream: if several replicas try, exactly one succeeds."""
+        """If ``dead_holder`` is the holder of an unfinished SSE stream, append ``line`` and finish the stream, which
+        then has no holder. Returns whether this call has finished it: if several replicas try, only one succeeds."""
         ...
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return an event stream with its stored events after ``number``. Return `None` if the stream doesn't exist.
-        There are no events after a number beyond the last. Numbers are less than 10**18."""
+        """Return an SSE stream, with its stored events after ``number``; `None` if the stream doesn't exist. After a
+        number beyond the last event, there are no events. Numbers are less than 10**18."""
         ...
 
     async def delete(self, session_id: str) -> None:
-        """Delete all streams of the session, if it has any."""
+        """Delete all SSE streams of a session."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of notifications: which event streams any replica appends to, takes over or finishes from now
-        on. Deletions aren't reported."""
+        """Open a stream of notifications about changed SSE streams: those that any replica appends to, takes over or
+        finishes from now on. Deletions aren't reported."""
         ...
 
 
 class WatchedByHints(Generic[T]):
-    """Base class of storage parts that report changes through ``hint_queues``."""
+    """Base class for parts of a storage that report changes through ``hint_queues``, the streams of notifications in
+    this process."""
 
     def __init__(self, hint_queues: HintQueues[T]) -> None:
         self._hint_queues = hint_queues
@@ -233,7 +238,7 @@ ChangeCursor: TypeAlias = str
 
 @frozen
 class ChangesSince:
-    """The changes recorded after a given cursor of the change log."""
+    """The changes that were recorded in the change log after a given position."""
 
     cursor: ChangeCursor
     """The position in the log after these changes."""
@@ -245,8 +250,8 @@ class ChangesSince:
 
 @frozen
 class ChangeHint:
-    """A change notification that contains the changes themselves: exactly ``changed`` between the cursors ``previous``
-    and ``cursor``. A reader whose cursor is ``previous`` need not read the log."""
+    """A change notification that contains the changes themselves: ``changed`` has all changes between the cursors
+    ``previous`` and ``cursor``. A reader that is at ``previous`` needn't read the change log."""
 
     previous: ChangeCursor
     cursor: ChangeCursor
@@ -254,19 +259,21 @@ class ChangeHint:
 
 
 class ChangeLog(Protocol):
-    """A log of changes to a server's lists of tools, resources and prompts, and to its resources, made on any replica.
+    """A log of changes that replicas have made to a server's lists of tools, resources and prompts, and to its
+    resources.
 
     The names of changed things are, for example, ``tools`` or ``resource:<uri>``. Beyond 10,000 names, those that
     changed longest ago are dropped. Readers that haven't read these changes yet learn that everything may have changed.
     """
 
     async def record(self, changed: Collection[str]) -> None:
-        """Record that the named things have changed. Each reader gets each change at least once. If ``changed`` is
-        empty, do nothing."""
+        """Record that the things named in ``changed`` have changed. Each reader of the log gets each change at least
+        once. If ``changed`` is empty, do nothing."""
         ...
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
-        """Return the changes after ``cursor``. For `None`, return the current cursor and no changes.
+        """Return the changes after the position ``cursor``. If ``cursor`` is `None`, return the current position and no
+        changes.
 
         `ChangesSince.everything` is true if the position is too old, is ahead of the log, belongs to a log that was
         lost, or isn't a position at all.
@@ -274,8 +281,8 @@ class ChangeLog(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
-        """Open a stream of all changes that any replica records from now on. A long notification may be replaced by
-        `HINTS_LOST`."""
+        """Open a stream of all changes that any replica records from now on. Instead of a long notification, the stream
+        may have `HINTS_LOST`."""
         ...
 
 
@@ -284,28 +291,30 @@ class Courier(Protocol):
     duplicated. `Messenger` adds reliability."""
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        """Send ``content``, of at most 64 MiB, to a replica, without confirmation. The replica's id may be any string.
-        Raises `ValueError` if the content is longer. Messages of this replica with the same ``number`` are copies of
-        one message, of which the storage needs to keep only one."""
+        """Send ``content``, of at most 64 MiB, to another replica, without confirmation. The replica's id may be any
+        string. Raises `ValueError` if ``content`` is longer. If a message is sent again with the same ``number``, the
+        storage needs to store only one copy."""
         ...
 
     def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | HintsLost]]:
-        """Open a stream of messages that are sent to this replica from now on. If more than 1,000 are unread, messages
-        are lost, and `HINTS_LOST` takes their place. Raises `RuntimeError` while another such stream is open."""
+        """Open a stream of the messages that other replicas send to this replica from now on. If more than 1,000 are
+        unread, messages are lost, and the stream has `HINTS_LOST` in their place. Raises `RuntimeError` if such a
+        stream is already open."""
         ...
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Mark this replica as alive for ``lease_ms`` from now. Return false if it counted as dead before, so that
-        others may have acted on that: at the first call, after `leave`, or after the lease had expired."""
+        """Mark this replica as alive for ``lease_ms`` from now. Returns false if the replica was dead before (at the
+        first call, after `leave`, or because the lease had expired): other replicas may have acted on that."""
         ...
 
     async def leave(self) -> None:
-        """Mark this replica as dead at once, after a graceful shutdown. Leaving `SharedStorage.join` doesn't do that.
-        If a process dies, its replica counts as dead when the lease has expired."""
+        """Mark this replica as dead now, after a graceful shutdown. Leaving the block of `SharedStorage.join` doesn't
+        do that. If a process dies, its replica counts as dead once the lease has expired."""
         ...
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return which of the ``replicas`` are dead: their lease has expired, they have left, or they never existed."""
+        """Return which of the ``replicas`` are dead: those whose lease has expired, that have called `leave`, or that
+        never existed."""
         ...
 
 
@@ -313,8 +322,8 @@ class ReplayGuard(Protocol):
     """Stores values that may be used only once among all replicas, for example DPoP proofs."""
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Store ``digest``, of 32 bytes, for ``ttl_ms``. If it is already stored, change nothing and return false: of
-        several replicas, exactly one succeeds. After `Uncertain`, treat the value as used."""
+        """Store ``digest``, of 32 bytes, for ``ttl_ms``, and return true. If it is already stored, change nothing and
+        return false: if several replicas try, only one gets true. After `Uncertain`, treat the value as used."""
         ...
 
 
@@ -342,7 +351,7 @@ class StorageCounters(Protocol):
 
     @property
     def round_trips(self) -> int:
-        """The number of requests sent to the storage. Several may have been sent together."""
+        """The number of round trips to the storage. Several commands may share one round trip."""
         ...
 
     @property

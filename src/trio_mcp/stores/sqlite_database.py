@@ -1,4 +1,5 @@
-"""`Database`: runs functions in threads, on two connections to an SQLite file, one for writing and one for reading.
+"""`Database`: runs functions on an SQLite file in threads. It has two connections to the file, one for writing and one
+for reading.
 
 This module also has the schema of the file, how a connection is opened, the transaction in which a function writes, and
 the write-ahead log, which is kept short however many processes read and write.
@@ -54,9 +55,9 @@ class Database:
         self._reads = _Batcher(self._reading, _read_all)
 
     async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
-        """Run ``change`` in a transaction, commit, and return its result. If it raises, nothing has changed. Changes
-        that wait at the same time share a transaction. With ``first``, ``change`` runs before all other waiting writes
-        of this process."""
+        """Run ``change`` in a transaction, commit the transaction, and return the result. If ``change`` raises, nothing
+        is stored. Changes that wait at the same time share a transaction. With ``first``, ``change`` runs before this
+        process's other waiting writes."""
         if first:
             alone = _QueuedCall(change)
             await self._writing.run(partial(self._write_all, lambda: [alone]))
@@ -72,27 +73,27 @@ class Database:
                 else:
                     _call_in_savepoint(call, connection)
                 if call.error is not None and (len(calls) == 1 or not connection.in_transaction):
-                    raise call.error  # after some failures the transaction has already ended, so that nothing is stored
+                    raise call.error  # after some failures, SQLite has already ended the transaction and stored nothing
         self._log.keep_short(connection)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        """Run ``look``, which only reads the file, and return its result."""
+        """Call ``look``, which only reads the file, with a connection, and return its result."""
         return await self._reads.run(look)
 
     def state(self) -> tuple[int, int]:
-        """Return numbers that change with each write to the file. See `WriteAheadLog.state`."""
+        """Return numbers that change whenever any process writes to the file. See `WriteAheadLog.state`."""
         return self._log.state()
 
     async def aclose(self) -> None:
         """Close the file. The next use opens it again."""
         with trio.move_on_after(_CLOSING, shield=True):
             await self._reading.aclose()
-            await self._writing.aclose()  # SQLite empties the write-ahead log when the last connection is closed
+            await self._writing.aclose()  # when the last connection is closed, SQLite empties the write-ahead log
 
 
 @define(eq=False)
 class _QueuedCall(Generic[T]):
-    """A function that waits for its turn to use a connection, and its result or error."""
+    """A function that waits until it can use a connection, and its result or error."""
 
     work: Callable[[sqlite3.Connection], T]
     task: trio.lowlevel.Task | None = None
@@ -119,7 +120,7 @@ _TakeBatch: TypeAlias = Callable[[], Sequence[_QueuedCall[Any]]]
 
 
 def _call_in_savepoint(call: _QueuedCall[Any], connection: sqlite3.Connection) -> None:
-    """Call the function. If it raises, roll back only its own changes."""
+    """Call the function inside a savepoint. If it raises, roll back only its own changes."""
     connection.execute("SAVEPOINT call")
     call.call(connection)
     if connection.in_transaction:
@@ -134,8 +135,8 @@ def _read_all(take: _TakeBatch, connection: sqlite3.Connection) -> None:
 
 
 class _Batcher:
-    """Runs the functions that wait for the connection ``access`` in batches. ``call_all`` calls all functions of a
-    batch in a thread.
+    """Runs functions that wait for the connection ``access`` in batches. ``call_all`` calls all functions of a batch,
+    in a thread.
 
     Each caller waits. The first caller leads: it makes the thread call all waiting functions, including its own, wakes
     their callers, and passes the lead to the next. A caller can be cancelled until its function has begun.
@@ -167,7 +168,7 @@ class _Batcher:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _remove(self, call: _QueuedCall[Any]) -> bool:
-        """Remove a waiting function from the queue. Return false if it has already started."""
+        """Remove a waiting function from the queue. Returns false if the function has already started."""
         try:
             self._waiting.remove(call)
         except ValueError:
@@ -179,17 +180,17 @@ class _Batcher:
         try:
             await self._access.run(partial(self._call_all, self._start_batch))
         except Exception as error:
-            # Fail all functions, because they have waited for the same file, which is locked or was removed.
+            # All waiting functions need the same file, which is locked or was removed, so let them all fail.
             if not self._batch:
                 self._batch.extend(self._waiting)
                 self._waiting.clear()
             for each in self._batch:
-                # Raise a separate copy for each caller, because raising adds to the traceback.
+                # Raising adds to an exception's traceback, so give each caller its own copy.
                 if each.error is not error:
                     each.error = type(error)(*error.args) if isinstance(error, OSError) else error
                     each.error.__cause__ = error.__cause__
         finally:
-            self._remove(call)  # remove the call, because its task may have been cancelled while it waited
+            self._remove(call)  # if this task was cancelled while it waited, its call may still be in the queue
             self._finish_batch()
             for each in self._batch:
                 if each is not call and each.task is not None:
@@ -215,8 +216,8 @@ class _Batcher:
 
 
 class _ThreadedConnection:
-    """A connection to the SQLite file, used by one thread at a time. Its threads are separate from those of handlers,
-    because handlers may wait for tasks."""
+    """A connection to the SQLite file, used by one thread at a time. It doesn't use the threads of handlers, because
+    handlers may wait for tasks."""
 
     def __init__(self, location: Location, clock: Clock) -> None:
         self._location = location
@@ -225,7 +226,7 @@ class _ThreadedConnection:
         self._opened = list[sqlite3.Connection]()
         self._file: tuple[int, int] | None = None
         """Numbers that identify the open file."""
-        weakref.finalize(self, _close, self._opened)  # this also closes the connection when the process exits
+        weakref.finalize(self, _close, self._opened)  # the connection is also closed when the process exits
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await trio.to_thread.run_sync(self._work, work, limiter=self._limiter)
@@ -237,12 +238,12 @@ class _ThreadedConnection:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> Exception:
-        """Return the exception to raise to callers for the SQLite ``error``."""
+        """Return the exception that callers get because SQLite has raised ``error``."""
         title = f"the {self._location.schema.title} in {self._location.path}"
         if isinstance(error, sqlite3.Error):
             is_database = getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB
             return StoreDown(errno.EIO if is_database else errno.EINVAL, f"{title} failed: {error}")
-        # The file contains a value of a wrong type, because SQLite stores any type in any column.
+        # SQLite stores any type in any column: the file contains a value of a wrong type.
         return UnreadableRecord(f"{title} contains a value that no replica writes: {error}")
 
     def _connection(self) -> sqlite3.Connection:
@@ -291,7 +292,7 @@ has on it, even those of a connection in another thread."""
 
 @frozen
 class Schema:
-    """The tables of one kind of SQLite file, and how to recognize such a file."""
+    """The tables of one kind of SQLite file, and the data by which to recognize such a file."""
 
     title: str
     """Description of the file for people."""
@@ -328,8 +329,8 @@ class Location:
     schema: Schema = TASKS
 
     def connect(self) -> sqlite3.Connection:
-        """Open a connection to the file, for one thread at a time. If the file doesn't exist, create it with access
-        only for this user. Raises `OSError` if the file isn't a database of this package."""
+        """Return a new connection to the file, for one thread at a time. If the file doesn't exist, create it, with
+        access only for this user. Raises `OSError` if the file isn't a database of this package."""
         if sqlite3.sqlite_version_info < _MIN_SQLITE_VERSION:
             raise OSError(errno.ENOSYS, f"SQLite must be 3.35 or newer, not {sqlite3.sqlite_version}")
         with _making, suppress(FileExistsError):
@@ -364,15 +365,16 @@ class Location:
                 connection.execute(statement)
 
     def _has_added(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the file has the tables of `Schema.added_script`. Return true if the schema has none."""
+        """Return whether the file has the tables of `Schema.added_script`. Returns true if the schema has no such
+        script."""
         name = self.schema.added_table
         found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone()
         return not name or found is not None
 
     def _check(self, connection: sqlite3.Connection) -> int:
-        """Return the version of the file's schema, or 0 for a new file. Raises `OSError` for another kind of database,
-        or an unsupported version."""
-        # Read all values in one statement, because another process may be creating the tables.
+        """Return the version of the file's schema; 0 for a new file. Raises `OSError` if the file is another kind of
+        database, or has an unsupported version."""
+        # Another process may be creating the tables now, so read all values in one statement.
         application, version, tables = connection.execute(
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
             " FROM pragma_application_id, pragma_user_version"
@@ -402,7 +404,7 @@ class Location:
                 (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
                 break
             except sqlite3.OperationalError as error:
-                # Retry in a loop, because SQLite doesn't wait if another process is opening the new file.
+                # SQLite doesn't wait if another process is opening the new file, so try several times.
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
                 time.sleep(0.01)
@@ -411,7 +413,7 @@ class Location:
 
 
 def _statements(script: str) -> list[str]:
-    """Split an SQL script into its statements, because `executescript` would end the transaction."""
+    """Split an SQL script into its statements. (`executescript` would end the transaction.)"""
     statements, begun = list[str](), ""
     for line in script.splitlines(keepends=True):
         begun += line
@@ -422,17 +424,17 @@ def _statements(script: str) -> list[str]:
 
 
 def time_of_day() -> int:
-    """Return the machine's time of day in milliseconds since the epoch. This clock may be set."""
+    """Return the machine's time of day in milliseconds since the epoch. This clock may be changed at any time."""
     return int(time.time() * 1000)
 
 
 def steady_time() -> int:
-    """Return the milliseconds of a monotonic clock that all processes of the machine share."""
+    """Return the time in milliseconds on a monotonic clock that all processes of the machine share."""
     return int(time.monotonic() * 1000)
 
 
 def boot_id() -> bytes:
-    """Return an id that changes with each boot of the machine, or an empty string if the system has none."""
+    """Return an id that changes with each boot of the machine; an empty string if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:
@@ -446,8 +448,9 @@ CREATE TABLE IF NOT EXISTS clock (number INTEGER PRIMARY KEY CHECK (number = 1),
 
 
 class Clock:
-    """The clock of an SQLite file, in milliseconds since the epoch. After each boot, it starts with the time of day at
-    the file's first use, and then follows the monotonic clock. So setting the machine's clock has no effect.
+    """The clock for the times in an SQLite file, in milliseconds since the epoch. After each boot, it begins with the
+    time of day at the file's first use, and then follows the monotonic clock. So setting the machine's clock doesn't
+    affect it.
 
     The file stores the boot id, and how far its clock is ahead of the steady clock, so that all processes agree. If the
     system has no boot id, the clock is the time of day. If an earlier version created the file, the table is added.
@@ -466,12 +469,12 @@ class Clock:
         return steady_time() / 1000
 
     def start(self, connection: sqlite3.Connection) -> None:
-        """Use the clock that is stored in the opened file. Store it if it is missing."""
+        """Continue the clock that is stored in the opened file. If none is stored, store a new one."""
         boot = boot_id()
         self._ahead = self._find(connection, boot) if boot else None
         if boot and self._ahead is None:
             with transaction(connection):
-                # Check again, because another process may have stored the clock first.
+                # Another process may have stored the clock meanwhile, so check again.
                 self._ahead = self._find(connection, boot)
                 if self._ahead is None:
                     self._ahead = self._set(connection, boot)
@@ -498,8 +501,8 @@ _KIND_OF_ERROR: Final = 0xFF
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """Run the ``with`` block in a transaction: commit all its changes, or none if the block or the commit fails. No
-    other process can write in the meantime.
+    """Run the ``with`` block in a transaction. Its changes are all committed, or all rolled back if the block or the
+    commit fails. No other process can write in the meantime.
 
     Raises `Uncertain` if the disk fails during the commit: the log may contain the whole change, and be read when the
     file is opened again.
@@ -514,14 +517,14 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
                 raise Uncertain(errno.EIO, f"the disk failed while a change was written: {error}") from error
             raise
     except BaseException:
-        if connection.in_transaction:  # after some failures the transaction has already ended
+        if connection.in_transaction:  # after some failures, SQLite has already ended the transaction
             connection.execute("ROLLBACK")
         raise
 
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Generator[None]:
-    """Let all reads in the ``with`` block see the same state of the database."""
+    """Inside the ``with`` block, let all reads see the same state of the database."""
     connection.execute("BEGIN")
     try:
         yield
@@ -548,8 +551,8 @@ class WriteAheadLog:
         self._long = _LONG_LOG
 
     def state(self) -> tuple[int, int]:
-        """Return numbers that change with each write by any process, except for writes within a few milliseconds. Fast
-        enough for trio's thread."""
+        """Return numbers that change whenever any process writes, unless two writes are only milliseconds apart. Fast
+        enough to call in trio's thread."""
         try:
             found = os.stat(self._path)
         except OSError:
@@ -557,8 +560,8 @@ class WriteAheadLog:
         return found.st_size, found.st_mtime_ns
 
     def keep_short(self, connection: sqlite3.Connection) -> None:
-        """Empty the write-ahead log if it is long. Doesn't raise. If a reader prevents it, for example a backup, try
-        again after the log has grown further."""
+        """If the write-ahead log is long, empty it. Doesn't raise. If a reader, for example a backup, prevents this,
+        try again after the log has grown further."""
         try:
             length = os.stat(self._path).st_size
             if length < self._long:
@@ -570,5 +573,5 @@ class WriteAheadLog:
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {patience}")
         except (OSError, sqlite3.Error):
-            return  # ignore this: the change is already stored, and the next write will report the error
+            return  # ignore this: the change is stored, and the next write will report the error
         self._long = length + _LONG_LOG if is_busy else _LONG_LOG

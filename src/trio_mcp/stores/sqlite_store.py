@@ -1,4 +1,4 @@
-"""`SQLiteTaskStore`: stores task records in an SQLite file, for several processes on one machine.
+"""`SQLiteTaskStore`: stores task records in an SQLite file, which processes on one machine share.
 
 Each change of a task adds a row to the file, and the watchers of other processes poll for new rows.
 """
@@ -91,8 +91,7 @@ ORDER BY leased_until LIMIT ?
 _LEASE: Final = "UPDATE leases SET holder = ?, leased_until = ? WHERE number IN ({numbers})"
 _COUNT_CLAIM: Final = "UPDATE tasks SET epoch = epoch + 1, version = version + 1, mark = ? WHERE number IN ({numbers})"
 _CLAIMED: Final = f"{_SELECT} WHERE tasks.number IN ({{numbers}})"
-# These statements handle thousands of tasks without stepping through rows, because after each step the thread would
-# have to wait for trio's thread.
+# Each of these statements changes thousands of tasks. Fetching rows would wait for trio's thread once per row.
 _RENEW: Final = """
 UPDATE leases SET leased_until = ? WHERE holder = ? AND hex(id) IN (SELECT value FROM json_each(?))
 """
@@ -159,7 +158,7 @@ class DatabaseTaskStore:
         return record
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a task record, or block its creation. See `TaskStore.discard`."""
+        """Delete a task record or, if it doesn't exist, prevent its creation. See `TaskStore.discard`."""
 
         def void(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(task_id)
@@ -176,7 +175,7 @@ class DatabaseTaskStore:
         return was_there
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
-        """Return the task record. See `TaskStore.read`."""
+        """Return the record of a task; `None` if it doesn't exist. See `TaskStore.read`."""
 
         def read(connection: sqlite3.Connection) -> StoredTask | None:
             found = connection.execute(f"{_SELECT} WHERE tasks.id = ?", (encoded(task_id),)).fetchone()
@@ -188,7 +187,7 @@ class DatabaseTaskStore:
         return await self._database.read(read)
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of task records. See `TaskStore.marks`."""
+        """Return the marks of task records. A record gets a new mark with each change. See `TaskStore.marks`."""
 
         def marks(connection: sqlite3.Connection) -> Mapping[str, bytes]:
             (found,) = connection.execute(_MARKS, (json.dumps(list(task_ids)),)).fetchone()
@@ -200,7 +199,7 @@ class DatabaseTaskStore:
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Replace the stored task record by ``record``. See `TaskStore.change`."""
+        """Replace a stored task record with ``record``, its next version. See `TaskStore.change`."""
 
         def change(connection: sqlite3.Connection) -> bool:
             row = self._codec.encode(record)
@@ -264,21 +263,21 @@ class DatabaseTaskStore:
         return claimed
 
     def _suspend_claims(self, lease_ms: int) -> None:
-        """Claim no tasks for the length of one lease. Their holders may be alive, and can renew their leases in that
-        time."""
+        """Claim no tasks during the next ``lease_ms``. In that time, processes that still run their tasks can renew
+        their leases."""
         self._claims_suspended_until = self._database.now.steady + lease_ms / 1000
 
     def _expired_before(self, now: int, lease_ms: int, asked: float) -> int:
-        """Return the time before which a lease must have ended for its task to be claimed. It excludes all leases if
-        the file was locked for long since ``asked``, or the machine's clock was set forward, because holders couldn't
-        renew theirs."""
+        """Return the time that a lease must have ended before, so that its task may be claimed. It is 1, which excludes
+        all leases, if holders couldn't renew: because the file was locked for long since ``asked``, or the machine's
+        clock was set forward."""
         steady = self._database.now.steady
         ahead, before = now / 1000 - steady, self._ahead
         self._ahead = ahead
         was_set = before is not None and ahead - before > _CLOCK_STEP
         if was_set or steady - asked > lease_ms / 1000 / _LOCKED:
             self._suspend_claims(lease_ms)
-        # With 1, only released tasks can be claimed: their lease ends at 0.
+        # Released tasks can always be claimed, because their lease ended at 0.
         return 1 if steady < self._claims_suspended_until else now
 
     def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
@@ -286,12 +285,11 @@ class DatabaseTaskStore:
             try:
                 yield self._codec.decode(StoredRecord(*row))
             except UnreadableRecord:
-                # Claim the other tasks anyway. This one has a holder now, so this is logged again only when that lease
-                # has expired.
+                # Claim the other tasks anyway. This error is logged again only after the task's new lease has expired.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Renew the leases of tasks. See `TaskStore.renew`."""
+        """Extend the leases of tasks that one process runs. See `TaskStore.renew`."""
         of_holders = defaultdict[str, list[str]](list)
         for task_id, holder in held.items():
             of_holders[holder].append(task_id)
@@ -380,7 +378,7 @@ class SQLiteTaskStore(DatabaseTaskStore):
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
-        """Open a stream of change notifications. See `TaskStore.watch`."""
+        """Open a stream of notifications about changed tasks. See `TaskStore.watch`."""
         with self._hint_queues.watch() as own:
             last = await self._database.read(last_change)
             yield DatabaseHints(own, self._database, self._writer, last, self._poll_interval)
@@ -402,7 +400,8 @@ _SWEEP_EVERY: Final = 64
 
 
 def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iterable[bytes]) -> None:
-    """Add a row to the table of changes for each task, in the transaction of the change. Old rows are deleted."""
+    """Add a row for each task to the table of changes, in the transaction that changes the tasks. Old rows are
+    deleted."""
     for task_id in task_ids:
         number = connection.execute("INSERT INTO changes (id, writer) VALUES (?, ?)", (task_id, writer)).lastrowid
         assert number is not None
@@ -410,7 +409,7 @@ def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iter
 
 
 def sweep_changes(connection: sqlite3.Connection, number: int) -> None:
-    """Delete old rows of the table of changes, once in a while. ``number`` is the number of the newest row."""
+    """Once in a while, delete old rows from the table of changes. ``number`` is the number of the newest row."""
     if number % _SWEEP_EVERY == 0:
         connection.execute("DELETE FROM changes WHERE number <= ?", (number - _CHANGES_KEPT,))
 
@@ -422,8 +421,8 @@ def last_change(connection: sqlite3.Connection) -> int:
 
 
 class DatabaseHints(AsyncIterator[Hint]):
-    """Sends change notifications for an SQLite file: of this process's changes at once, and of other processes' changes
-    when a poll finds them."""
+    """Reports changes in an SQLite file: this process's changes at once, and those of other processes when a poll finds
+    them."""
 
     def __init__(self, own: HintQueue[str], database: Database, writer: bytes, last: int, interval: float) -> None:
         self._own = own
@@ -440,16 +439,16 @@ class DatabaseHints(AsyncIterator[Hint]):
         while not self._found:
             with trio.move_on_at(self._next_poll):
                 return await anext(self._own)
-            # Skip the poll while no process writes, because it uses a thread five times a second. Poll once more after
-            # the file has changed: of two writes close together, size and modification time may not show the second.
+            # Poll only while a process writes, because a poll uses a thread. Poll once more after the last change:
+            # of two writes close together, the file's size and modification time may not show the second.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
                 try:
                     self._found.extend(await self._database.read(self._poll))
-                except OSError:  # skip this poll: notifications may be lost, and all other methods raise the error
+                except OSError:  # skip this poll: notifications may be lost, but the other methods raise the error
                     self._state = None
-            # Notify of own changes first, even if the interval is very short.
+            # Even if the interval is very short, report this process's own changes first.
             if (own := self._own.get_nowait()) is not None:
                 self._found.append(own)
             self._next_poll = trio.current_time() + self._interval
@@ -464,5 +463,5 @@ class DatabaseHints(AsyncIterator[Hint]):
         ).fetchall()
         (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM changes").fetchone()
         found: list[Hint] = [decoded(task_id) for (task_id,) in rows]
-        # Rows may be missing, because old rows were deleted or the file was replaced.
+        # Old rows were deleted or the file was replaced, so rows may be missing.
         return found if first <= before + 1 and before <= self._last else [HINTS_LOST, *found]

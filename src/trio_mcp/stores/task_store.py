@@ -38,8 +38,8 @@ _NO_QUESTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 class TaskPhase(StrEnum):
-    """The phases of a background task. Each protocol version has other names for the combination of phase and
-    outcome."""
+    """The phases of a background task. 2025-11-25 and the tasks extension have other names for each combination of
+    phase and outcome."""
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -69,8 +69,8 @@ class Outcome:
 
 @frozen(kw_only=True, weakref_slot=False)
 class TaskRecord:
-    """The stored state of one background task. JSON text was validated on arrival. Times are in milliseconds since the
-    epoch, on the store's clock.
+    """The stored state of one background task. JSON text in it was validated when it arrived. Times are in milliseconds
+    since the epoch, on the store's clock.
 
     Records are immutable: `attrs.evolve` creates the next one, with the next ``version`` and a new ``mark``.
     """
@@ -153,12 +153,12 @@ class TaskRecord:
 
     @property
     def is_open(self) -> bool:
-        """True if the task hasn't ended and a process must run it."""
+        """True if the task hasn't ended, and needs a process that runs it."""
         return not (self.phase.is_final or self.is_external)
 
     @property
     def ttl_ms(self) -> int | None:
-        """Milliseconds from the task's creation until it expires, or `None` for no limit."""
+        """How many milliseconds after its creation the task expires; `None` for no limit."""
         return None if self.expires_at is None else self.expires_at - self.created_at
 
 
@@ -169,25 +169,26 @@ TaskCursor: TypeAlias = tuple[int, str]
 
 
 class StoreFull(Exception):
-    """Raised if the store is full, or one caller has reached its limit. See `TaskStore.create`."""
+    """The store is full, or one caller has reached its limit. See `TaskStore.create`."""
 
 
 class StoreDown(OSError):
-    """Raised if the store is unavailable. The call has changed nothing, and will change nothing."""
+    """The store is unavailable. The call has changed nothing, and will change nothing."""
 
 
 class Uncertain(OSError):
-    """Raised if the store didn't respond. The requested change may have happened, or may happen later."""
+    """The store didn't respond in time. The requested change may have been stored, wholly or in part, or may be stored
+    later."""
 
 
 class UnreadableRecord(OSError):
-    """Raised if a stored record can't be decoded: it was written by another version, encrypted with an unknown secret,
-    or modified."""
+    """A stored record can't be decoded: another version has written it, it is encrypted with an unknown secret, or it
+    was modified."""
 
 
 class UnknownForm(UnreadableRecord):
-    """Raised if a stored record was written by another version, or with another secret. Other processes may be able to
-    decode it."""
+    """A stored record can't be decoded by this process, because it was written by another version, or with another
+    secret. Other processes may be able to decode it."""
 
 
 @frozen
@@ -201,8 +202,8 @@ class StoredTask:
 
 
 class HintsLost:
-    """The type of `HINTS_LOST`, which means that change notifications may have been lost. Readers must then read
-    everything again."""
+    """The type of `HINTS_LOST`, which takes the place of change notifications that may have been lost. Its readers must
+    read everything again."""
 
     def __repr__(self) -> str:
         return "GAP"
@@ -259,23 +260,24 @@ class TaskStore(Protocol):
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
         """Delete a task record, and return true. If it doesn't exist, prevent its creation for ``retention_ms``, and
-        return false: a `create` that ended with `Uncertain` may still be in progress."""
+        return false: a call of `create` that ended with `Uncertain` may still be in progress."""
         ...
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
-        """Return the task record, and the store's current time. Return `None` if ``scope`` has no such record. The
-        server itself passes `None` as ``scope``, and finds records of all scopes. ``task_id`` may be any string."""
+        """Return a task record and the store's current time; `None` if ``scope`` (the owner's scope) has no such
+        record. If ``scope`` is `None`, find records of all scopes: only the server itself does this. ``task_id`` may be
+        any string."""
         ...
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of existing task records, by id, in a single request. Compare them to detect changes. The
-        cost doesn't depend on the size of the records."""
+        """Return the marks of those task records that exist, by task id. A record gets a new mark with each change.
+        This is a single request, whose cost doesn't depend on the size of the records."""
         ...
 
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Replace the stored task record with ``record``, which has a new mark, if the stored one still has the mark
+        """Replace a stored task record with ``record``, which has a new mark, if the stored one still has the mark
         ``expected_mark``.
 
         Return false, with nothing changed, if the stored record has another mark or is gone. If a ``holder`` is given,
@@ -288,13 +290,14 @@ class TaskStore(Protocol):
         ...
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
-        """Return up to ``limit`` task records of ``scope`` after ``cursor``, in order of creation. For `None`, start
-        with the first. Records whose deletion is due are omitted. A cursor stays valid if its record is deleted."""
+        """Return up to ``limit`` task records of ``scope`` (the owner's scope), in order of creation. Begin after
+        ``cursor``, or with the first record if it is `None`. Records whose deletion is due are omitted. A cursor stays
+        valid if its record is deleted."""
         ...
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim at most ``limit`` abandoned tasks for ``holder``, with a lease of ``lease_ms``. The tasks that have
-        waited longest come first.
+        """Let ``holder`` claim at most ``limit`` abandoned tasks, with a lease of ``lease_ms``. Tasks that have waited
+        longest come first.
 
         A task can be claimed if it hasn't ended, has no holder or one whose lease has expired, and has a
         `TaskRecord.name` in ``names``. External tasks have no holder, but cannot be claimed.
@@ -306,7 +309,7 @@ class TaskStore(Protocol):
         ...
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Renew the leases of tasks to ``lease_ms`` from now. ``held`` maps task ids to holders.
+        """Let the leases of tasks end ``lease_ms`` from now. ``held`` maps the ids of the tasks to their holders.
 
         Only tasks that still have this holder are renewed. Return the ids of all others: they were claimed by another
         process, released, ended or deleted. Marks and versions don't change. If a lease has expired, but the task was
@@ -316,8 +319,8 @@ class TaskStore(Protocol):
         ...
 
     async def expire(self, *, limit: int) -> int:
-        """Delete up to ``limit`` task records whose ``kept_until`` has passed, even if the task hasn't ended. Return
-        their number."""
+        """Delete up to ``limit`` task records whose ``kept_until`` has passed, even of tasks that haven't ended.
+        Returns the number of deleted records."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
@@ -335,7 +338,7 @@ _HINTS_LIMIT: Final = 1000
 
 
 class HintQueue(AsyncIterator[T | HintsLost]):
-    """A stream of change notifications for one reader. If its buffer is full, `HINTS_LOST` takes the place of
+    """A stream of change notifications for one reader. When its buffer is full, `HINTS_LOST` replaces the
     notifications."""
 
     def __init__(self) -> None:
@@ -351,7 +354,7 @@ class HintQueue(AsyncIterator[T | HintsLost]):
         self._sleeper.wake()
 
     def get_nowait(self) -> T | HintsLost | None:
-        """Return the next change notification, or `None` if there is none."""
+        """Return the next change notification; `None` if there is none yet."""
         return self._queue.popleft() if self._queue else None
 
     async def __anext__(self) -> T | HintsLost:
@@ -363,7 +366,7 @@ class HintQueue(AsyncIterator[T | HintsLost]):
 
 
 class HintQueues(Generic[T]):
-    """The streams of change notifications of a store in this process, one for each watcher."""
+    """All open streams of change notifications that a store has in this process, one for each reader."""
 
     def __init__(self) -> None:
         self._queues: dict[HintQueue[T], TrioRun | None] = {}
@@ -380,7 +383,7 @@ class HintQueues(Generic[T]):
             del self._queues[hints]
 
     def notify(self, changed: Iterable[T | HintsLost]) -> None:
-        """Add ``changed`` to all streams of change notifications. Never waits. Can be called in any thread."""
+        """Add ``changed`` to all open streams of change notifications. Never waits. May be called in any thread."""
         for hint in changed:
             for hints, run in tuple(self._queues.items()):
                 if run is None:
@@ -396,8 +399,8 @@ _FAILURE_MEMORY: Final = 30.0
 def created_record(
     new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
 ) -> TaskRecord:
-    """Return the new task record ``new`` with the times and the position that a store sets at ``now``. The position is
-    after ``last_position``, the last one of its scope."""
+    """Return ``new``, a new task record, with the times and the position that a store sets when it is created at
+    ``now``. The position is after ``last_position``, the last position in its scope."""
     expires = None if ttl_ms is None else now + ttl_ms
     return attrs.evolve(
         new,
@@ -413,8 +416,8 @@ def created_record(
 def _logged(
     method: Callable[Concatenate[Any, P], Awaitable[T]], kind: str
 ) -> Callable[Concatenate[LoggedStore, P], Awaitable[T]]:
-    """Wrap the `TaskStore` method ``method`` for `LoggedStore`, so that it logs outages. ``kind`` says what can't be
-    done then."""
+    """Wrap ``method``, a method of `TaskStore`, for `LoggedStore`, so that outages are logged. ``kind`` says in the log
+    what can't be done during an outage."""
     name = method.__name__
 
     @wraps(method)
@@ -447,17 +450,17 @@ class LoggedStore:
         """The methods whose last call failed, with the time of the failure."""
 
     def log_failure(self, method: str, kind: str, error: Exception) -> None:
-        """Record that ``method`` has failed with ``error``, and log that if it's new."""
+        """Record that ``method`` has failed with ``error``, and log the error if it begins an outage."""
         if not self.failing_methods:
             words = "the task store cannot be %s; waiting calls are retried"
-            if isinstance(error, (StoreDown, Uncertain)):  # an outage, which the store has described in the error
+            if isinstance(error, (StoreDown, Uncertain)):  # an outage, which the error's text describes
                 logger.error(f"{words}: %s", kind, error.strerror or error)
             else:
                 logger.error(words, kind, exc_info=error)
         self.failing_methods[method] = trio.current_time()
 
     def log_success(self, method: str) -> None:
-        """Record that ``method`` has succeeded, and log it if all methods now work again."""
+        """Record that ``method`` has succeeded. If no method fails any more, log the end of the outage."""
         self.failing_methods.pop(method, None)
         long_ago = trio.current_time() - _FAILURE_MEMORY
         self.failing_methods = {each: when for each, when in self.failing_methods.items() if when > long_ago}
@@ -475,5 +478,5 @@ class LoggedStore:
     expire = _logged(TaskStore.expire, "written")
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
-        """Open a stream of change notifications. See `TaskStore.watch`."""
+        """Open a stream of notifications about changed tasks. See `TaskStore.watch`."""
         return self.store.watch()

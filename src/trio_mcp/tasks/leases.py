@@ -179,8 +179,8 @@ class Leases:
             now = trio.current_time()
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
-                # If this is in the past, this process was suspended or late. The lease may still be valid, so await a
-                # renewal.
+                # If this is in the past, this process was suspended or late.
+                # The lease may still be valid, so wait for a renewal.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
                     await self._wait_for_renewal(now)

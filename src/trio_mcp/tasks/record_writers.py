@@ -134,8 +134,8 @@ class OutcomeWriter:
         cause = CancelCause.SHUTDOWN if cancellation is None else cancellation.cause
         is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
         if is_given_up and self.goes_on_elsewhere(task):
-            # Don't count runs that a graceful shutdown has ended: otherwise a few deployments would fail every long
-            # task. Also don't count runs that ended because the store was unavailable.
+            # Don't count runs that a graceful shutdown has ended, so that deployments don't make long tasks fail.
+            # Also don't count runs that ended because the store was unavailable.
             return lambda record, _: released(record, counts=False)
         # When the task was cancelled, its record couldn't be written, so write it now.
         if cause is CancelCause.TASK and cancellation is not None:

@@ -121,8 +121,7 @@ class RedisStorage(FleetStorage):
                     courier=courier,
                     replay_guard=RedisReplayGuard(link, prefix),
                     rate_limits=RedisRateLimits(link, prefix),
-                    # No replica watches the state of callers, so notify of its changes on a channel without
-                    # subscribers.
+                    # No replica watches the state of callers, so publish its changes on a channel without subscribers.
                     state=RedisSessionDirectory(link, f"{prefix}:state", f"{prefix}:state:bus", HintQueues()),
                     counts=_LinkCounters(link, signs),
                 )

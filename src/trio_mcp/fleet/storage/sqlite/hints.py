@@ -128,8 +128,8 @@ class HintPoller:
         """Poll the SQLite file and notify watchers, until cancelled."""
         while True:
             await self._next_poll()
-            # A poll takes a thread, so poll only if the file has changed, and once more after the last change. The
-            # file's size and time may not show the second of two writes close together.
+            # A poll takes a thread, so poll only if the file has changed, and once more after the last change:
+            # the file's size and time may not show the second of two writes close together.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
