@@ -45,7 +45,7 @@ def test_config_option_reads_only_the_given_file(home: Path):
 def test_name_of_two_different_servers_in_configuration_files_is_refused(home: Path):
     write(home / ".mcp.json", {"files": {"command": "one"}})
     write(home / ".cursor" / "mcp.json", {"files": {"command": "two"}})
-    with pytest.raises(NoTarget, match=r"'files' is a different server in .* and .*; choose with --config"):
+    with pytest.raises(NoTarget, match=r"the name 'files' means a different server in .* and .*; choose with --config"):
         target_typed("files")
 
 

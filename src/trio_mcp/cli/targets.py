@@ -59,7 +59,9 @@ def configured_target(
         elif file is not None:
             raise NoTarget(f"{path} has no server {name!r}; its servers are: {', '.join(config.members) or 'none'}")
     if any(target != other for target, other in pairwise(found.values())):
-        raise NoTarget(f"{name!r} is a different server in {' and '.join(map(str, found))}; choose with --config")
+        raise NoTarget(
+            f"the name {name!r} means a different server in {' and '.join(map(str, found))}; choose with --config"
+        )
     for target in found.values():
         return attrs.evolve(target, stderr=stderr) if isinstance(target, Command) else target
     return None

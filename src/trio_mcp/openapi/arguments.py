@@ -210,7 +210,7 @@ class Arguments:
             else:
                 cookies[parameter.name] = parameter.texts(value)[0]
         if {".", ".."} & set(path.split("/")):
-            raise UnsendableArguments("a segment of the path would be . or ..")
+            raise UnsendableArguments("a segment of the URL's path would be . or ..")
         content: JSONObject = {}
         if self._body is not None and (body := given.get(self._body.argument, self)) is not self:
             content = self._body.parts(body)

@@ -149,7 +149,7 @@ class _SignatureCheck:
         # The issuer is compared literally, so untrusted tokens don't cause additional fetches of keys.
         issuer = expected.check_issuer(claims)
         if not await self._sources[issuer].has_signed(signed):
-            raise Untrusted(f"not signed by a key of {issuer}")
+            raise Untrusted(f"the token is not signed by a key of {issuer}")
         if claims.get("aud") is not None or claims.get("client_id") not in self._client_ids:
             expected.check_audience(claims)
         if claims.get("exp") is None:  # RFC 9068 section 2.2

@@ -118,7 +118,7 @@ class ProofChecks:
         if not isinstance(proof_id, str) or not proof_id:
             raise Untrusted("the proof has no id (jti)")
         if claims.get("htm") != method:
-            raise Untrusted("the proof is for another method")
+            raise Untrusted("the proof is for another HTTP method")
         if not isinstance(target, str) or self._target != _without_query(target):
             raise Untrusted("the proof is for another URL")
         hashed = urlsafe_b64encode(hashlib.sha256(token.encode()).digest()).rstrip(b"=")

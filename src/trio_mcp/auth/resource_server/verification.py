@@ -135,7 +135,7 @@ class ExpectedClaims:
         issuer = claims.get("iss")
         # RFC 9068 section 4: the issuer must be identical, character by character.
         if not isinstance(issuer, str) or issuer not in self.issuers:
-            raise Untrusted(f"the issuer is {issuer!a:.200}")
+            raise Untrusted(f"the issuer is {issuer!a:.200}, which this server does not accept")
         return issuer
 
     def check_audience(self, claims: Mapping[str, Any]) -> None:
@@ -143,7 +143,7 @@ class ExpectedClaims:
         # 2026-07-28 authorization, Access Token Privilege Restriction: the token MUST be issued for this server.
         names, own = _texts(claims, "aud"), self.audiences
         if own.isdisjoint(names) and own.isdisjoint(map(_comparable, _at_hosts_of(own, names))):
-            raise Untrusted(f"the audience is {claims.get('aud')!a:.200}")
+            raise Untrusted(f"the audience is {claims.get('aud')!a:.200}, not this server")
 
     def principal(self, claims: Mapping[str, Any], issuer: str | None) -> Principal:
         """Return the principal that the token's validated ``claims`` describe. Raises `Untrusted` if the claims contain
@@ -285,13 +285,13 @@ def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
         raise Untrusted(f"the token is longer than {longest} characters")
     parts = text.split(".")
     if len(parts) != 3:  # an encrypted token has five parts (RFC 7516 section 3.1)
-        raise Untrusted("not a signed token in compact form")
+        raise Untrusted("it is not a signed token (JWT) in compact form")
     header, claims = _object(_decoded(parts[0])), _decoded(parts[1])
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
         raise Untrusted(f"the signature algorithm {algorithm!a:.100} is not accepted")
     if "crit" in header:  # RFC 7515 section 4.1.11: refuse a token with extensions that must be understood
-        raise Untrusted("the header has critical extensions")
+        raise Untrusted("the header has critical extensions (crit), which are not supported")
     if kid is not None and not isinstance(kid, str):
         raise Untrusted("the kid must be a string")
     signed = text.rpartition(".")[0].encode("ascii")

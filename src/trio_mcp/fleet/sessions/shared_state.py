@@ -418,7 +418,7 @@ class SharedSessionState:
                 return
             if not await self._read():
                 raise SessionEnded
-        raise Uncertain(f"the session changed during each of {_WRITE_ATTEMPTS} attempts to change it")
+        raise Uncertain(f"other replicas changed the session during each of {_WRITE_ATTEMPTS} attempts to change it")
 
     async def delete(self) -> None:
         """End the session for all replicas. Raises `OSError` if the storage is unavailable."""

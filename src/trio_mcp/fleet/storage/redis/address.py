@@ -79,7 +79,7 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddre
     if not (db.isascii() and db.isdigit()) or (kind is AddressKind.CLUSTER and int(db)):
         raise ValueError("the database in the Redis address must be a number, and 0 for a cluster")
     if kind is AddressKind.SENTINEL and not path.strip("/"):
-        raise ValueError(f"the Redis address must name the service; write {_WORDS}")
+        raise ValueError(f"the Redis address must name the Sentinel service; write {_WORDS}")
     username, _, password = userinfo.partition(":")
     return RedisAddress(
         kind,
