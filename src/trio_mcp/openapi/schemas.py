@@ -219,7 +219,7 @@ class Schemas:
         ``gone``."""
         required = [name for name in _required_in(schema) if name not in gone]
         tag = members_of(schema.get("discriminator")).get("propertyName")
-        # OpenAPI 3.1.1, 4.8.25: the discriminator's property is required, so tell this to the model.
+        # OpenAPI 3.1.1, 4.8.25: the discriminator's property is required, so mark it as required for the model.
         if self._excluded == "readOnly" and isinstance(tag, str) and tag not in {*gone, *required}:
             required.append(tag)
         made.pop("required", None)
