@@ -107,6 +107,19 @@ DEFECTS: Final = (
         "no cancel is sent",
         *("calls", 1, _STATE, "abandon", 'return request.method.name != "initialize"', "return False"),
     ),
+    _one(
+        "no cancel of a question is sent",
+        *("questions", 1, _STATE, "abandon", 'return request.method.name != "initialize"'),
+        'return request.method.name != "initialize" and self.role == "client"',
+    ),
+    _one(
+        "a client ignores the cancel of a question",
+        *("questions", 1, _STATE, "_receive_cancel", "if entry is None:", 'if entry is None or self.role == "client":'),
+    ),
+    _one(
+        "a question is answered after its cancel",
+        *("questions", 1, _STATE, "finish", "return False", 'return self.role == "client"'),
+    ),
     _one("a call that was left stays", "calls", 1, _STATE, "abandon", "del self._outbound[request.id]", "pass"),
     _one(
         "a call that has ended is cancelled",
