@@ -44,7 +44,7 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
         while True:
             match message := await super().next_message():
                 case {"method": "tools/list", "id": _}:
-                    await self.answer(message, {"tools": _TOOLS, **self._more(ttlMs=0, cacheScope="private")})
+                    await self.answer(message, {"tools": _TOOLS, **self._modern(ttlMs=0, cacheScope="private")})
                 case {"method": "ping", "id": _}:
                     await self.answer(message, {})
                 case {"method": "subscriptions/listen" | "logging/setLevel", "id": _}:
@@ -54,10 +54,10 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
 
     async def answer_text(self, call: JSONObject, text: str) -> None:
         """Answer a tool call with a text, in the result format of the protocol revision."""
-        await self.answer(call, {"content": [{"type": "text", "text": text}], **self._more()})
+        await self.answer(call, {"content": [{"type": "text", "text": text}], **self._modern()})
 
-    def _more(self, **members: Any) -> JSONObject:
-        """Return the members that only results of modern revisions have."""
+    def _modern(self, **members: Any) -> JSONObject:
+        """Return the members that only results of a modern revision have, or none in a legacy revision."""
         return {"resultType": "complete", **members} if self.under_test.era == "modern" else {}
 
     async def _call_of(self, tool: str) -> JSONObject:
