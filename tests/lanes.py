@@ -62,7 +62,7 @@ SCHEDULES: Final = {
     "interaction/test_on_asyncio_random.py",
     *("interaction/test_load_random.py", "interaction/test_rounds_random.py", "interaction/test_threads_random.py"),
     *("serving/http/test_asgi_load.py", "serving/http/test_leaks.py", "tasks/test_one_run_per_claim.py"),
-    *("tasks/test_state_machine.py", "transports/http/test_against_h11.py"),
+    *("tasks/test_state_machine.py", "transports/http/test_against_h11.py", "test_random_schedules.py"),
 }
 """Files whose tests play random or all orders of events, or so many exchanges that one test takes seconds."""
 
