@@ -348,7 +348,11 @@ def test_large_header_numbers_are_compared_exactly() -> None:
         ({"mcp-param-loud": "True"}, {"loud": True}, "have different values"),
         ({"mcp-param-loud": "1"}, {"loud": True}, "have different values"),
         ({"mcp-param-count": "true"}, {"count": 1}, "have different values"),
-        ({"mcp-param-region": "=?base64?SGVsbG8?="}, {"region": "Hello"}, "Mcp-Param-Region: the value is not valid base64"),
+        (
+            {"mcp-param-region": "=?base64?SGVsbG8?="},
+            {"region": "Hello"},
+            "Mcp-Param-Region: the value is not valid base64",
+        ),
         ({"mcp-param-region": "é"}, {"region": "é"}, "Mcp-Param-Region: the value contains characters"),
     ],
 )

@@ -104,8 +104,7 @@ class _UpgradeRequest:
 
     async def run_authorized(self, credentials: Credentials) -> WebSocketTransport:
         """Request the upgrade to a WebSocket. If the server refuses the credentials, and the client can get better
-        ones, request the upgrade again.
-        """
+        ones, request the upgrade again."""
         attempt, begun = 0, trio.current_time()
         while True:
             attempt += 1

@@ -141,8 +141,7 @@ class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The messages in this line of the recording: one message, or all messages of a batch. Empty if the line is an
-        event.
-        """
+        event."""
         message: Any = self.message
         found = cast("list[Any]", message) if isinstance(message, list) else [message]
         return [each for each in found if isinstance(each, dict)]

@@ -168,8 +168,7 @@ class _OpenRequests:
 
 def _keys(request: TimedRequest) -> list[Origin | int]:
     """Return the keys under which a request is stored: its exchange and, if log messages can belong to the request, its
-    origin.
-    """
+    origin."""
     keys: list[Origin | int] = [] if request.method == "subscriptions/listen" else [request.origin]
     return [*keys, request.post] if request.post else keys
 

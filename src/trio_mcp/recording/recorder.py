@@ -120,8 +120,7 @@ class Recorder:
 
     def _put(self, job: WriteJob) -> bool:
         """Pass ``job`` to the recorder's thread without waiting. If too many bytes wait to be written, drop the job and
-        return false.
-        """
+        return false."""
         with self._lock:
             if job.written is None and (self._is_over or self._waiting + job.size > _MOST_WAITING):
                 return False

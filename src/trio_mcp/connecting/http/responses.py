@@ -84,8 +84,7 @@ def is_about_session(error: HTTPError | StatusPeerError) -> bool:
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
     """Return the exception for ``reply``, an HTTP response with an error status. The exception contains the JSON-RPC
     error in the body if that is about this request, otherwise the text of the body. Raises `ConnectionLost` if the body
-    is incomplete.
-    """
+    is incomplete."""
     retry_after, place = seconds_until_retry(reply.headers), redirect_url(reply.url, reply.status, reply.headers)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
@@ -174,8 +173,7 @@ class Backoff:
 
     def record_end(self, began: float, *, has_brought: bool) -> None:
         """Record the end of a stream that ``began`` at this time on trio's clock. If the stream brought a message or
-        lasted long, reset the count of failures. An event without data isn't a message.
-        """
+        lasted long, reset the count of failures. An event without data isn't a message."""
         if has_brought or trio.current_time() - began >= _LIVED:
             self.reset()
 

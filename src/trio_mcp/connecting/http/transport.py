@@ -379,8 +379,7 @@ _UNTOLD: Final = 60.0
 
 class OneWayPosts:
     """Sends messages that get no reply to the server of ``endpoint``, each in a separate POST. At most ``max_cancels``
-    cancellations, 32 answers and 32 notifications are sent concurrently.
-    """
+    cancellations, 32 answers and 32 notifications are sent concurrently."""
 
     def __init__(self, endpoint: Endpoint, max_cancels: int) -> None:
         self._endpoint = endpoint

@@ -218,8 +218,7 @@ class AppPolicy:
 
     def _on(self, contents: ResourceContents) -> ResourceContents:
         """Return the ``contents`` of a view with the MIME type of views. If the contents have no policy, add this one.
-        Raises `ValueError` for another type, and for text that isn't an HTML document.
-        """
+        Raises `ValueError` for another type, and for text that isn't an HTML document."""
         # SEP-1865, Content Requirements: the type MUST be APP_TYPE, and the content a valid HTML5 document.
         if contents.mime_type not in (None, APP_TYPE):
             raise ValueError(f"the contents of a view must have the type {APP_TYPE}, not {contents.mime_type[:200]!r}")

@@ -78,7 +78,7 @@ class RequestScope:
         self.handler_task: trio.lowlevel.Task | None = None
         """Task in which the handler runs. `None` before the handler starts and after it has ended."""
         self.nursery: trio.Nursery | None = None
-        """Nursery of the handler. `None` before the handler starts, and once the handler and all its tasks have ended."""
+        """Nursery of the handler. `None` before the handler starts, and after its last task has ended."""
         self.from_outside: Cancellation | None = None
         """Cancellation of the whole request by the peer, the connection or the server. If set, the request gets no
         reply."""

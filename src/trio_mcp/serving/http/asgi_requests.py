@@ -141,8 +141,7 @@ class AsgiBody:
 
     def refuse(self, head: RequestHead) -> None:
         """After a request was refused because of its head, let `drop` receive the whole body, unless the body is too
-        long. Most clients send the body before they read the response.
-        """
+        long. Most clients send the body before they read the response."""
         with suppress(BadRequest):
             if "expect" not in head.headers and self._length(head) <= self._bounds.max_body_bytes:
                 self._droppable = self._bounds.max_body_bytes, self._bounds.body_timeout

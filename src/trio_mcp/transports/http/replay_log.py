@@ -172,8 +172,7 @@ class ReplayLog:
 
     def retained_after(self, cursor: str) -> tuple[Replay, bool]:
         """Return those events after the event id ``cursor`` that are still stored, and whether any events are missing.
-        Raises `BadCursor` if no stream has this event id.
-        """
+        Raises `BadCursor` if no stream has this event id."""
         stream, number = self._find(cursor)
         dropped = stream.dropped
         return self._replay(stream, max(number, dropped)), number < dropped
