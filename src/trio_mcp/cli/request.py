@@ -98,8 +98,8 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 
 @define(kw_only=True)
 class CommandRequest(Generic[R]):
-    """A command's request to a server. `RequestRun` calls its methods in order: `prepare`, `send` and `show`. The first
-    two raise the same errors as `Client`."""
+    """A command's request to a server. `RequestRun` calls its methods in order: `prepare`, `send` and `show`. `prepare`
+    and `send` raise the same errors as `Client`."""
 
     as_json: bool = False
     """Whether the whole result is printed as JSON."""

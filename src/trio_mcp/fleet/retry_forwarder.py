@@ -1,5 +1,5 @@
-"""RetryForwarder: if a client's retried request arrives at another replica than the one where its handler waits,
-forwards the request there, and sends the handler's messages to the client.
+"""RetryForwarder: forwards a client's retried request to the replica where the request's handler waits, and sends the
+handler's messages to the client.
 
 The forwarding replica checks a retry like any other, and runs it as an ordinary request, which takes a slot; its cancel
 scope cancels the remote handler. The owner runs the handler. Each replica reports the end of a call to the other. Since

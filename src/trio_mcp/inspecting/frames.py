@@ -122,7 +122,7 @@ class FrameLog(Recorder):
         return True
 
     async def _written(self, recording: Recording) -> None:
-        """Return at once, because `_put` has already stored everything."""
+        """Return at once. There is nothing to wait for, because `_put` stores messages immediately."""
         await trio.lowlevel.checkpoint()
 
     @property

@@ -49,8 +49,8 @@ class InvalidPageRequest(ValueError):
 
 
 async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
-    """Return the items in one of the server's lists, such as its tools, up to a limit, and the problem because of which
-    the list is incomplete, if any. If no item has arrived, raise the same errors as a call."""
+    """Return the items in one of the server's lists, such as its tools, up to a limit. Also returns the problem that
+    made the list incomplete, if there was one. If no item has arrived, raise the same errors as a call."""
     lists: dict[Any, Callable[[], AsyncIterator[Any]]] = {
         "tools": client.list_tools,
         "resources": client.list_resources,

@@ -236,8 +236,8 @@ class Upstream(Relay):
         return _only_channel(downstreams[0])
 
     def _is_of_past_call(self, came_with: RequestId | None) -> bool:
-        """Return whether the message of a past call has arrived. ``came_with`` is the request within whose response it
-        came, which isn't in flight any more. Returns false if only one client uses the connection."""
+        """Return whether a message belongs to a past call. ``came_with`` is the request, no longer in flight, within
+        whose response the message came. Returns false if only one client uses the connection."""
         return came_with is not None and (self.shared or self._many)
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:

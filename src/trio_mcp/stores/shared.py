@@ -62,8 +62,8 @@ class StoredSession:
 
 
 class SessionDirectory(Protocol):
-    """Stores the legacy sessions of all replicas. A session is changed only if nobody else has changed it since it was
-    read (compare-and-set)."""
+    """Stores the legacy sessions of all replicas. A session is changed only if it hasn't changed since it was read
+    (compare-and-set)."""
 
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int

@@ -202,8 +202,8 @@ class StoredTask:
 
 
 class HintsLost:
-    """The type of `HINTS_LOST`, which takes the place of change notifications that may have been lost. Its readers must
-    read everything again."""
+    """The type of `HINTS_LOST`, which takes the place of change notifications that may have been lost. A reader that
+    gets it must read everything again."""
 
     def __repr__(self) -> str:
         return "GAP"

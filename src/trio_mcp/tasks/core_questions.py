@@ -68,8 +68,8 @@ class TaskClientChannel:
         self.is_lost = True
 
     def admits(self, question: InputRequest) -> bool:
-        """Return whether ``question`` may be sent: an elicitation, sampling or roots request, whose required
-        capabilities the client must have declared."""
+        """Return whether the client has declared the capabilities that ``question``, an elicitation, sampling or roots
+        request, requires."""
         return not self._request.missing(capability_for(question))
 
     def send_question(self, question: InputRequest, task_id: str, owner: CallOwner, key: str) -> DetachedCall:

@@ -1,4 +1,4 @@
-"""`TaskHost`: runs the background tasks of a server. Also runs those of a client, which a server has requested."""
+"""`TaskHost`: runs background tasks, either those of a server, or those of a client whose server has requested them."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ NOT_RENEWED: Final = "the task store was unavailable, and another process may ru
 
 @define(eq=False)
 class ClaimedLease:
-    """The lease of a background task that was claimed but isn't running yet. `RequestTask` has the same two
-    attributes."""
+    """The lease of a background task that was claimed but isn't running yet. Leases of running tasks are renewed
+    through the same two attributes of `RequestTask`."""
 
     holder: str | None
     held_until: float

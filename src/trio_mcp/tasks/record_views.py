@@ -64,8 +64,8 @@ def extension_created(record: TaskRecord) -> CreatedTask:
 
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
-    """Return the result of a background task with this ``outcome``, as if the call had not become a task. It is in the
-    form of ``revision``. If the call has the same revision, the result's JSON text isn't decoded."""
+    """Return the result of a background task with this ``outcome`` in the form of the protocol revision ``revision``,
+    as if the call had not become a task. If the call itself has this revision, the result's JSON text isn't decoded."""
     if record.revision == revision.name:
         result = decode_members(outcome.json)
     else:

@@ -113,8 +113,8 @@ def _without(record: TaskRecord, now: int, keys: Collection[str], answers: Mappi
 
 
 def _excluding(values: Mapping[str, T], keys: Collection[str]) -> Mapping[str, T]:
-    """Return the mapping ``values`` without ``keys``. If it contains none of them, return the same object, to save
-    memory."""
+    """Return the mapping ``values`` without ``keys``. If it contains none of the keys, return ``values`` itself, to
+    save memory."""
     if not any(key in values for key in keys):
         return values
     return {key: each for key, each in values.items() if key not in keys}

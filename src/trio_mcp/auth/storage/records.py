@@ -99,7 +99,8 @@ class StoredAuthorization:
         return None if record is None else record.tokens
 
     def _with_record(self, issuer: str, record: IssuerRecord) -> StoredAuthorization:
-        """Return a copy in which ``record`` is the record of ``issuer``, and ``issuer`` is the current issuer."""
+        """Return a copy of this `StoredAuthorization` in which ``record`` is the record of ``issuer``, and ``issuer``
+        is the current issuer."""
         return StoredAuthorization(issuers={**self.issuers, issuer: record}, current=issuer)
 
     def to_json(self) -> bytes:

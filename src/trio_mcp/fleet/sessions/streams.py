@@ -341,8 +341,8 @@ class StandaloneStream:
         return True
 
     def resume(self, stream: StoredStream) -> None:
-        """Continue after the last event of ``stream``, which is as stored, because another writer has meanwhile added
-        events to the standalone stream."""
+        """Continue after the last event in ``stream``, the stored state of the standalone stream, because another
+        writer has added events meanwhile."""
         self._last = stream.last
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> No
 
 
 def cursor_of(file: bytes, number: int) -> ChangeCursor:
-    """Return the position in the change log after the record ``number``. ``file`` is the mark of the SQLite file."""
+    """Return the position in the change log after the record ``number``. ``file`` identifies the SQLite file."""
     return f"{file.hex()}.{number}"
 
 
