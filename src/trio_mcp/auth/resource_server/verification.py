@@ -140,7 +140,7 @@ class ExpectedClaims:
 
     def check_audience(self, claims: Mapping[str, Any]) -> None:
         """Raise `Untrusted` unless the audience in the token's ``claims`` is this resource."""
-        # 2026-07-28 authorization, Access Token Privilege Restriction: the token MUST be issued for this server.
+        # 2026-07-28 authorization, Access Token Privilege Restriction: refuse tokens for other servers.
         names, own = _texts(claims, "aud"), self.audiences
         if own.isdisjoint(names) and own.isdisjoint(map(_comparable, _at_hosts_of(own, names))):
             raise Untrusted(f"the audience is {claims.get('aud')!a:.200}, not this server")
