@@ -250,7 +250,7 @@ _CLOSING_SECONDS: Final = 5.0
 
 class CompletionShield:
     """Shields a token request from cancellation while a cancellation would lose tokens: the authorization server has
-    consumed a code or a refresh token, and the new tokens aren't stored yet."""
+    consumed an authorization code or a refresh token, and the new tokens aren't stored yet."""
 
     def __init__(self) -> None:
         self._seconds = _SHIELDED_SECONDS

@@ -128,8 +128,8 @@ def _tokens_of_user(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Tokens]:
-    """Send the user to the sign-in page, exchange the code in the redirect for tokens with ``scopes``, and return the
-    tokens."""
+    """Send the user to the sign-in page, exchange the authorization code in the redirect for tokens with ``scopes``,
+    and return the tokens."""
     request = _SignInRequest(
         server=found.metadata,
         redirect_uri=settings.redirect_uri,
