@@ -323,7 +323,7 @@ class Offering:
         Hidden offers are left out of listings, and requests for them are answered as for unknown names. They stay
         hidden until all their tags are enabled again. Offers with these tags that you add later are hidden as well.
         Running calls continue, including tasks and parked handlers. A handler that would run again from the top isn't
-        found. Raises `ValueError`, with nothing changed, if no offer has ever had one of the tags.
+        found. Raises `ValueError`, with nothing changed, if one of the tags was never used.
         """
         self._switch(tags, enabled=False)
 
