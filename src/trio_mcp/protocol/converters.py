@@ -63,7 +63,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 def log_faults(method: str, faults: str) -> None:
-    """Log the parts of a result that were invalid, and were omitted or replaced."""
+    """Log which parts of a result were omitted or replaced because they were invalid."""
     logger.warning("the result of %s breaks the specification; left out or replaced: %s", method, faults)
 
 

@@ -194,7 +194,8 @@ class SchemaEvaluation:
 
 
 def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, Any], bool, int]:
-    """Count the schemas in ``listed`` for which the value is valid, up to ``limit``. A generator like `_evaluated`."""
+    """Count the schemas in ``listed`` for which the value is valid, up to ``limit``. This generator yields each schema
+    with the value, and is sent the result."""
     count = 0
     for said in listed:
         count += yield said, value
@@ -273,8 +274,8 @@ _LISTS: Final = frozenset(("allOf", "anyOf", "enum", "oneOf", "patternProperties
 
 
 class SchemaBounds:
-    """Limits the size of values that are validated with ``schema``. If possible, only members of an object that take
-    long to validate count towards the limit."""
+    """Limits the size of values that are validated with ``schema``. If possible, members of an object that are quick to
+    validate don't count towards the limit."""
 
     def __init__(self, schema: JSONObject) -> None:
         tried = (_tried(said) for node in objects_in(schema) for keyword, said in node.items() if keyword in _LISTS)

@@ -339,8 +339,8 @@ class FleetSessions(LocalSessions[S], ABC):
 
     @abstractmethod
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
-        """Fail the pending server-to-client request, on any replica, that ``message`` was meant to answer. Does nothing
-        if ``message`` names no request, or the session doesn't belong to ``principal``."""
+        """Fail the pending server-to-client request that ``message`` was meant to answer, whichever replica sent it.
+        Does nothing if ``message`` names no request, or the session doesn't belong to ``principal``."""
 
     @abstractmethod
     def open(self, message: Request, posted: HttpRequest) -> None:

@@ -149,8 +149,8 @@ class ChangeLogSuite(TestedStorage):
             assert reader.place == await current_cursor(two.changes)
 
     async def test_hint_tells_what_has_changed_between_two_places(self) -> None:
-        """If the log is otherwise quiet, each notification contains exactly the changes of one `record` call, on any
-        replica."""
+        """If no other change is recorded at the same time, each notification contains exactly the changes of one
+        `record` call, on any replica."""
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             things = [text for text in HOSTILE if len(text) < 100]
             for each in (one, two):
