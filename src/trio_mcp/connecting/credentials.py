@@ -50,7 +50,7 @@ async def open_credentials(
 
 def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
     """Return whether the server has refused a request because of a missing or invalid token, scope or nonce."""
-    # 2026-07-28 authorization, Error Handling, defines these statuses.
+    # 2026-07-28 authorization, Error Handling, defines the statuses 400, 401 and 403.
     # RFC 9449 section 9: a server may also refuse a request to require a nonce.
     if status in _CHALLENGING:
         return "www-authenticate" in headers

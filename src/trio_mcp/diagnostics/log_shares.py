@@ -261,7 +261,7 @@ def _example_of(record: logging.LogRecord) -> logging.LogRecord:
 
 def _record_of(example: logging.LogRecord, number: int) -> logging.LogRecord:
     # Create the record like `logging.Logger.makeRecord`: the format may need attributes from the record factory.
-    # Call this without holding the lock of the shares.
+    # Call this function without holding the lock of the log shares.
     make, place = logging.getLogRecordFactory(), (example.pathname, example.lineno)
     values = example.msg, f"{number:,}"
     return make(example.name, example.levelno, *place, "%s … and %s more like it", values, None, example.funcName)

@@ -79,7 +79,7 @@ def _chain() -> list[Revision]:
         resource_not_found=-32002,
         invalid_arguments="error",
         missing_capability=-32600,
-        # A proxy may forward the error -32021 (missing client capabilities) of a modern server.
+        # Replace -32021 (missing client capabilities), which a proxy may forward from a modern server.
         renamed_errors=MappingProxyType({-32021: -32600}),
         structured_content="none",
         progress_message=False,

@@ -109,7 +109,7 @@ def adapted(hint: Any) -> Any:
         found = _adapted(hint, repr(hint))
     except TypeError:  # the annotation's metadata can't be hashed
         return _adapt(hint, {})
-    # Callers compare annotations by identity, and the cache may contain an equal annotation.
+    # Callers compare annotations by identity: return ``hint`` itself, not an equal annotation from the cache.
     return hint if found == hint else found
 
 

@@ -167,7 +167,7 @@ class _StreamServer:
 
     async def _shut_down_in(self, delay: float, reason: str) -> None:
         await trio.sleep(delay)
-        # Closing a socket resets connections that the operating system has accepted, and trio hasn't.
+        # Closing a socket resets connections that the operating system has accepted, but trio hasn't.
         # Close the sockets at a moment when no connection is pending, so that no request is lost.
         for _ in range(_MAX_LAST_TURNS):
             if not any(is_readable(each.fileno()) for each in self._sockets):

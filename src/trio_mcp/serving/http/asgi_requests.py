@@ -298,7 +298,7 @@ def fields(answer: Answer, *, has_length: bool = True) -> list[tuple[bytes, byte
     """Return the headers of ``answer`` in ASGI's format, with a Content-Length unless the length is unknown."""
     pairs = (line.partition(b": ") for line in answer.headers.splitlines())
     headers = [(name.lower(), value) for name, _, value in pairs]
-    # RFC 9110 section 8.6: no Content-Length in a 204; section 15.4.5: a 304 has no body
+    # RFC 9110: a 204 has no Content-Length (section 8.6), and a 304 has no body (section 15.4.5).
     if has_length and answer.status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
         headers.append((b"content-length", b"%d" % len(answer.body)))
     return headers

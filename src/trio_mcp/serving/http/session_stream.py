@@ -158,7 +158,7 @@ class SessionStream:
             if not source.is_over:
                 self._sent = cursor
                 return text
-            if self._response is not None:  # another response has replaced this one, so it gets the lines
+            if self._response is not None:  # the stream has another response by now, which gets the lines
                 self._sent = cursor
                 self._response.add(text)
                 self.outbox.nudge()

@@ -121,7 +121,7 @@ class StatelessExchange(PostExchange):
         del self._open_streams[self]
         if not self.is_stream:
             # No further line can start a stream, so replace the callback.
-            # This breaks a reference cycle of the outbox and the exchange.
+            # Without the callback, the outbox and the exchange don't form a reference cycle.
             self.outbox.call_writer(_drop)
 
     def expire(self, now: float) -> None:

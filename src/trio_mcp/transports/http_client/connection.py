@@ -291,7 +291,7 @@ class Reply:
         except h11.RemoteProtocolError:
             return False
         # RFC 9112 section 6.3: close the connection after a response with both Content-Length and Transfer-Encoding.
-        # Also close it if bytes follow the response, because these don't belong to any request.
+        # Also close the connection if bytes follow the response, because they don't belong to any request.
         return (
             parser.their_state is h11.DONE
             and parser.trailing_data == (b"", False)
