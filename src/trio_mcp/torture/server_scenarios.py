@@ -173,7 +173,7 @@ async def elicitation_answers(client: TortureClient) -> None:
 async def elicitation_needs_capability(client: TortureClient) -> None:
     call = await client.call("ask")
     answer = await client.seen({"id": ...}, "neither a response nor an elicitation request")
-    await client.cancel(call)
+    await client.stop([call])
     if answer.get("method") == "elicitation/create" or answer.get("result", {}).get("inputRequests"):
         raise Failed("the server sent an elicitation request to a client without the capability")
 
