@@ -453,6 +453,6 @@ async def test_declared_extension_method_without_handler_is_an_error() -> None:
     with pytest.raises(RuntimeError, match=r"search/query, com\.example/search/refine of a declared extension"):
         async with open_memory(server):
             raise AssertionError
-    with pytest.raises(ValueError, match=r"a function for .*confirm of a declared extension"):
+    with pytest.raises(ValueError, match=r"a function for .*confirm, which an extension in"):
         async with open_memory(Server("s"), extensions=[search]):
             raise AssertionError

@@ -97,7 +97,7 @@ def test_possibly_failed_revocation_raises_without_quoting_the_tokens(scripted: 
 
 
 def test_tokens_of_an_unknown_issuer_cannot_be_revoked() -> None:
-    with pytest.raises(AuthorizationError, match="unknown which client"):
+    with pytest.raises(AuthorizationError, match="does not say which client"):
         web().run(revoke(settings(), context(signed_in(client=None)), ISSUER))
 
 

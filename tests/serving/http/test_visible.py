@@ -346,7 +346,7 @@ def test_resource_with_visible_and_public_cache_scope_raises() -> None:
     async def read() -> str:
         return "read"
 
-    with pytest.raises(ValueError, match="reveal it to callers who may not see it"):
+    with pytest.raises(ValueError, match="reveal the resource to callers that may not see it"):
         Server("s").resource("file:a", visible=for_writers, cache_scope="public")(read)
 
 
