@@ -144,7 +144,7 @@ async def test_documented_alternative_token_verifier_accepts_the_tokens(
     ("name", "behaviour", "reason"),
     [
         ("keycloak", {"has_mapper": False}, "the audience is 'account'"),
-        ("auth0", {"reads_resource": False}, "it is not a signed token (JWT) in compact form"),
+        ("auth0", {"reads_resource": False}, "the token is not a signed JWT in compact form"),
         ("entra", {"token_version": 1}, "the issuer is "),
         ("okta", {"audience": "api://default"}, "the audience is 'api://default'"),
     ],

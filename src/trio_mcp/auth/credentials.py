@@ -90,7 +90,7 @@ class Credentials(Protocol):
     """The interface that supplies one client's tokens for one server. All requests of that client share the tokens."""
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
-        """Return the headers that authorize one request with the HTTP method ``method``, or no headers before the
+        """Return the headers that authorize one request with the HTTP method ``method``. Returns no headers until the
         server has demanded authorization. Call this for each request. Raises `AuthorizationError` if no token is
         available."""
         ...

@@ -28,13 +28,14 @@ from ..transports.http_client.origins import Origin, is_local_host, split_url
 
 
 class FetchFailed(Exception):
-    """The HTTP request got no response, or wasn't sent because its URL is forbidden. The message contains no secrets,
-    and is meant for the client's operators, not for the server."""
+    """The HTTP request got no response, or wasn't sent because its URL is forbidden. The error's message contains no
+    secrets, and is meant for the client's operators, not for the server."""
 
 
 @frozen(kw_only=True)
 class Fetch:
-    """An HTTP request to send. If ``secrets_of`` is set, the headers and the body contain secrets of that issuer."""
+    """An HTTP request to send. If ``secrets_of`` is an issuer, the headers and the body contain secrets that this
+    issuer may receive."""
 
     method: Literal["GET", "POST"]
     url: str
@@ -75,12 +76,12 @@ _NOT_PUBLIC: Final = tuple(
     ipaddress.ip_network(network)
     for network in (
         "100.64.0.0/10",  # RFC 6598: addresses behind a provider's NAT; also the metadata service of Alibaba Cloud
-        "168.63.129.16/32",  # the metadata service of Azure
-        "192.0.0.0/24",  # RFC 6890; the metadata service of Oracle Cloud
-        "192.88.99.0/24",  # RFC 7526: formerly the relay from IPv4 to IPv6
+        "168.63.129.16/32",  # Azure's metadata service has this address
+        "192.0.0.0/24",  # RFC 6890: Oracle Cloud's metadata service has one of these addresses
+        "192.88.99.0/24",  # RFC 7526: the former relay from IPv4 to IPv6 had one of these addresses
         "2001::/23",  # RFC 2928: among others Teredo (RFC 4380), whose addresses embed an IPv4 address
-        "2002::/16",  # RFC 3056: 6to4 addresses also embed an IPv4 address
-        "3fff::/20",  # RFC 9637: addresses for documentation
+        "2002::/16",  # RFC 3056: these are 6to4 addresses, which also embed an IPv4 address
+        "3fff::/20",  # RFC 9637: these addresses are for documentation only
     )
 )
 """Private networks that `ipaddress` doesn't recognize in all supported releases of Python."""
@@ -154,8 +155,8 @@ class UrlRules:
         return near is not Nearness.ANYWHERE and not (self.loopback and near is Nearness.MACHINE)
 
     def address_rule(self, origin: Origin) -> AddressRule | None:
-        """Return the function that checks the IP addresses of ``origin`` before connecting; `None` if all addresses are
-        allowed."""
+        """Return the function that checks the IP addresses of ``origin`` before the client connects to them. Returns
+        `None` if all addresses are allowed."""
         if not origin.secure:  # a name such as localhost may resolve to any address
             return is_private if self._trusts(origin) else _is_of_this_machine
         if not self.public_addresses_only or self._trusts(origin):

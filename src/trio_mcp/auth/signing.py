@@ -32,7 +32,7 @@ _ASSERTION_ALGORITHMS: Final = frozenset(
 def basic_credentials(client_id: str, client_secret: str) -> str:
     """Return the value of the Authorization header that authenticates a client with its secret (HTTP Basic, RFC 6749
     section 2.3.1)."""
-    # Form-encode the id and the secret first, so that a colon in them isn't taken for the separator.
+    # Form-encode the id and the secret first, so that a colon in one of them isn't read as the separator.
     pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
     return f"Basic {b64encode(pair.encode()).decode()}"
 
@@ -136,8 +136,8 @@ class ProofKey:
 
     @classmethod
     def from_jwk(cls, jwk: Mapping[str, object]) -> ProofKey:
-        """Return the DPoP key in ``jwk``, a dict that `to_jwk` returned. Raises `ValueError` if it isn't a private key
-        for ES256. The error message contains no part of the key."""
+        """Return the DPoP key in ``jwk``, a dict that `to_jwk` returned. Raises `ValueError` if ``jwk`` isn't a private
+        key for ES256. The error's message contains no part of the key."""
         key_class = _key_class()
         members = {name: value for name in ("kty", "crv", "x", "y", "d") if isinstance(value := jwk.get(name), str)}
         if members.items() >= _PROOF_KEY_KIND.items() and "d" in members:

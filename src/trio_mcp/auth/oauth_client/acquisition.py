@@ -116,7 +116,8 @@ class _NonceClaim(msgspec.Struct):
 
 
 def nonce_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return the nonce in the DPoP proof in ``sent``, the headers of a request; `None` without a proof or a nonce."""
+    """Return the nonce in the DPoP proof in ``sent``, the headers of a request. Returns `None` if there is no proof, or
+    if the proof has no nonce."""
     proof = next((value for name, value in sent if name == b"DPoP"), None)
     if proof is None:
         return None
@@ -185,8 +186,8 @@ class TokenSource(ABC):
 
     @abstractmethod
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get new tokens: pass the steps of an OAuth grant to ``run``, which carries them out, and may send the user to
-        the sign-in page. Raises `AuthorizationError` if the grant fails."""
+        """Get new tokens: pass the steps of an OAuth grant to the function ``run``. ``run`` carries the steps out, and
+        may send the user to the sign-in page. Raises `AuthorizationError` if the grant fails."""
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         """Return the generator that refreshes the stored tokens; `None` if the client should get new tokens without a
@@ -325,8 +326,8 @@ class Acquisition:
         self.failure, self.failed = error, trio.current_time()
 
     async def wait(self) -> None:
-        """Wait until the attempt to get a token has ended. If it was cancelled, there is no new token. Raises the
-        `AuthorizationError` with which the attempt failed."""
+        """Wait until the attempt to get a token has ended. If the attempt was cancelled, there is no new token. Raises
+        the `AuthorizationError` with which the attempt failed."""
         self._waiters += 1
         try:
             await self._ended.wait()

@@ -193,8 +193,8 @@ def _authorize_url(
 
 def _code(callback: str, request: _SignInRequest) -> str:
     """Return the authorization code in the URL that the browser was redirected to. The order of the checks matters: if
-    the URL may be the response to another authorization request, or of another server, none of it is used, not even its
-    error."""
+    the URL may be the response to another authorization request, or may come from another server, nothing in the URL is
+    used, not even an error."""
     try:
         pairs = parse_qsl(urlsplit(callback).query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
     except ValueError:
@@ -220,8 +220,8 @@ def _code(callback: str, request: _SignInRequest) -> str:
 
 def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     """Exchange the stored refresh token for new tokens at the current authorization server, and return the new tokens.
-    If the server issues no new refresh token, the result contains the old one (RFC 6749 section 6). The scopes stay the
-    same: to get more scopes, call `sign_in`.
+    If the server issues no new refresh token, the returned tokens contain the old refresh token (RFC 6749 section 6).
+    The scopes stay the same: to get more scopes, call `sign_in`.
 
     Fetches at most four URLs, besides the repeated request that a DPoP nonce demands. Raises `AuthorizationError`: with
     the code ``"invalid_grant"`` if the refresh token is no longer usable, or there is none. With any other code, or
@@ -305,7 +305,7 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
     if client is None:
         if record.client is None:
             raise AuthorizationError("the stored record does not say which client the tokens were granted to")
-        # The settings have changed since: use the stored client id alone, which suffices without a secret.
+        # The settings have changed since the sign-in, so send only the stored client id, without a secret.
         client = TokenClient(client_id=record.client.client_id, auth_method="none", registration=record.client)
     elif settings.client is not None:
         context.claim(settings.client, issuer)

@@ -175,7 +175,8 @@ class LoopbackListener:
                         pass
 
     def _callback(self, request: h11.Request) -> str | None:
-        """Return the URL that the browser was redirected to; `None` if the request is for another URL."""
+        """Return the URL that the browser was redirected to. Returns `None` if the browser has requested another
+        URL."""
         if self._answer is None or request.method != b"GET":
             return None
         # Check Host against DNS rebinding: a web page can point its own host name here, but can't change Host.
@@ -195,8 +196,8 @@ class LoopbackListener:
 @asynccontextmanager
 async def open_loopback(redirect_uri: str | None, former: Iterable[str] = ()) -> AsyncGenerator[LoopbackListener]:
     """Listen at ``redirect_uri`` for the browser's redirect. If ``redirect_uri`` is `None`, use the first URI in
-    ``former`` whose port is free, otherwise any free port (an authorization server may accept only URIs that were
-    registered before). Raises `AuthorizationError` if the port is taken."""
+    ``former`` whose port is free, or else any free port. ``former`` contains the URIs that were registered before: an
+    authorization server may accept only registered URIs. Raises `AuthorizationError` if the port is taken."""
     listeners, uri = await _listeners(redirect_uri, former)
     listener = LoopbackListener(uri)
     async with open_service_nursery("the visit is over") as nursery:

@@ -74,8 +74,8 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
 
 
 def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMetadata]:
-    """Return the metadata of the authorization server ``issuer``, which is already known from the configuration or from
-    earlier use for ``server_url``. Fetches at most three URLs."""
+    """Return the metadata of the authorization server ``issuer``. The issuer is already known for ``server_url``, from
+    the configuration or from earlier use. Fetches at most three URLs."""
     metadata = yield from _metadata(issuer)
     if metadata is None and server_url is not None and issuer == _origin(server_url):
         metadata = _fixed_paths(issuer)
@@ -174,8 +174,8 @@ def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization)
 
 
 def _covers(resource: str, server_url: str) -> bool:
-    """Return whether the URL ``resource`` has the same origin as the server's URL, and the same path or a prefix of
-    it."""
+    """Return whether the URL ``resource`` covers the server's URL: both have the same origin, and the path of
+    ``resource`` is the path of the server's URL or a prefix of that path."""
     try:
         (origin, path), (own_origin, own_target) = split_url(resource), split_url(server_url)
     except ValueError:
@@ -241,8 +241,8 @@ def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, co
 
 
 def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the OAuth scopes with which a client registers at an authorization server: those of its next request, and
-    the resource's other scopes, which the client may request later.
+    """Return the OAuth scopes with which a client registers at an authorization server: the scopes of the client's next
+    request, and the resource's other scopes, which the client may request later.
 
     Returns none if the authorization server that was ``found`` doesn't list all scopes to request, since many servers
     refuse to register such a client.

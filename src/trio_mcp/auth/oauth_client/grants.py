@@ -149,8 +149,9 @@ class GrantContext:
     """Binds credentials to the first issuer at which they are used; `None` if no bindings are stored."""
 
     async def bound(self, client: PreregisteredClient) -> PreregisteredClient:
-        """Return ``client`` with its ``issuer`` set to the one that its credentials are bound to, if they are bound.
-        Raises `AuthorizationError` if the stored binding can't be read."""
+        """Return ``client`` with its field ``issuer`` set to the issuer that the client's credentials are bound to. If
+        the credentials aren't bound, return ``client`` unchanged. Raises `AuthorizationError` if the stored binding
+        can't be read."""
         if self.bindings is None:
             return client
         return attrs.evolve(client, issuer=await self.bindings.issuer_of(client))
@@ -214,7 +215,8 @@ _LONGEST_CODE: Final = 64
 
 
 def error_code(body: bytes) -> str | None:
-    """Return the error code in the field ``error`` of a response, which is untrusted text; `None` if there is none."""
+    """Return the OAuth error code in ``body``, the JSON body of an HTTP response. Returns `None` if ``body`` has no
+    field ``error``. The error code comes from an untrusted server, and may be any text."""
     try:
         return OAuthErrorResponse.from_json(body).error
     except InvalidDocument:

@@ -156,10 +156,10 @@ def post_form(
 
 
 def _as_json(body: bytes) -> bytes:
-    """Return the response with its form-encoded body converted to JSON; any other response is returned unchanged. Some
-    token endpoints respond with a form, like the request."""
+    """Return the body of a token response as JSON. Some token endpoints send a form instead of JSON: a form is
+    converted to JSON, and any other body is returned unchanged."""
     try:
-        if not _FORM_TEXT.fullmatch(body):  # an HTML page, or JSON, may quote a form that an attacker has written
+        if not _FORM_TEXT.fullmatch(body):  # other documents, such as HTML pages, may quote an attacker's form
             return body
         pairs = parse_qsl(body.decode("ascii").strip(), strict_parsing=True, max_num_fields=_MOST_PARAMETERS)
     except ValueError:
@@ -196,8 +196,8 @@ def _listed_methods(server: ServerMetadata) -> Collection[str]:
 
 
 def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod:
-    """Return the first of the preferred authentication methods for a client with a secret that is in ``usable``;
-    ``otherwise`` if there is none."""
+    """Return the authentication method for a client with a secret: the first preferred method that ``usable`` contains.
+    Returns ``otherwise`` if ``usable`` contains no preferred method."""
     for method in SECRET_METHODS:
         if method in usable:
             return method
@@ -272,8 +272,8 @@ _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 def client_at(
     server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, scopes: tuple[str, ...], now: float
 ) -> Machine[TokenClient]:
-    """Return the OAuth client to use at ``server`` according to ``settings``, registering it if needed. ``record`` is
-    what is stored about the server. Sends at most one request.
+    """Return the OAuth client to use at ``server`` according to ``settings``, registering the client if needed.
+    ``record`` is the stored record of this authorization server. Sends at most one request.
 
     This is the preregistered client; else its metadata document, if the server supports these; else the client that has
     registered itself, which happens now if needed. It registers for ``scopes``, since some servers let a client request
@@ -350,7 +350,7 @@ def _register(
     if not made.client_id:
         raise AuthorizationError("the authorization server registered the client without an id")
     otherwise = wanted
-    if made.client_secret:  # RFC 7591 section 2: a secret without a method is for client_secret_basic
+    if made.client_secret:  # RFC 7591 section 2: client_secret_basic is the default
         basic = "client_secret_basic"
         otherwise = basic if basic in listed else _secret_method(listed, basic)
     kept = RegisteredClient(

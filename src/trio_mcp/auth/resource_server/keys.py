@@ -66,8 +66,8 @@ def check_extra() -> None:
 
 
 class UnusableKey(ValueError):
-    """The JWK isn't a public key that this server can use to check signatures. The message contains no part of the
-    key."""
+    """The JWK isn't a public key that this server can use to check signatures. The error's message contains no part of
+    the key."""
 
 
 @frozen
@@ -86,8 +86,8 @@ class VerificationKey:
         return self._key.thumbprint()
 
     def has_signed(self, signed: Signed) -> bool:
-        """Return whether the signature was made with the private key of this public key, using one of its
-        algorithms."""
+        """Return whether the signature was made with the private key of this public key, using one of the algorithms
+        that this key allows."""
         if signed.algorithm not in self.algorithms:
             return False
         return jws.JWSRegistry.algorithms[signed.algorithm].verify(signed.signed, signed.signature, self._key)
@@ -159,7 +159,7 @@ def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[Verificatio
         jwks = None
     if not isinstance(jwks, list) or len(cast("list[Any]", jwks)) > _MOST_KEYS:
         raise UnusableKey(f"a JWK set must have 1 to {_MOST_KEYS} keys")
-    keys, reason = list[VerificationKey](), "there is none"
+    keys, reason = list[VerificationKey](), "the set contains no keys"
     for jwk in cast("list[Any]", jwks):
         try:
             if isinstance(jwk, dict):
@@ -224,7 +224,7 @@ class FetchedKeys:
     async def has_signed(self, signed: Signed) -> bool:
         """Return whether a token was signed with one of the fetched keys: see `KeySource`."""
         if trio.current_time() >= self._got_at + _MAX_AGE and not (self._keys and self._asking.locked()):
-            await self._refresh()  # one caller waits for the new keys, and the others use the old keys
+            await self._refresh()  # one caller waits for the new keys, and the other callers use the old keys
         if not self._keys:
             raise VerifierUnavailable(f"the keys of {self._issuer} could not be fetched")
         candidates = [key for key in self._keys if _may_be(key, signed)]

@@ -161,7 +161,7 @@ three."""
 
 
 class NonceNeeded(Exception):
-    """The client must make its DPoP proof again, with this ``nonce``."""
+    """The client must send its request again, with a new DPoP proof that contains ``nonce``."""
 
     def __init__(self, nonce: str) -> None:
         super().__init__("a proof with a nonce is needed")
@@ -207,12 +207,12 @@ class ProofNonces:
 
 
 class TooManyProofs(Exception):
-    """The client has used so many DPoP proofs recently that the server can't remember another one."""
+    """The client has used so many DPoP proofs recently that the server can't remember another proof."""
 
 
 class ProofReplayGuard:
-    """Detects replays of DPoP proofs: remembers at most ``limit`` used proofs, each until its age alone makes it
-    invalid.
+    """Detects replays of DPoP proofs: remembers at most ``limit`` used proofs. Each proof is remembered until it is too
+    old to be accepted.
 
     No proof is forgotten earlier; otherwise a client that uses many proofs could make room for a replay. A principal
     that has its fair share of the places, with however many keys, is refused further proofs until its first ones are
@@ -234,8 +234,8 @@ class ProofReplayGuard:
 
     def add(self, principal: Hashable, digest: bytes, ends_at: float, now: float) -> bool:
         """Remember the ``digest`` of a DPoP proof that ``principal`` has used, and return whether the proof is new. The
-        proof is forgotten at ``ends_at``, when it is too old to be used. Raises `TooManyProofs` if no more proofs can
-        be remembered."""
+        digest is forgotten at ``ends_at``, when the proof is too old to be accepted. Raises `TooManyProofs` if no more
+        proofs can be remembered."""
         self._discard_expired(now)
         if digest in self._seen:
             return False

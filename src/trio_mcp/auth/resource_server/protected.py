@@ -61,7 +61,8 @@ class PublishedMetadata:
 
     @property
     def url(self) -> str:
-        """The URL at which clients find the metadata (RFC 9728 section 3.1). It is never derived from a Host header."""
+        """The URL at which clients find the metadata (RFC 9728 section 3.1). The URL is never derived from a Host
+        header."""
         parts = urlsplit(self.settings.resource)
         path = "" if parts.path == "/" else parts.path
         return f"{origin_of(parts)}{_RESOURCE_METADATA}{path}{f'?{parts.query}' if parts.query else ''}"
@@ -274,8 +275,8 @@ class Gate:
         """True if a request needs more checks than the verifier makes."""
 
     def share(self, replay_guard: ReplayGuard, secret: bytes) -> None:
-        """Let all replicas together accept each DPoP proof only once, by remembering used proofs in the shared
-        ``replay_guard``. DPoP nonces are derived from the shared ``secret``, unless the author has passed a secret for
+        """Let all replicas together accept each DPoP proof only once: store used proofs in ``replay_guard``, which the
+        replicas share. DPoP nonces are derived from the shared ``secret``, unless the author has passed a secret for
         nonces."""
         if self._proofs is not None:
             self._replay_guard, self._may_ask = replay_guard, True
@@ -283,7 +284,7 @@ class Gate:
 
     def known(self, head: HttpHead) -> Auth | Refusal | None:
         """Return the authenticated caller of a request, or the HTTP response that refuses the request. Returns `None`
-        if this can't be decided without waiting; then call `ask`. Synchronous."""
+        if the caller can't be identified without waiting: then call `ask`. Synchronous."""
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
@@ -369,8 +370,7 @@ class Gate:
         return auth if refusal is None else refusal
 
     def _is_asked_for(self, principal: Principal) -> bool:
-        """Return whether the caller ``principal`` must send a DPoP proof that is also checked against the proofs that
-        other replicas have accepted."""
+        """Return whether the caller ``principal`` must send a DPoP proof that no replica has accepted before."""
         return self._replay_guard is not None and principal.key_thumbprint is not None
 
     async def _unproven_anywhere(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
@@ -382,7 +382,7 @@ class Gate:
         assert self._replay_guard is not None, "other replicas are asked"
         try:
             is_new = await self._replay_guard.add(proof.digest, ttl_ms=proof.ttl)
-        except OSError as error:  # only debug: the storage logs its own outages, and clients could flood the log
+        except OSError as error:  # use level DEBUG, because clients could flood the log
             logger.debug("no proof can be checked, since the replicas cannot tell which were used: %s", error)
             return unavailable()
         return None if is_new else self._refusals.bad_proof(USED_BEFORE)

@@ -118,7 +118,7 @@ _WRITTEN: Final = lazy_pattern(r"[\x20-\x7e]*")
 
 def challenge_text(scheme: str, params: Mapping[str, str]) -> str:
     """Return a challenge for the header ``WWW-Authenticate``, with all values quoted. Raises `ValueError` if a name
-    isn't a token or a value isn't printable ASCII. The message doesn't contain the value."""
+    isn't a token or a value isn't printable ASCII. The error's message doesn't contain the value."""
     for name in (scheme, *params):
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name[:100]!r} is not a valid name of a scheme or parameter of WWW-Authenticate")

@@ -43,8 +43,9 @@ class _CachedVerdict:
 
 
 class TokenCheck:
-    """Verifies tokens by calling ``verify``, at most ``max_concurrent`` calls concurrently. Caches up to ``max_cached``
-    valid tokens, and as many invalid ones, by their hashes. The oldest entries are dropped first.
+    """Verifies tokens by calling ``verify``, at most ``max_concurrent`` calls concurrently. Caches the results of up to
+    ``max_cached`` valid tokens and of as many invalid tokens, by the tokens' hashes. The oldest results are dropped
+    first.
 
     A valid token is cached until it expires, but at most for ``cache_for`` seconds; if its expiry is unknown, for a
     minute. ``now`` returns the time in seconds since the epoch.
@@ -67,8 +68,8 @@ class TokenCheck:
         return self._cached(_digest(token))
 
     async def find(self, token: str) -> Verdict:
-        """Return the verification result for ``token``: the cached one, or else the result of calling the verifier.
-        Raises nothing except a cancellation."""
+        """Return the verification result for ``token``: the cached result or, if nothing is cached, the result of
+        calling the verifier. Raises nothing except a cancellation."""
         digest = _digest(token)
         return self._cached(digest) or await self._asked.ask(digest, lambda: self._ask(digest, token), unavailable())
 
@@ -104,7 +105,7 @@ class TokenCheck:
 
 
 def _digest(token: str) -> bytes:
-    # Store only a hash of the token: it can't leak, and takes 32 bytes. BLAKE2 is faster than SHA-256.
+    # Store only a hash of the token: a hash takes 32 bytes and can't leak the token. BLAKE2 is faster than SHA-256.
     return hashlib.blake2b(token.encode(), digest_size=32).digest()
 
 

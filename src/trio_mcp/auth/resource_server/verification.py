@@ -83,7 +83,7 @@ Verifier: TypeAlias = Verify | VerifyingObject
 
 class VerifierUnavailable(Exception):
     """Raise this exception in a token verifier if a token can't be verified now. The client gets status 503, and keeps
-    its token. The message appears only in the log."""
+    its token. The exception's message appears only in the log."""
 
 
 class BuiltInVerifier(ABC):
@@ -249,7 +249,7 @@ def _thumbprint(claims: Mapping[str, Any]) -> str | None:
         return None
     thumbprint = as_object(confirmation).get("jkt")
     if not isinstance(thumbprint, str) or not thumbprint:
-        raise Untrusted("the token is bound to a client by other means than DPoP (cnf), which is not supported")
+        raise Untrusted("the claim cnf of the token uses an unsupported method: only DPoP (jkt) is supported")
     return thumbprint
 
 
@@ -257,8 +257,8 @@ _SEGMENT: Final = lazy_pattern(r"[A-Za-z0-9_-]+")
 
 
 class Untrusted(Exception):
-    """The access token or DPoP proof can't be trusted. The message is meant for the server's log and contains no
-    secrets."""
+    """The access token or DPoP proof can't be trusted. The error's message is meant for the server's log and contains
+    no secrets."""
 
 
 @frozen
@@ -277,7 +277,7 @@ class Signed:
 
 def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
     """Parse ``text``, a JWS in compact form of at most ``longest`` characters, and return its parts. Raises `Untrusted`
-    for anything but a JSON object signed with one of ``algorithms``.
+    unless ``text`` contains a JSON object, signed with one of ``algorithms``.
 
     Only ``alg``, ``kid`` and ``typ`` of the header are used: a key that is sent with a token proves nothing.
     """
@@ -285,7 +285,7 @@ def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
         raise Untrusted(f"the token is longer than {longest} characters")
     parts = text.split(".")
     if len(parts) != 3:  # an encrypted token has five parts (RFC 7516 section 3.1)
-        raise Untrusted("it is not a signed token (JWT) in compact form")
+        raise Untrusted("the token is not a signed JWT in compact form")
     header, claims = _object(_decoded(parts[0])), _decoded(parts[1])
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
@@ -324,9 +324,9 @@ _ISSUER_DEADLINE: Final = 10.0
 
 
 def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
-    """Return a fetcher for ``url`` and for the URLs in its response. The fetcher allows ``https``. It allows
-    ``http`` only if both URLs are on this machine, or for ``trusted_http_hosts``. Raises `ValueError` if ``url`` is
-    forbidden."""
+    """Return a fetcher for ``url`` and for the URLs that the response names. The fetcher allows ``https`` URLs. It
+    allows ``http`` URLs at ``trusted_http_hosts``, and on this machine if ``url`` is also on this machine. Raises
+    `ValueError` if ``url`` is forbidden."""
     from ..fetching import HttpFetcher, UrlRules
 
     # Allow plain HTTP to the trusted hosts, since the author of this server has chosen ``url``.

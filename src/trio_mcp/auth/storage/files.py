@@ -134,7 +134,8 @@ class PrivateFolder:
     @contextmanager
     def _opened(self, what: str, *, made: bool = False) -> Generator[int | None]:
         """Open the folder, and yield its file descriptor, or `None` if the folder doesn't exist and ``made`` is false.
-        Converts OS errors in the block to `TokenStorageFailed`: "the files cannot be ``what``"."""
+        Converts OS errors in the block to `TokenStorageFailed`. The error's message says that the files "cannot be
+        ``what``"."""
         if not IS_POSIX:
             raise TokenStorageFailed("token files are supported on POSIX systems only: use KeyringTokenStorage")
         try:
@@ -195,7 +196,7 @@ def unlock(descriptor: int) -> None:
     from fcntl import LOCK_UN, flock
 
     try:
-        flock(descriptor, LOCK_UN)  # unlock, since closing isn't enough while a forked process has a copy
+        flock(descriptor, LOCK_UN)  # closing alone doesn't unlock if a child process has a copy
     finally:
         os.close(descriptor)
 
@@ -289,7 +290,7 @@ class _StoredFile:
     record: msgspec.Raw = attrs.field(repr=False)
 
 
-# Create the decoder at import: two threads that prepare to decode a class together crash the process (msgspec 0.22).
+# Create the decoder at import: two threads that create a decoder for the same class concurrently crash (msgspec 0.22).
 _stored_files: Final = msgspec.json.Decoder(_StoredFile)
 
 

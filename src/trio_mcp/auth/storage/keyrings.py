@@ -97,8 +97,8 @@ class KeyringTokenStorage(TokenStorage):
             yield
 
     async def _in_place(self) -> TokenStorage | None:
-        """Return the storage to use instead of a keyring, because the desktop has none; `None` if it has a keyring.
-        Raises `TokenStorageFailed` if there is neither a keyring nor such a storage."""
+        """Return the storage to use instead of a keyring if the desktop has no keyring; `None` if the desktop has one.
+        Raises `TokenStorageFailed` if there is neither a keyring nor another storage."""
         missing = await _in_thread(_missing, can_be_left=True)
         if missing is None:
             return None
@@ -139,8 +139,8 @@ async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False
 
 
 async def _in_thread(call: Callable[[], T], *, can_be_left: bool) -> T:
-    """Run ``call`` in a thread, and return its result. A call that changes a record isn't abandoned on cancellation,
-    since the change would then happen after the lock was released."""
+    """Run ``call`` in a thread, and return its result. A call that changes a record isn't abandoned on cancellation:
+    otherwise the record could be changed after the lock was released."""
     try:
         turn = _turn.get()
     except LookupError:

@@ -94,13 +94,13 @@ class StoredAuthorization:
 
     @property
     def tokens(self) -> Tokens | None:
-        """The tokens from the issuer that is in use (`current`); `None` if there are none."""
+        """The tokens from the issuer that is in use (`current`); `None` if there are no tokens from this issuer."""
         record = self.issuers.get(self.current or "")
         return None if record is None else record.tokens
 
     def _with_record(self, issuer: str, record: IssuerRecord) -> StoredAuthorization:
-        """Return a copy of this `StoredAuthorization` in which ``record`` is the record of ``issuer``, and ``issuer``
-        is the current issuer."""
+        """Return a copy of this `StoredAuthorization` in which ``record`` is the stored record for ``issuer``, and in
+        which ``issuer`` is the current issuer."""
         return StoredAuthorization(issuers={**self.issuers, issuer: record}, current=issuer)
 
     def to_json(self) -> bytes:
@@ -128,7 +128,7 @@ class _File:
     stored: StoredAuthorization
 
 
-# Create the decoder at import: two threads that prepare to decode a class together crash the process (msgspec 0.22).
+# Create the decoder at import: two threads that create a decoder for the same class concurrently crash (msgspec 0.22).
 _files: Final = msgspec.json.Decoder(_File)
 
 
@@ -137,8 +137,8 @@ class TokenStorageFailed(AuthorizationError):
 
 
 def name_of_record(server_url: str) -> str:
-    """Return a file name for the token record of a server: 32 hexadecimal digits, derived from its URL. URLs themselves
-    can be too long, or contain characters that are invalid in file names."""
+    """Return a file name for the token record of a server: 32 hexadecimal digits, derived from the server's URL. URLs
+    themselves can be too long, or contain characters that are invalid in file names."""
     return hashlib.sha256(server_url.encode()).hexdigest()[:32]
 
 
@@ -151,7 +151,7 @@ class TokenStorage(Protocol):
     """
 
     async def load(self, server_url: str) -> StoredAuthorization | None:
-        """Return the token record of a server; `None` if there is none."""
+        """Return the token record of a server; `None` if there is no record."""
         ...
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
