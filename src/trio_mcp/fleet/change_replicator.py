@@ -70,8 +70,8 @@ _decoder: Final = msgspec.msgpack.Decoder(_ReplicatedNotification)
 
 
 class ReplicatedNotifications:
-    """Encodes extension notifications as entries of the change log that all replicas share, encrypted with the secrets
-    of ``cipher``, and decodes such entries. ``rows`` has the known notification methods."""
+    """Encodes extension notifications as entries of the change log that all replicas share, and decodes such entries.
+    Entries are encrypted with the secrets of ``cipher``. ``rows`` contains the known notification methods."""
 
     def __init__(self, cipher: StateCipher, rows: Mapping[str, Method]) -> None:
         self._keys = cipher.keys_for(_PURPOSE)
@@ -89,7 +89,7 @@ class ReplicatedNotifications:
 
     def decode_new(self, changed: Collection[str], own_source: str) -> list[tuple[Method, Any]]:
         """Return the extension notifications among ``changed``, which are entries of the change log, that this replica
-        hasn't received before. They are in the order in which each replica sent them.
+        hasn't received before. The notifications of each replica are in the order in which that replica sent them.
 
         Notifications from ``own_source`` are left out. Unreadable ones are skipped and logged.
         """
@@ -111,7 +111,7 @@ class ReplicatedNotifications:
         try:
             sealed = decode_base64url(thing.removeprefix(NOTIFICATION_PREFIX))
             return decode_stored("a notification", _decoder.decode, self._keys.open(sealed, _PURPOSE))
-        except (ValueError, UnreadableRecord):  # another version, or other secrets, encrypted it
+        except (ValueError, UnreadableRecord):  # a replica with another version or other secrets encrypted it
             pass
         logger.warning("cannot read a notification of another replica: it has other secrets, or another version")
         return None
@@ -171,8 +171,8 @@ class ChangeReplicator:
         self._queue(EVERYTHING)
 
     def send_extension_notification(self, row: Method, params: object) -> None:
-        """Record an extension notification in the shared log, so that other replicas send it to their clients. It is
-        dropped if it is too long, or if too many entries wait to be recorded. See
+        """Record an extension notification in the shared log, so that other replicas send it to their clients. The
+        notification is dropped if it is too long, or if too many entries wait to be recorded. See
         `Observer.send_extension_notification`."""
         if self._notifications is None:
             return
@@ -272,7 +272,7 @@ class ChangeReplicator:
         attempt = 1
         while True:
             await self._signal.next_poll()
-            self._is_lost = True  # `read_since` may also return changes whose notifications follow
+            self._is_lost = True  # `read_since` may also return changes whose notifications arrive later
             try:
                 changes = await self._log.read_since(self._cursor)
             except OSError as error:

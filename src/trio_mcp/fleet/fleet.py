@@ -76,7 +76,7 @@ class ReplicaFleet(HttpFleet):
         await self.retries.drain()
 
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> SharedSessionTable:
-        """Return the session table of an HTTP endpoint, whose legacy sessions every replica serves. See
+        """Return the table of the legacy sessions of an HTTP endpoint. Every replica can serve these sessions. See
         `HttpFleet.open_sessions`."""
         services = SessionServices(running, self.messenger, self.changes, nursery, retry_interval)
         return SharedSessionTable(services)

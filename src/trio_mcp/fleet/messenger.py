@@ -47,7 +47,8 @@ _ACK_QUEUE_LIMIT: Final = 1000
 
 
 class ReplicaDead(Exception):
-    """The replica that should receive a message has ended. It may have read the message, but won't act on it."""
+    """The replica that should receive a message has ended. The replica may have read the message, but won't act on
+    it."""
 
 
 class MessageRefused(Exception):
@@ -153,7 +154,7 @@ class Messenger:
                     async for letter in mailbox:
                         if not isinstance(letter, HintsLost):
                             self._receive(letter)
-            finally:  # leave only after the last heartbeat, which may arrive late
+            finally:  # mark this replica as dead only after the last heartbeat
                 with trio.move_on_after(1, shield=True):
                     await self._leave()
 
@@ -191,8 +192,8 @@ class Messenger:
     # Sending
 
     async def send(self, replica: str, kind: str, content: bytes, *, patience: float) -> bytes:
-        """Send ``content`` to ``replica``, to the handler that is registered for ``kind`` there, and return the content
-        of the receipt.
+        """Send ``content`` to the handler that ``replica`` has registered for messages of ``kind``, and return the
+        content of the receipt.
 
         Messages sent one after another arrive in order; messages sent concurrently arrive in any order.
 
@@ -239,7 +240,7 @@ class Messenger:
     # Receiving
 
     def register(self, kind: str, handler: Callable[[ReplicaMessage], None]) -> None:
-        """Register ``handler`` for messages of this ``kind``. It is called once for each message.
+        """Register ``handler`` for messages of this ``kind``. The handler is called once for each message.
 
         The handler must not wait. It answers with `ReplicaMessage.ack` or `ReplicaMessage.refuse`, at once or later.
         """
@@ -269,7 +270,7 @@ class Messenger:
             return
         try:
             reader(letter)
-        except Exception:  # a bug, which must affect only this message
+        except Exception:  # a bug in the handler must affect only this message
             logger.exception("could not handle a message of the kind %s", envelope.kind)
             letter.refuse("the message could not be handled")
 

@@ -1,5 +1,5 @@
 """RetryForwarder: forwards a client's retried request to the replica where the request's handler waits, and sends the
-handler's messages to the client.
+messages of that handler to the client.
 
 The forwarding replica checks a retry like any other, and runs it as an ordinary request, which takes a slot; its cancel
 scope cancels the remote handler. The owner runs the handler. Each replica reports the end of a call to the other. Since
@@ -61,7 +61,7 @@ _check_acks: Final = msgspec.msgpack.Decoder(CheckAck)
 
 
 class _ForwardedCall:
-    """A retried request that was forwarded to ``owner``, the replica where its handler waits."""
+    """A retried request that was forwarded to ``owner``, the replica where the request's handler waits."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -107,15 +107,15 @@ class _ForwardedCall:
         letter.ack()
 
     def refuse_batches(self) -> None:
-        """Refuse all batches of messages that weren't passed on to the client, because it has disconnected."""
+        """Refuse all batches of messages that weren't passed on to the client, because the client has disconnected."""
         for letter, _ in self.batches.values():
             letter.refuse("the client has left")
         self.batches.clear()
 
 
 class RetryForwarder:
-    """Forwards retried requests from this replica (``host``) to the replicas where their handlers wait. Its `receiver`
-    handles the retried requests that other replicas forward to this one."""
+    """Forwards retried requests from this replica (``host``) to the replicas where their handlers wait. `receiver`
+    handles the retried requests that other replicas forward to this replica."""
 
     def __init__(
         self, host: RequestHost, messenger: Messenger, cipher: StateCipher, vocabulary: Vocabulary = CORE
@@ -170,11 +170,11 @@ class RetryForwarder:
         with trio.move_on_after(_FAREWELL_TIMEOUT):
             await self.receiver.wait_finished()
 
-    # Retried requests that arrived at this replica, but whose handlers wait on another replica
+    # The following methods handle retried requests whose handlers wait on another replica.
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Resume the handler of ``retry`` on the replica where it waits for the client's input, and return its result
-        as plain data.
+        """Resume the handler of ``retry`` on the replica where the handler waits for the client's input, and return the
+        handler's result as plain data.
 
         The lines of the handler are sent to the client. If this call ends for any reason, the handler is cancelled.
         ``scope`` is the request that carries the retry.

@@ -75,8 +75,8 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def auth(self, before: Auth | None) -> Auth:
-        """Return the `Auth` of the forwarded request. Its ``extra`` comes from ``before``, the `Auth` of the same
-        caller's earlier request on this replica."""
+        """Return the `Auth` of the forwarded request. Its field ``extra`` comes from ``before``, the `Auth` of an
+        earlier request of the same caller to this replica."""
         principal = Principal(
             issuer=self.issuer,
             subject=self.subject,
@@ -164,8 +164,8 @@ class MessageSeal:
         return self._keys.seal(msgspec.msgpack.encode(content), about)
 
     def open(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Decrypt ``message``, and return its content as an instance of ``form``. If it can't be read, refuse the
-        message and return `None`."""
+        """Decrypt ``message``, and return its content as an instance of ``form``. If the message can't be read, refuse
+        it and return `None`."""
         about = f"{kind} {message.sender} {self._replica}".encode()
         try:
             content = self._keys.open(message.content, about)

@@ -73,11 +73,12 @@ class ForwardedExchange(Exchange):
 
     @property
     def key(self) -> tuple[str, int]:
-        """The unique key of the forwarded request: the forwarding replica and its number for the request."""
+        """The unique key of the forwarded request: the id of the forwarding replica, and the number that this replica
+        uses for the request."""
         return self.forwarder, self.number
 
     def cancel(self, cause: CancelCause, reason: str) -> None:
-        """Cancel the forwarded request and send nothing more, because its client no longer waits."""
+        """Cancel the forwarded request and send nothing more, because the client of the request no longer waits."""
         self._close_silently()
         self.cancel_all(cause, reason)
 
@@ -107,8 +108,8 @@ class ForwardedExchange(Exchange):
 
 
 class RetryReceiver:
-    """Receives the retried requests that other replicas forward, and resumes their handlers, which wait in ``host``.
-    Active while `run` runs.
+    """Receives the retried requests that other replicas forward, and resumes the handlers of these requests. The
+    handlers wait in ``host``. Active while `run` runs.
 
     ``on_open`` is called when a retry arrives. ``vocabulary`` has the known methods.
     """
@@ -167,8 +168,8 @@ class RetryReceiver:
             await self._all_finished.park()
 
     def unknown_calls(self, forwarder: str, numbers: Iterable[int]) -> list[int]:
-        """Return those of ``numbers`` whose requests, forwarded by the replica ``forwarder``, aren't running on this
-        replica."""
+        """Return which of the request ``numbers`` of the replica ``forwarder`` belong to no forwarded request that is
+        running on this replica."""
         return [number for number in numbers if (forwarder, number) not in self.exchanges]
 
     # Messages

@@ -131,7 +131,7 @@ async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: 
 @frozen
 class StreamLog:
     """One replica's access to the events of one legacy session, stored under ``log_id``. At most ``limit`` bytes of
-    events are stored, for ``retention_ms`` milliseconds after their last use."""
+    events are stored. They are kept for ``retention_ms`` milliseconds after the last use of the log."""
 
     events: EventLog
     log_id: str
@@ -261,8 +261,8 @@ class ResumedStream:
         self.signal.notify()
 
     async def next_chunk(self) -> bytes:
-        """Wait for the next events of the SSE stream and return them, or return a keep-alive comment if none come for a
-        while. See `ResponseBody.next_chunk`."""
+        """Wait for the next events of the SSE stream and return them, or return a keep-alive comment if no events come
+        for a while. See `ResponseBody.next_chunk`."""
         keep_alive_at = trio.current_time() + self._services.running.limits.stream_interval / 2
         while not (self._waiting or self._is_over):
             await self.signal.next_poll()

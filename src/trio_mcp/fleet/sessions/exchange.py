@@ -59,8 +59,8 @@ class PendingChange:
         self._refusal: Refusal | None = None
 
     def settle(self, refusal: Refusal | None) -> None:
-        """Record how the write ended. ``refusal`` is `None` if the change is stored, else a function that makes the
-        error response for requests that depend on it."""
+        """Record how the write ended. ``refusal`` is `None` if the change is stored; otherwise it is a function that
+        makes the error response for requests that depend on the change."""
         self._refusal = refusal
         self._done.set()
 
@@ -208,7 +208,8 @@ class SharedExchange(SessionExchange):
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if cause is CancelCause.SHUTDOWN and self.is_stream and not self.is_over and request is self.request:
-            # End the SSE stream with an error. A client that resumes it on another replica then stops waiting.
+            # End the SSE stream with an error, so that a client that resumes the stream on another replica stops
+            # waiting.
             self.outbox.put(lost_line(self.request_id))
         super().cancelled(request, cause)
 

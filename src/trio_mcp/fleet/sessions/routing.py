@@ -1,5 +1,5 @@
-"""SessionRouter: forwards a client's message, which may arrive at any replica, to the replica with the request that the
-message is about.
+"""SessionRouter: forwards a client's message, which may arrive at any replica, to the replica that the message
+concerns.
 
 Answers and progress name the replica that sent the request. A cancel is stored for all replicas, because its request
 can run on any of them.
@@ -115,8 +115,8 @@ class SessionRouter:
         return [step for step in steps if step is not None], Batch(tuple(rest)) if rest else None
 
     def delivery_for(self, message: Message | Unreadable, body: bytes) -> Delivery | None:
-        """Return a function that delivers a client's message to the replica it concerns; `None` if it concerns this
-        replica."""
+        """Return a function that delivers a client's message to the replica that the message concerns. Returns `None`
+        if the message concerns this replica."""
         named: object = None
         match message:
             case Response() | ErrorResponse():
@@ -150,8 +150,8 @@ class SessionRouter:
         return partial(self._session_state.change, add_cancel(self._services.new_id(), request_id, told))
 
     async def deliver_all(self, deliveries: list[Delivery], posted: HttpRequest) -> bool:
-        """Await the ``deliveries`` of a client's message to other replicas. If one fails, send an error response to the
-        POST ``posted`` and return false."""
+        """Await the ``deliveries`` of a client's message to other replicas. If a delivery fails, send an error response
+        to the POST ``posted`` and return false."""
         response, extra = posted.response, posted.extra
         try:
             for step in deliveries:
@@ -173,7 +173,7 @@ class SessionRouter:
         return False
 
     async def deliver_or_log(self, delivery: Delivery) -> None:
-        """Deliver a message to another replica. If this fails, log the error instead of raising it."""
+        """Deliver a message to another replica. If the delivery fails, log the error instead of raising it."""
         try:
             await delivery()
         except (ReplicaDead, MessageRefused, OSError) as error:

@@ -223,8 +223,8 @@ class SharedSession(ClientSession):
         return True
 
     def receive_unreadable(self, request_id: str, reason: str) -> bool:
-        """Fail a request that this replica sent to the client, because the client's response arrived at another replica
-        and can't be read.
+        """Fail a request that this replica sent to the client: the client's response arrived at another replica, and
+        can't be read.
 
         Return false if this object is closed, or is being closed.
         """
@@ -281,8 +281,8 @@ class SharedSession(ClientSession):
         exchange.abort(CancelCause.LEASE, "this process can no longer store the events of this call")
 
     def close_resumed(self, name: str, replica: str) -> None:
-        """The client has reconnected to ``replica``: end the earlier response that sends the SSE stream ``name``, on
-        whichever replica it is."""
+        """End the response that sends the SSE stream ``name``, whichever replica sends it, because the client has
+        reconnected to ``replica``."""
         for stream in self._streams:
             if stream.name == name:
                 before, stream.response_at = stream.response_at, replica
@@ -324,7 +324,7 @@ class SharedSession(ClientSession):
     async def _run_used(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         try:
             await function(*args, posted)
-        except Exception:  # a bug, which must affect only this request
+        except Exception:  # a bug must affect only this HTTP request
             logger.exception("an HTTP request failed")
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))

@@ -85,7 +85,7 @@ class SessionServices:
         self.retry_interval = retry_interval
         self.nursery = nursery
         cipher = running.cipher
-        # Without secrets of the author, encrypt nothing: a secret in the storage itself would protect nothing.
+        # If the server's author has passed no secrets, encrypt nothing: a secret in the storage would protect nothing.
         has_secrets = cipher is running.server._state_cipher
         self._seal = MessageSeal(cipher, self.replica.id) if has_secrets else None
         self.keys = cipher.keys_for(b"trio-mcp session events 2 ") if has_secrets else None
@@ -105,8 +105,8 @@ class SessionServices:
         return f"{self.replica.id}.{next(self._numbers)}"
 
     def owning_replica(self, value: object) -> str:
-        """Return the id of the replica that made ``value``, a request id or progress token, with `new_id`. Returns an
-        empty string if this replica made it, or if it is any other value."""
+        """Return the id of the replica that made ``value``, a request id or progress token. Returns an empty string if
+        this replica made ``value``, or if `new_id` on no replica made it."""
         if not isinstance(value, str):
             return ""
         replica, _, digits = value.rpartition(".")
@@ -125,7 +125,7 @@ class SessionServices:
                     text = b"address " + address.encode()
                 case ("process", str(machine), int(process)):
                     text = f"process {process} {machine}".encode(errors="surrogateescape")
-                case _:  # each other caller is counted separately
+                case _:  # count each caller of another kind separately
                     text = secrets.token_bytes(_CALLER_BYTES)
             key = self._caller_keys[caller] = hmac.digest(self._caller_secret, text, "sha256")
         return key
@@ -287,7 +287,8 @@ class SharedSessionState:
         return True
 
     def forget_hints(self) -> None:
-        """Expect no more notifications of this replica's own writes, because notifications were lost."""
+        """Forget how many notifications of this replica's own writes are still expected, because notifications were
+        lost."""
         self._own_hints = 0
 
     async def _read_now(self) -> None:
@@ -298,7 +299,7 @@ class SharedSessionState:
             logger.debug("a session could not be read: %s", error)
 
     async def read(self) -> bool:
-        """Read the session state from the shared storage, which extends the session's lifetime. Returns false if the
+        """Read the session state from the shared storage. This extends the session's lifetime. Returns false if the
         session has ended. Raises `OSError` if the storage is unavailable."""
         async with self._lock:
             return await self._read()
@@ -400,7 +401,7 @@ class SharedSessionState:
                     facts = following
             if facts == self.current:
                 return
-            self._own_hints += 1  # count before the write: its notification may arrive before it returns
+            self._own_hints += 1  # count now: the notification may arrive before the write returns
             self._own_hints_until = trio.current_time() + FRESH_SECONDS
             is_done = False
             try:

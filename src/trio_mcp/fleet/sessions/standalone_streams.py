@@ -124,8 +124,8 @@ class StandaloneStreams:
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check_listener(self, listener: str) -> None:
-        """Stop writing the standalone stream if ``listener``, the name in the session state that may write it, is no
-        longer the name of this replica's stream."""
+        """Stop writing the standalone stream if another writer has replaced this replica's stream. ``listener`` is the
+        name of the current writer, as stored in the session state."""
         if self._stream is not None and self._stream.holder != listener:
             self._abandon_stream()
 
@@ -228,8 +228,8 @@ class StandaloneStreams:
     # The standalone stream
 
     async def _listen(self, asked: HttpRequest, after: int | None) -> None:
-        """Respond to a GET with the standalone stream: the events after the number ``after`` or, if that is `None`, the
-        events that no response has sent."""
+        """Respond to a GET with the standalone stream. The response contains the events after the number ``after`` or,
+        if ``after`` is `None`, the events that no response has sent."""
         async with self._stream_lock:
             had_listener = bool(self._session_state.current.listener)
             own = await self._take_over()
@@ -259,8 +259,8 @@ class StandaloneStreams:
         notify_changes(self._subscriptions, [EVERYTHING] if is_gap else changed)
 
     async def _take_over(self) -> StandaloneStream:
-        """Make this replica the writer of the standalone stream. The former writer, which may be this replica, reads in
-        the session state that it was replaced."""
+        """Make this replica the writer of the standalone stream. The former writer, possibly this replica itself, finds
+        in the session state that it was replaced."""
         name, holder = self._session_state.current.standalone_stream, new_holder(self._services.replica)
         stream = await self.standalone_log.take_over(name, holder)
         await self._session_state.change(change_listener(holder))
@@ -287,7 +287,7 @@ class StandaloneStreams:
         is_lost = changes.everything or not (cursor or is_known)
         return changes.cursor, [EVERYTHING] if is_lost else {*changes.changed, *unnoted}
 
-    # Messages that don't belong to a request
+    # The following methods send messages that don't belong to a request.
 
     def put_lines(self, lines: bytes) -> bool:
         """Send ``lines``, which another replica has forwarded, on the standalone stream. Returns false if another
@@ -380,6 +380,6 @@ class StandaloneStreams:
 
 
 async def _pause(attempt: int) -> None:
-    """Wait before attempt number ``attempt`` to write. The second attempt follows at once, since the session state was
-    just read again."""
+    """Wait before the write attempt with the number ``attempt``. The second attempt follows at once, since the session
+    state was just read again."""
     await trio.sleep(growing_delay(attempt - 1, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT) if attempt > 1 else 0)

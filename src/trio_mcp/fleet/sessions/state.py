@@ -50,8 +50,8 @@ class SessionStateUnreadable(UnreadableRecord):
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True):
-    """The cancellation of a request that may run on another replica. It is stored in the session state, where that
-    replica sees it."""
+    """The cancellation of a request that may run on another replica. The cancellation is stored in the session state,
+    so that the other replica sees it."""
 
     mark: str
     """A unique string: the id of the replica that received the cancel, a dot and a number."""
@@ -61,7 +61,7 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _KnownFields(msgspec.Struct, frozen=True, rename={"standalone_stream": "own_stream", "cursor": "place"}):
-    """The stored format of `SessionState`. Some fields have other names there."""
+    """The stored format of `SessionState`. Some fields have other names in this format than in `SessionState`."""
 
     form: int
     opening: bytes

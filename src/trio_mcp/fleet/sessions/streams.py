@@ -297,8 +297,8 @@ class StandaloneStream:
         return self.pipe is not None and self.pipe.is_open
 
     async def unsent(self, after: int | None) -> tuple[bytes, bool] | None:
-        """Return the events after the number ``after`` or, if that is `None`, the events that no response has sent.
-        Also returns whether earlier events are missing.
+        """Return the events after the number ``after`` or, if ``after`` is `None`, the events that no response has
+        sent. Also returns whether earlier events are missing.
 
         Returns `None` if the client can't continue after that number.
         """
@@ -319,8 +319,8 @@ class StandaloneStream:
         return f"{self._name}-{self._sent}"
 
     async def write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store ``lines`` in the standalone stream, then send them. ``cursor`` is a position in the change log: the
-        lines contain all changes up to it (empty if unknown).
+        """Store ``lines`` in the standalone stream, then send them. ``cursor`` is a position in the change log, or
+        empty if unknown: the lines contain all changes up to this position.
 
         Returns false, with nothing changed, if another replica holds the stream.
         """

@@ -137,7 +137,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             logger.debug("a session could not be read: %s", failed)
             words = str(failed) if isinstance(failed, SessionStateUnreadable) else UNREACHABLE_TEXT
             posted.response.answer(unavailable(words, posted.extra))
-        except Exception:  # a bug, which must affect only this request
+        except Exception:  # a bug must affect only this HTTP request
             logger.exception("an HTTP request failed")
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
@@ -182,7 +182,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         self, session_id: str, stored: StoredSession | None, principal: PrincipalId | None
     ) -> SessionState | None:
         """Return the decoded state of a stored session; `None` if the session doesn't exist or doesn't belong to
-        ``principal``. Raises `SessionStateUnreadable`."""
+        ``principal``. Raises `SessionStateUnreadable` if the stored state can't be decoded."""
         facts = None if stored is None else self._services.read_state(session_id, stored.state)
         return facts if facts is not None and facts.principal == principal_text(principal) else None
 

@@ -54,7 +54,8 @@ class RedisAddress:
 
 
 def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddress:
-    """Parse the Redis URL ``url``. Raises `ValueError` if it is invalid; the message contains no credentials.
+    """Parse the Redis URL ``url``. Raises `ValueError` if the URL is invalid. The error's message doesn't contain the
+    URL's credentials.
 
     For ``rediss`` (TLS), ``ssl_context`` is used, or a context made from the query: ``ssl_ca_certs``, ``ssl_certfile``,
     ``ssl_keyfile`` and ``ssl_check_hostname=no``. The certificate of the server is verified in any case.
@@ -94,8 +95,8 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddre
 
 
 def _split(url: str) -> SplitResult:
-    """Split the Redis URL ``url`` into its parts. Raises `ValueError` if a part that error messages quote may contain a
-    piece of the password."""
+    """Split the Redis URL ``url`` into its parts. Error messages quote some parts. Raises `ValueError` if one of those
+    parts may contain a piece of the password."""
     try:
         split = urlsplit(url)
     except ValueError:  # the original error may contain the password

@@ -288,8 +288,8 @@ class RedisClient:
         return self._layout.random_node() if key is None else self._layout.node_for_slot(_slot(key))
 
     def redirect_node(self, node: Any, answer: Any) -> Any:
-        """Return the cluster node that the error ``answer`` redirects to, because ``node`` no longer has the key;
-        `None` if the answer isn't a redirect."""
+        """Return the cluster node that the error ``answer`` redirects to, because ``node`` no longer has the key.
+        Returns `None` if ``answer`` isn't a redirect."""
         if self._layout is None or not hasattr(answer, "host"):
             return None
         from coredis.connection import TCPLocation
@@ -298,7 +298,8 @@ class RedisClient:
         return self._layout.node_for_location(TCPLocation(answer.host, answer.port))
 
     async def connection(self, node: Any) -> Any:
-        """Return a usable connection to the cluster node ``node``. Raises an exception in `failures` if there is none.
+        """Return a usable connection to the cluster node ``node``. Raises an exception in `failures` if no connection
+        is usable.
 
         Put commands on the connection, and call `release` before the next checkpoint. A cancellation may lose a place
         in the pool, so after one the client must be dropped soon.
@@ -339,7 +340,7 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def reason_of(failure: BaseException) -> str:
-    """Return a readable reason for an exception in `failures`: the text of its deepest cause. Contains no
+    """Return a readable reason for an exception in `failures`: the text of its deepest cause. The reason contains no
     credentials."""
     failure = sole_exception(failure)
     while failure.__cause__ is not None and isinstance(failure.__cause__, failures()):
@@ -364,7 +365,8 @@ def error_text(answer: Exception) -> str | None:
 
 
 def _slot(key: bytes) -> int:
-    """Return the cluster slot of a Redis key. Only the text in the key's first braces counts, if there is any."""
+    """Return the cluster slot of a Redis key. If the key contains braces, only the text in the first pair of braces
+    determines the slot."""
     start = key.find(b"{")
     end = key.find(b"}", start + 1) if start >= 0 else -1
     return crc_hqx(key[start + 1 : end] if end > start + 1 else key, 0) % _SLOTS

@@ -219,8 +219,8 @@ class Link:
     async def _follow_redirect(
         self, client: RedisClient, node: Any, command: Sequence[Value], answer: Exception, deadline: float
     ) -> Any:
-        """The first cluster node has redirected a command, without running it: send the command to the other node, and
-        return the reply or an exception."""
+        """Follow the redirect of a command: the first cluster node hasn't run the command, but has named another node.
+        Send the command to that node, and return the reply or an exception."""
         is_asking = (error_text(answer) or "").startswith("ASK ")
         try:
             (again,) = await self._send(client, [command], deadline, node=node, is_asking=is_asking)
@@ -274,7 +274,8 @@ class Link:
         """Return the cluster node for each command (``node`` if given). Adds a usable connection to each node to
         ``found``."""
         nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
-        # Shield the wait, which ends at the deadline: if cancelled, coredis might lose a connection slot.
+        # Shield the wait from cancellation, which might make coredis lose a connection slot. The wait ends at the
+        # deadline.
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             for each in nodes:
                 if (name := node_name(each)) not in found:

@@ -168,7 +168,7 @@ class RedisCourier:
         for start in range(0, last, _PIECE):
             piece = content[start : start + _PIECE]
             async with self._bulk:
-                # Each piece is written at its own offset, so it may be sent twice, or arrive late.
+                # Each piece is written at its own offset, so a piece may be sent twice, or arrive late.
                 await self._link.pipeline([[b"SETRANGE", key, start, piece], [b"PEXPIRE", key, _RETENTION_MS]])
         async with self._bulk:
             args: list[Value] = [base, message, _LIST_LIMIT, _LISTED, last, content[last:], _RETENTION_MS]
@@ -219,7 +219,7 @@ class RedisCourier:
         answers = await self._link.pipeline([[b"MGET", *map(self._heartbeat_key, names)]])
         [signs] = decode_columns("heartbeats", answers, _SIGNS)
         if len(signs) != len(names):
-            raise UnreadableRecord("cannot read heartbeats: Redis returned the wrong number of them")
+            raise UnreadableRecord("Redis returned the wrong number of heartbeats")
         return {name for name, sign in zip(names, signs, strict=True) if sign is None}
 
 
@@ -267,7 +267,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
         try:
             found = await self._link.script(_SCRIPTS["letters_read"], [_list_of(self._base)], [_LISTED])
             self._waiting += decode_columns("the messages to this replica", found, LINES)
-        except OSError as error:  # the `Link` logs its outages
+        except OSError as error:  # the `Link` logs outages of Redis
             logger.debug("could not read waiting messages: %s", error)
         else:
             self._may_have_missed = False

@@ -78,7 +78,7 @@ class RedisStorage(FleetStorage):
         ssl_context: ssl.SSLContext | None = None,
         limit: float = 1.0,
     ) -> None:
-        parse_url(url, ssl_context)  # parse it now, so that an invalid address raises here and not only in `join`
+        parse_url(url, ssl_context)  # fail here for an invalid URL, not only in `join`
         self._url = url
         self._prefix = _PREFIX if prefix is None else prefix
         if "{" in self._prefix or "}" in self._prefix:
@@ -128,7 +128,7 @@ class RedisStorage(FleetStorage):
 
 
 class _LinkCounters:
-    """The metrics of a replica's two links to Redis. ``link`` is the one that also logs outages and has the
+    """The metrics of a replica's two links to Redis. ``link`` is the link that also logs outages and has the
     subscriptions."""
 
     def __init__(self, link: Link, signs: Link) -> None:
@@ -188,13 +188,13 @@ class _SharedSecret:
             logger.warning("this replica no longer waits: Redis is available")
 
     async def maintain(self, looks: ChangeSignal) -> None:
-        """Check regularly that the shared secret is still in Redis, and store it again if it is missing, until
-        cancelled."""
+        """Check regularly that the shared secret is still in Redis, until cancelled. If the secret is missing, store it
+        again."""
         while True:
             await looks.next_poll()
             try:
                 kept = await self._read_or_store()
-            except OSError as error:  # the `Link` logs outages, and reports `HINTS_LOST` when Redis is available again
+            except OSError as error:  # the `Link` logs outages of Redis; read again after an outage
                 logger.debug("could not read the shared secret: %s", error)
                 continue
             if kept not in (self.value, self._other):
@@ -210,7 +210,7 @@ class _SharedSecret:
         [kept] = decode_columns(
             "the shared secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None]
         )
-        if kept is None or len(kept) != SECRET_BYTES:  # there is no secret, or one that no replica has written
+        if kept is None or len(kept) != SECRET_BYTES:  # the secret is missing, or no replica has written it
             put = await self._link.script(_SCRIPTS["secret_put"], [self._key], [self.value])
             [kept] = decode_columns("the shared secret", [put], tuple[bytes])
         return kept
@@ -291,7 +291,7 @@ class Bus:
 
 
 class RedisReplayGuard:
-    """A `ReplayGuard` in Redis, in keys that begin with ``prefix``.
+    """A `ReplayGuard` that stores its values in Redis, in keys that begin with ``prefix``.
 
     An `add` that ended with `Uncertain` may have stored the value. If it is repeated, it may return false although the
     value wasn't used before. Therefore treat `Uncertain` and `StoreDown` as "already used" and refuse the value; the
@@ -310,7 +310,7 @@ class RedisReplayGuard:
 
 
 class RedisRateLimits:
-    """A `RateLimits` in Redis, in keys that begin with ``prefix``.
+    """A `RateLimits` that stores its token buckets in Redis, in keys that begin with ``prefix``.
 
     A bucket is stored until it is full. Its name is stored as a hash, so it can't be read in Redis. An `acquire` that
     ended with `Uncertain` may have taken a token; if it is repeated, it may take another one.
@@ -321,8 +321,8 @@ class RedisRateLimits:
         self._prefix = prefix.encode()
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token from the rate limit bucket ``key``; if it is empty, return the milliseconds until the next
-        token. See `RateLimits.acquire`."""
+        """Take a token from the rate limit bucket ``key``, and return 0. If the bucket is empty, return the
+        milliseconds until the bucket's next token. See `RateLimits.acquire`."""
         name = b"%b:b:%b" % (self._prefix, hashlib.sha256(key).hexdigest().encode())
         args = [b"%d" % each for each in (limit, period_ms, burst)]
         return int(await self._link.script(_SCRIPTS["rate_take"], [name], args))

@@ -65,8 +65,8 @@ class _SubscriptionReader(HintQueue[ChannelMessage]):
 
 
 class ChannelSubscriptions:
-    """The channel subscriptions of one `Link`. It checks its connection by sending messages to ``own_channel`` with
-    ``publish``."""
+    """The channel subscriptions of one `Link`. This object checks its connection by sending messages to the channel
+    ``own_channel`` with the function ``publish``."""
 
     def __init__(
         self, address: RedisAddress, limit: float, own_channel: str, publish: Callable[[str, bytes], Awaitable[None]]
@@ -122,8 +122,8 @@ class ChannelSubscriptions:
         self.gaps += 1
 
     def _send(self, command: str, *channels: str) -> None:
-        """Send a SUBSCRIBE or UNSUBSCRIBE command, if there is a connection. Without one nothing is needed: each new
-        connection subscribes to all channels."""
+        """Send a SUBSCRIBE or UNSUBSCRIBE command, if there is a connection. Without a connection, no command is
+        needed: each new connection subscribes to all channels."""
         if self._connection is not None and channels:
             if command == "SUBSCRIBE":
                 self._unconfirmed.update(channels)
@@ -142,7 +142,7 @@ class ChannelSubscriptions:
             except Exception as error:  # the connection can't be used after any error
                 why = reason_of(error)
             logger.info("reopening the subscription to Redis at %s: %s", self._address, why)
-            if self._was_confirmed:  # it did work for a while, so don't lengthen the delay
+            if self._was_confirmed:  # the connection worked for a while, so don't lengthen the delay
                 failed = 0
                 await trio.sleep_until(began + _GOOD)
             else:
@@ -150,8 +150,8 @@ class ChannelSubscriptions:
                 await trio.sleep(growing_delay(failed, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
 
     async def _use_new_connection(self, client: RedisClient) -> str:
-        """Subscribe to all channels on a new connection, and receive messages until the connection is lost. Returns why
-        it was lost."""
+        """Subscribe to all channels on a new connection, and receive messages until the connection is lost. Returns the
+        reason for the loss."""
         connection: Any = None
         with trio.move_on_after(self._limit) as connecting:
             connection = await client.connection(client.node_of(None))

@@ -64,7 +64,7 @@ def cursor_of(file: bytes, number: int) -> ChangeCursor:
 
 @frozen
 class _FilePosition:
-    """A position in the file's notifications and change log. All changes before it were reported."""
+    """A position in the file's notifications and change log. All changes before this position were reported."""
 
     file: bytes
     """The unique mark of the file. A file that replaces it has another mark."""

@@ -100,8 +100,8 @@ SELECT count(*), total(length(letter)), (
 
 
 class SQLiteCourier:
-    """A `Courier` in a SQLite file. Each message is a row, which its reader deletes. A row without content means that
-    messages were lost."""
+    """A `Courier` in a SQLite file. Each message is a row, and its receiver deletes the row. A row without content
+    means that messages were lost."""
 
     def __init__(self, database: Database, hints: HintPoller, replica: str, now: Callable[[], int]) -> None:
         self._database = database
@@ -198,7 +198,7 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
         self._sleeper = Sleeper()
 
     def notice(self) -> None:
-        """Wake the task that reads the mailbox, because there are new messages. Synchronous."""
+        """Wake the task that reads the mailbox, because new messages have arrived. Synchronous."""
         self._may_have_more = True
         self._sleeper.wake()
 

@@ -146,8 +146,8 @@ class SQLiteStorage(FleetStorage):
 
 
 def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
-    """Return the number of the server ``name`` in the SQLite file, and the file's secret. The first replica creates
-    both."""
+    """Return the number that the server ``name`` has in the SQLite file, and the secret of the file. The first replica
+    stores the number and the secret."""
     secret = randomness.token_bytes(SECRET_BYTES)
     connection.execute("INSERT INTO servers (name) VALUES (?) ON CONFLICT DO NOTHING", (encoded(name),))
     connection.execute(_PUT_ONCE, {"new": secret})
@@ -247,14 +247,14 @@ class SQLiteRateLimits:
         self._now = now
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token from the rate limit bucket ``key``; if it is empty, return the milliseconds until the next
-        token. See `RateLimits.acquire`."""
+        """Take a token from the rate limit bucket ``key``, and return 0. If the bucket is empty, return the
+        milliseconds until the bucket's next token. See `RateLimits.acquire`."""
 
         def take(connection: sqlite3.Connection) -> int:
             now, interval = self._now(), period_ms / limit
             sweep(connection, now, ["buckets"])
             found = connection.execute("SELECT until FROM buckets WHERE key = ?", (key,)).fetchone()
-            # Limit the stored time: it may be too late, because the clock was set back since it was stored.
+            # Limit the stored time: if the clock was set back since then, the stored time is too late.
             full_at = now if found is None else min(max(found[0], now), now + burst * interval)
             wait = full_at + interval - now - burst * interval
             if wait > _ROUNDING:
