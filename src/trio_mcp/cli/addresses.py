@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 @frozen
 class Addresses:
-    """The address options that the user has typed. At most one of the first four may be set, since each selects a
-    transport."""
+    """The address options that the user has typed. Only one of ``http``, ``websocket``, ``tcp`` and ``unix`` may be
+    set, since each of them selects a transport."""
 
     http: str | None = None
     websocket: str | None = None
@@ -154,8 +154,8 @@ def _socket_path(text: str) -> str:
 
 
 def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
-    """Return a function that serves in a worker process, on the sockets of the supervisor, and reports to the
-    supervisor once the server listens. All workers share a secret."""
+    """Return a function that serves in a worker process, on the sockets that the supervisor has opened. The function
+    reports to the supervisor once the server listens. All workers share a secret."""
     from .workers import WorkerListener
 
     checks = host_checks_for(serve.keywords["host"], serve.keywords["allowed_origins"], serve.keywords["allowed_hosts"])
@@ -253,7 +253,7 @@ async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) 
     except OSError as error:
         if announcement.made or FROM_LIFESPAN in getattr(error, "__notes__", ()):
             raise
-        from ..stores.task_store import StoreDown  # fast: a server with such a storage has imported it already
+        from ..stores.task_store import StoreDown  # fast, because the storage has imported this module
 
         what = "--shared: cannot use this storage" if isinstance(error, StoreDown) else "cannot listen on this address"
         raise CommandError(f"{what}: {error}") from error

@@ -24,8 +24,8 @@ class WrongArgument(CommandError):
 
 
 def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
-    """Return the arguments for a tool: the ``given`` ones, and those in ``pairs``, which are strings like
-    ``key=value``. The values are converted to the types in the tool's input schema.
+    """Return the arguments for a tool: the ``given`` arguments, and the arguments in ``pairs``, which are strings like
+    ``key=value``. The values in ``pairs`` are converted to the types in the tool's input schema.
 
     If the schema requires a string, the value is used as typed. Integers, numbers, booleans, null, arrays and objects
     must be JSON. If the schema allows a string among other types, or specifies no type, the value is parsed as JSON if
@@ -147,8 +147,8 @@ class SchemaReader:
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
-        """Return ``schema`` itself or, if it is a ``$ref``, the schema in ``root`` that it refers to. Returns ``{}``
-        for anything that isn't a schema, can't be found, or is a circular reference."""
+        """Return ``schema`` itself or, if ``schema`` is a ``$ref``, the schema in ``root`` that the ``$ref`` names.
+        Returns ``{}`` if the result isn't a schema, can't be found, or is a circular reference."""
         seen: set[str] = set()
         while self._spend_steps(1) and isinstance(schema, dict):
             members = cast("JSONObject", schema)
@@ -163,7 +163,7 @@ class SchemaReader:
 
     def type_names(self, schema: Any, root: JSONObject) -> set[str]:
         """Return the names of the JSON types that ``schema`` allows, either directly or through its choices and
-        references. Returns no names if the schema doesn't specify a type."""
+        references. Returns no names if ``schema`` doesn't specify a type."""
         names: set[str] = set()
         waiting: list[Any] = [schema]
         seen: set[int] = set()

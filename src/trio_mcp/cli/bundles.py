@@ -63,7 +63,7 @@ def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequen
                 raise CommandError(f"{name} is a link that leaves the folder: {_MEND}")
             place = real.relative_to(root).as_posix()
             if any(_is_left_out(part, place, exclude) for part in real.relative_to(root).parts):
-                raise CommandError(f"{name} is a link to {place}, which is left out: {_MEND}")
+                raise CommandError(f"{name} is a link to {place}, but {place} is left out of the bundle: {_MEND}")
             size += path.stat().st_size
             if len(files) == _MOST_FILES or size > _MOST_BYTES:
                 raise CommandError(
@@ -111,8 +111,8 @@ def _resolved(path: Path) -> Path:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of the file at ``path``. Raises `CommandError` if it is too large, even if it grows while it is
-    read."""
+    """Return the bytes of the file at ``path``. Raises `CommandError` if the file is too large, even if the file grows
+    while it is read."""
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
@@ -155,7 +155,7 @@ def _is_left_out(name: str, inside: str, exclude: Sequence[str]) -> bool:
 
 def entry_file(file: str, name: str) -> str:
     """Return the source of the bundle's `ENTRY` script, which serves the server in ``file``, a path in the bundle. If
-    the file has several servers, ``name`` is the variable of the one to serve."""
+    the file has several servers, ``name`` is the variable that contains the server to serve."""
     suffix = f":{name}" if name else ""
     return f'''"""Serves over standard input and output, as `trio-mcp run` does."""
 

@@ -26,7 +26,7 @@ class EndTime:
         self._reached = trio.Event()
 
     def mark(self) -> None:
-        """Record that the work ends now."""
+        """Record the current time as the time at which the work has ended."""
         self._at = time.monotonic()
         self._reached.set()
 

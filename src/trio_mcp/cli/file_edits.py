@@ -86,7 +86,7 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
 @frozen
 class _ObjectMember:
     """A member of a JSON object in a text: its key, and the start and end of its value. ``indent`` is the indentation
-    of its line; `None` if the line begins with another member."""
+    of the member's line; `None` if the line begins with another member."""
 
     key: str
     indent: str | None
@@ -186,7 +186,7 @@ _AROUND: Final = 3
 
 def shown_change(old: str, new: str, name: str) -> str:
     """Return the change of a file as a unified diff with a single hunk, from the first to the last changed line.
-    `difflib` would split it into smaller hunks, but takes quadratic time."""
+    `difflib` isn't used: it makes smaller hunks, but takes quadratic time."""
     before, after = (io.StringIO(text, newline="\n").readlines() for text in (old, new))
     start = _same(before, after)
     end = _same(before[start:][::-1], after[start:][::-1])
@@ -231,8 +231,9 @@ class EditedFile:
 
     @classmethod
     def read(cls, path: Path) -> EditedFile:
-        """Read the file at ``path``. Raises `CannotChange` if it can't be read or isn't a regular file, or if it is a
-        link into a directory that doesn't exist, for example because a disk isn't mounted."""
+        """Read the file at ``path``. Raises `CannotChange` if the file can't be read or isn't a regular file. Also
+        raises `CannotChange` if ``path`` is a link into a directory that doesn't exist, for example because a disk
+        isn't mounted."""
         real = Path(os.path.realpath(path))
         for place in (path := path.absolute(), *path.parents):
             # A link to a file that doesn't exist yet is allowed if the directory of that file exists.

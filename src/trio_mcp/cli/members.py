@@ -42,7 +42,7 @@ def members_in(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
     error is copied to this process's standard error. Raises `CommandError` if the file is invalid or has no usable
     server."""
     if sign_in.bearer_env is not None:
-        raise click.UsageError("--bearer-env works for a single server only; add headers to its entry instead")
+        raise click.UsageError("--bearer-env works for a single server only; add headers to the server's entry instead")
     try:
         config = read_config(path, restart=_RESTART, variables=os.environ)
         if any(isinstance(each.target, Address) for each in config.members.values()):

@@ -51,9 +51,9 @@ class Signals:
         self._arrived, self.numbers = trio.open_memory_channel[int](math.inf)
         self._token = trio.lowlevel.current_trio_token()
         self._clock = trio.lowlevel.current_clock()
-        self._scope: trio.CancelScope | None = None  # the cancel scope of the time limit
+        self._scope: trio.CancelScope | None = None  # this cancel scope applies the time limit
         self._signal: int | None = None
-        self._loop_ran = threading.Event()  # set when the event loop has run
+        self._loop_ran = threading.Event()  # set whenever the event loop has run
         self._over = False
         self._reads, self._writes = os.pipe()
 

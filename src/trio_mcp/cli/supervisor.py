@@ -201,7 +201,7 @@ class Supervisor:
             async for _ in changes:
                 self._report("files have changed: restarting the server")
                 self.reload()
-        except Exception as error:  # the library has failed, or too many folders are watched
+        except Exception as error:  # watchfiles has failed, or too many folders are watched
             self._report(f"files cannot be watched any more, so --reload has stopped working: {error!r}")
 
     def _start_due_workers(self) -> float:

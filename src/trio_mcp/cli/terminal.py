@@ -152,7 +152,7 @@ def _drawn(number: float) -> float:
 
 async def read_line() -> str:
     """Wait for a line from the terminal and return it; an empty string means the end of input (Ctrl-D). Waits without a
-    thread, so that Ctrl-C can interrupt it: a terminal is readable when a line is complete."""
+    thread, so that Ctrl-C can interrupt the wait: a terminal is readable when a line is complete."""
     await trio.lowlevel.wait_readable(sys.stdin.fileno())
     return os.read(sys.stdin.fileno(), 4096).decode(errors="replace")
 

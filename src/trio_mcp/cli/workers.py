@@ -78,17 +78,17 @@ class WorkerLink:
         return link
 
     def _end_with_supervisor(self) -> None:
-        """End this worker when its supervisor has ended. Runs in a thread: even during an import or with a busy
-        handler, the port is released for the next supervisor."""
+        """End this worker when its supervisor has ended. Runs in a thread, so that the port is released for the next
+        supervisor even during an import or while a handler is busy."""
         poll = select.poll()
-        poll.register(self._life, 0)  # poll only for the end of the supervisor, which closes the other end
+        poll.register(self._life, 0)  # the supervisor closes the other end of the pipe when it ends
         poll.poll()
         for each in self.listeners:
-            with suppress(OSError):  # another worker was faster, or the system only shuts down connections
+            with suppress(OSError):  # another worker has shut the socket down, or the system can't
                 each.shutdown(socket.SHUT_RDWR)  # this stops all processes that share the socket, even suspended ones
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self._ends_within)
-        os.kill(os.getpid(), signal.SIGKILL)  # the process is busy, and doesn't handle signals
+        os.kill(os.getpid(), signal.SIGKILL)  # the process is busy, and hasn't ended after SIGTERM
 
     def report_listening(self, name: str, limits: Limits) -> None:
         """Report to the supervisor that this worker serves the server ``name`` and has started to listen. Synchronous,
@@ -256,5 +256,5 @@ async def supervise(
     finally:
         for each in listeners:
             with suppress(OSError):  # on this system, only connections can be shut down, not listeners
-                each.shutdown(socket.SHUT_RDWR)  # child processes of workers may still hold the socket
+                each.shutdown(socket.SHUT_RDWR)  # a worker's child processes may still hold the socket
             each.close()

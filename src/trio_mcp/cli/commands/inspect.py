@@ -144,9 +144,10 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
 
 
 def inspect_in_browser(target: Target, *, era: Any, timeout: float, port: int) -> int:
-    """Serve the web inspector for ``target`` on loopback until Ctrl-C, print its URL, and return the exit status.
-    Connecting, and reading each list, may take ``timeout`` seconds. Raises `CommandError` if ``port`` can't be used."""
-    from ...inspecting.application import inspect_in_page  # imported late: only --web needs it
+    """Serve the web inspector for ``target`` on loopback until Ctrl-C, print the inspector's URL, and return the exit
+    status. Connecting may take at most ``timeout`` seconds, and so may reading each list. Raises `CommandError` if
+    ``port`` can't be used."""
+    from ...inspecting.application import inspect_in_page  # imported late, because only --web needs this module
 
     def told(address: str) -> None:
         print(address, flush=True)
@@ -279,8 +280,8 @@ def is_host_alone(url: str) -> bool:
 
 
 def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard | None]:
-    """Look for a server catalog at the host in ``typed``, and return the address of a server in it, with its server
-    card. If there is no catalog, or it is empty, return ``typed`` itself and `None`.
+    """Look for a server catalog at the host in ``typed``, and return the address of a server in the catalog, with its
+    server card. If there is no catalog, or the catalog is empty, return ``typed`` itself and `None`.
 
     At a terminal, the user chooses among several servers, and must agree before any other host is contacted. Without a
     terminal, no other host is contacted. The user's headers and tokens are sent only to the typed origin. Each response
@@ -363,7 +364,7 @@ class _DiscoveryDialog:
 
 async def differences(card: ServerCard, client: Client) -> list[str]:
     """Return descriptions of how the server card ``card`` differs from the running server (docs/discovery.md,
-    Consistency with Runtime Behavior). To compare, requests the protocol revisions of a modern server. Raises the same
+    Consistency with Runtime Behavior). If the server is modern, first requests its protocol revisions. Raises the same
     errors as a call."""
     return [*_differences(card, client, await _live_versions(client))]
 
@@ -377,7 +378,7 @@ def _differences(card: ServerCard, client: Client, live: set[str]) -> Iterator[s
     told = card.endpoint.supported_protocol_versions if card.endpoint is not None else None
     if told is None:
         return
-    # Compare only what the server reports: a modern one no legacy revisions, a legacy one only the current revision.
+    # Compare only revisions that the server reports: a modern server reports no legacy ones, a legacy server just one.
     claimed = {name for name in told if name not in _LEGACY} if not client.revision.handshake else live & set(told)
     if claimed != live:
         yield _said("revisions", ", ".join(sorted(claimed)) or "none of these", ", ".join(sorted(live)))

@@ -209,7 +209,7 @@ def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _PATIENCE: Final = 2.0
-# Only complete text with characters of names and URIs: other characters would need quotes in a shell.
+# Complete only words that consist of characters of names and URIs: other characters need quotes in a shell.
 _TYPEABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@%+,-]*")
 
 
@@ -233,7 +233,8 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
 class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic in click 8.1
     """The click type of an argument that names a tool, resource or prompt. If TARGET is a URL, shell completion
-    proposes the names that this server has. It starts no processes, so other servers have no completion."""
+    proposes the names that the server at this URL has. Shell completion starts no processes, so it proposes nothing for
+    other servers."""
 
     def __init__(self, name: str, offers: Callable[[Client], AsyncIterator[Any]], member: str = "name") -> None:
         self.name = name

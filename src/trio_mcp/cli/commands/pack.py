@@ -56,7 +56,7 @@ def _check_https(url: str) -> None:
 
 def _check_download(url: str) -> None:
     _check_https(url)
-    if "mcp" not in url:  # the registry requires this (package types, MCPB)
+    if "mcp" not in url:  # required by the MCP Registry: package types, section MCPB
         raise ValueError('the URL of a bundle must contain "mcp", as in .mcpb')
 
 

@@ -118,8 +118,8 @@ def run(
 
 async def _keep_tasks(server: Server, path: Path) -> None:
     """Store the tasks of ``server`` in the file ``path``. Raises `OSError` if the file can't be used."""
-    from ...stores.sqlite_store import SQLiteTaskStore  # imported late: most servers don't need it
+    from ...stores.sqlite_store import SQLiteTaskStore  # imported late: most servers don't need this module
 
-    async with SQLiteTaskStore(path) as store:  # only check the file here: the server opens it again
+    async with SQLiteTaskStore(path) as store:  # this only checks the file: the server opens it again
         await store.expire(limit=0)
     store_tasks_in(server, store)
