@@ -135,8 +135,8 @@ class ProxyConnection:
     # Requests
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Return the response to a client's request if the proxy can respond without waiting; otherwise a marker that
-        `answer` must be called. See `RequestHandler.answer_now`."""
+        """Return the response to a client's request if the proxy can respond without waiting. Otherwise return a
+        marker, so that the caller calls `answer`. See `RequestHandler.answer_now`."""
         if request.method.ahead:
             return cancel_abandoned(request, exchange, self.connection.host)
         reached, name = self._tenants.reached(exchange.peer.principal), request.method.name
@@ -160,8 +160,8 @@ class ProxyConnection:
         return LATER
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
-        """Return whether to forward a request with the method ``method``: the upstream server is connected, and has the
-        method. Its response then shows that the upstream server is alive."""
+        """Return whether to forward a request with the method ``method``: the upstream server is connected, and has
+        this method. The upstream server's response then also shows that the upstream server is alive."""
         return upstream is not None and method in upstream.revision._methods and not self.connection.is_ending
 
     async def answer(self, scope: RequestScope) -> Any:

@@ -82,7 +82,8 @@ class ForwardedCall:
 
     def record_request_id(self, request_id: RequestId) -> None:
         """Record that the request ``request_id``, which the proxy sent to the upstream server, belongs to this call.
-        Messages within its response then belong to this call. Only the latest 64 ids are kept."""
+        Messages within the response to ``request_id`` then belong to this call as well. Only the latest 64 ids are
+        kept."""
         self._known[request_id] = self
         self._ids.append(request_id)
         if len(self._ids) > _MAX_IDS:

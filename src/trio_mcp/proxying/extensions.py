@@ -215,7 +215,7 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
             yield
         except BaseException as error:
             if endings:
-                if endings[-1].state != "unsent":  # else the call was never sent
+                if endings[-1].state != "unsent":  # otherwise the call was never sent
                     ending.note_behind(_reported_state(endings[-1]))
             elif isinstance(error, PeerError):
                 ending.note_behind(CancelResult("finished", outcome="error", behind="finished"))

@@ -185,7 +185,8 @@ class Gateway(Server):
 
     async def _wait_listed(self, name: str | None = None) -> None:
         """Wait until a member has a tool, prompt or resource called ``name``, or until each of the first members is
-        ready or has failed once. There is no checkpoint after that: when this returns, ``name`` is still listed."""
+        ready or has failed once. There is no checkpoint after the wait: when this method returns, ``name`` is still
+        listed."""
         while not (self._is_settled or any(name in shown for shown in self._shown.values())):
             await self._news.park()
 

@@ -64,7 +64,8 @@ class MemberFunction(UserFunction):
 
     @classmethod
     def of_member(cls, forward: _Forward) -> MemberFunction:
-        """Return a `MemberFunction` that calls ``forward`` for each request."""
+        """Return the handler for a member's tool, prompt or resource. The handler passes each request to the function
+        ``forward``, which sends the request to the member."""
         return cls(*_any_function().copied_fields(), forward=forward)
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
@@ -82,7 +83,8 @@ class MemberFunction(UserFunction):
 @cache
 def _any_function() -> UserFunction:
     async def call_member(arguments: dict[str, Any]) -> Any:
-        """Placeholder where a registry needs a function: requests are forwarded to the member instead."""
+        """A placeholder for registries, which need a function for each tool, prompt and resource. It isn't called,
+        because requests are forwarded to the member instead."""
 
     return UserFunction.of(call_member)
 
@@ -101,7 +103,7 @@ class MemberOffers:
             headers = param_headers(schema)
         except ValueError:
             headers = tuple[ParamHeader, ...]()
-        if schema.get("type") != "object":  # because of one such schema, some clients drop all tools of a server
+        if schema.get("type") != "object":  # if one tool has such a schema, some clients drop all tools
             schema = {**schema, "type": "object"}
         listed = attrs.evolve(renamed, execution=ToolExecution("optional"), input_schema=schema)
         handler = self._function(entry)
@@ -247,8 +249,8 @@ class GatewaySkills(SkillsExtension):
         server.handles(self._reading)(self._read)
 
     def declared(self) -> JSONObject | None:
-        """Return the settings with which the gateway declares the skills extension now. They combine the settings of
-        all connected members; `None` if no member has skills."""
+        """Return the settings with which the gateway declares the skills extension now: the combined settings of all
+        connected members. Returns `None` if no member has skills."""
         found = [self._declared_by(client) for client in self._present().values()]
         settings = [each for each in found if each is not None]
         return {name: value for each in settings for name, value in each.items()} if settings else None
@@ -321,8 +323,8 @@ class GatewaySkills(SkillsExtension):
 
 
 def in_catalogue(member: str, skill: Skill) -> Skill:
-    """Return ``skill``, a skill of ``member``, with the member's URIs converted to catalogue URIs. Invalid parts are
-    unchanged."""
+    """Return ``skill``, a skill of ``member``, with the member's URIs converted to catalogue URIs. Invalid parts of
+    ``skill`` are returned unchanged."""
     resources = each_changed(partial(with_uri, member), skill.resources)
     return attrs.evolve(skill, uri=catalogue_uri(member, skill.uri), resources=resources)
 

@@ -42,8 +42,8 @@ _COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class GatewayCaller(Downstream):
-    """A client of a gateway, as the connection to one member sees it. The client gets the member's logs and requests
-    only within its calls in flight. The gateway itself notifies the client of changes."""
+    """A client of a gateway, in its role as a client of one member. The client gets the member's logs and requests only
+    within its calls in flight. The gateway itself notifies the client of changes."""
 
     def __init__(self, scope: RequestScope) -> None:
         exchange = scope.exchange
@@ -85,8 +85,8 @@ class GatewayCaller(Downstream):
         return self._party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request of the member that belongs to no known call. It is sent within the client's latest
-        call. Returns the client's response: see `ForwardedCall.ask`."""
+        """Send the client a request of the member that belongs to no known call. The request is sent within the
+        client's latest call. Returns the client's response: see `ForwardedCall.ask`."""
         return await self._latest.ask(method, params, on_progress, key)
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
@@ -112,8 +112,8 @@ class GatewayCaller(Downstream):
 
 
 class MemberUpstream(Upstream):
-    """A member of a gateway's group, as the upstream server of the gateway's clients. Members' tasks aren't forwarded:
-    the gateway waits for them, since it has tasks of its own."""
+    """A member of a gateway's group, as the upstream server of the gateway's clients. Members' tasks aren't forwarded
+    to clients: the gateway waits for the end of these tasks, since it has tasks of its own."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -124,8 +124,8 @@ class MemberUpstream(Upstream):
         speaks a modern revision."""
 
     def cannot_ask_if(self, error: str) -> bool:
-        """Return whether the member's ``error`` means that it can send its request (sampling, elicitation, roots) to
-        clients only in a legacy revision. If so, set `cannot_ask`."""
+        """Return whether the member's ``error`` means that the member can send its request (sampling, elicitation,
+        roots) to clients only in a legacy revision. If so, set `cannot_ask`."""
         is_refusal = not self.revision.handshake and _CANNOT_ASK in error
         self.cannot_ask = self.cannot_ask or is_refusal
         return is_refusal
@@ -161,14 +161,14 @@ class MemberUpstream(Upstream):
 @frozen
 class Forwarder:
     """Forwards requests to the members of ``group``. If a member isn't connected, a request waits up to ``patience``
-    seconds for it."""
+    seconds for the connection."""
 
     group: Group
     patience: float
 
     async def client(self, member: str) -> Client:
-        """Wait until a member is connected, and return its client. Raises `CodedError` (-31001) if it isn't connected
-        in time."""
+        """Wait until a member is connected, and return the member's client. Raises `CodedError` (-31001) if the member
+        isn't connected in time."""
         with trio.move_on_after(self.patience):
             try:
                 return await self.group.client(member)

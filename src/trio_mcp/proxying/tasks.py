@@ -104,8 +104,8 @@ class KnownTasks:
     tasks."""
 
     def add_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
-        """Record that ``downstream`` wants progress reports of an MCP task, under the progress token ``token``. If
-        there are too many tokens, the oldest is dropped."""
+        """Record that ``downstream`` wants progress reports of an MCP task, under the progress token ``token``. If too
+        many tokens are stored, the oldest is dropped."""
         if len(task_id) <= LONGEST_TASK_ID:
             self.tokens[task_id] = (downstream, token)
 

@@ -56,8 +56,8 @@ class OpenUpstream(Protocol):
 
 
 class UpstreamPool:
-    """Limits a proxy's upstream connections to ``limit``, shared fairly among the callers. ``open_upstream`` opens a
-    connection, and each is closed after ``patience`` idle seconds."""
+    """Limits a proxy's upstream connections to ``limit``, shared fairly among the callers. The function
+    ``open_upstream`` opens a connection. A connection is closed after it was idle for ``patience`` seconds."""
 
     def __init__(self, open_upstream: OpenUpstream, task_owners: TaskOwners, limit: int, patience: float) -> None:
         self.open_upstream = open_upstream
@@ -119,8 +119,8 @@ class Tenant:
 
     @contextmanager
     def in_use(self) -> Generator[None]:
-        """Inside the block, keep the caller's upstream connection open. Outside, it may be closed when it is unused, if
-        callers exist only while they have requests."""
+        """Inside the block, keep the caller's upstream connection open. Outside the block, an unused connection may be
+        closed, if callers exist only while they have requests."""
         if self._gone is None:
             yield
             return
@@ -228,7 +228,7 @@ class PrivateTenant(Tenant):
             self._gone(self)
 
     async def _until_over(self, revision: str | None, options: ClientOptions) -> str:
-        """Open the upstream connection, wait until it has ended, and return the reason why it ended."""
+        """Open the upstream connection, wait until this connection has ended, and return the reason for its end."""
         why = _UNREACHABLE
         try:
             if revision is None:

@@ -180,8 +180,8 @@ class Upstream(Relay):
                 downstream.put(event, named=False)
 
     def on_question(self, request: InboundRequest) -> None:
-        """The upstream server has sent ``request`` within the response to another request: record that request, so that
-        `ask` finds the client's call. See `Relay.on_question`."""
+        """Record ``request``, which the upstream server has sent within the response to another request, so that `ask`
+        finds the client's call. See `Relay.on_question`."""
         came_with = self._connection.related_request_id
         if came_with is not None:
             self._came_with[request] = came_with
@@ -302,7 +302,7 @@ class Upstream(Relay):
                 self.capabilities, client.settings.probe_timeout, partial(open_stream, client)
             )
 
-    # Subscriptions and log levels of several clients that share one upstream connection
+    # The following methods manage the subscriptions and log levels of several clients on one upstream connection.
 
     async def subscribe(self, uri: str) -> None:
         """Subscribe to a resource of the upstream server for a client, unless the connection is already subscribed for
@@ -388,8 +388,8 @@ class ListedTools:
         return self._all_listed or tool in self._headers
 
     def headers_of(self, tool: object) -> tuple[ParamHeader, ...]:
-        """Return the HTTP headers that ``tool`` requires; empty if the tool wasn't listed, or if ``tool`` isn't a
-        string."""
+        """Return the HTTP headers that ``tool`` requires. The result is empty if the tool wasn't listed, or if ``tool``
+        isn't a string."""
         return self._headers.of(tool)
 
     def listing(self) -> int:
