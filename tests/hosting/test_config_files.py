@@ -187,11 +187,11 @@ def test_deeply_nested_entry_does_not_affect_other_entries(tmp_path: Path, depth
     with suppress(ConfigError):  # how deep is too deep for JSON depends on the Python
         config = read_config(path, variables={})
         assert config.members["flat"].target == Command(["b"])
-        assert config.problems in ({}, {"deep": "it is nested too deeply"})
+        assert config.problems in ({}, {"deep": "the entry is nested too deeply"})
 
 
 def test_config_file_longer_than_the_limit_raises_config_error() -> None:
-    with pytest.raises(ConfigError, match="it has more than 16,777,216 characters"):
+    with pytest.raises(ConfigError, match="the file has more than 16,777,216 characters"):
         read_config("/dev/zero")
 
 

@@ -84,7 +84,11 @@ LAST_ENTRY = "the file has several entries of this name, and the last one counts
     ("text", "members", "problems"),
     [
         ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "b"}}}', ["a"], {"a": LAST_ENTRY}),
-        ('{"mcpServers": {"a": {"command": "b"}, "a": 1}}', [], {"a": f"{LAST_ENTRY}; it must be a JSON object"}),
+        (
+            '{"mcpServers": {"a": {"command": "b"}, "a": 1}}',
+            [],
+            {"a": f"{LAST_ENTRY}; the entry must be a JSON object"},
+        ),
         (
             '{"mcpServers": {"a": {"command": "x", "command": "b", "env": {"T": "1", "T": "2"}}}}',
             ["a"],

@@ -48,11 +48,11 @@ def test_placeholder_is_expanded_as_in_a_shell(text: str, expanded: str) -> None
         ("${A:+${C}}", "there is no variable C"),
         ("${C?}", "there is no variable C"),
         ("${EMPTY:?}", "the variable EMPTY is empty"),
-        ("a\0${A}", "it must not contain a NUL"),
+        ("a\0${A}", "the text must not contain a NUL"),
         ("${input:a:-${B}}", "only its host knows what ${input:a:-2} stands for"),
         ("${input:key}", "only its host knows what ${input:key} stands for"),
         ("${input:api-key}", "only its host knows what ${input:api-key} stands for"),
-        ("${C:-" * 100 + "}" * 100, "its placeholders are nested too deeply"),
+        ("${C:-" * 100 + "}" * 100, "the placeholders are nested too deeply"),
     ],
 )
 def test_placeholder_without_value_raises_an_error_with_its_name(text: str, problem: str) -> None:

@@ -47,9 +47,9 @@ _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
 
 
 def catalogue_name(member: str, name: str, max_length: int | None = None) -> str:
-    """Return the catalogue name ``member__name`` of a tool or prompt that the server ``member`` calls ``name``. If that
-    is invalid or ambiguous, the result has only the valid characters, and a digest. With ``max_length``, longer names
-    and names with a dot are invalid as well.
+    """Return the catalogue name ``member__name`` of a tool or prompt that the server ``member`` calls ``name``. If
+    ``member__name`` is invalid or ambiguous, the returned name contains only its valid characters, and a digest. With
+    ``max_length``, longer names and names with a dot are invalid as well.
 
     The name depends only on the arguments, so other members never change it. In the usual form the first ``__`` ends
     the member, because a member there neither contains ``__`` nor ends in ``_``. The other form contains no ``__`` at
@@ -75,7 +75,8 @@ def _beginning(member: str, max_length: int | None) -> str:
 
 
 def may_name(member: str, name: str, max_length: int | None = None) -> bool:
-    """Return whether ``name`` can be a catalogue name of the server ``member``, according to how it begins."""
+    """Return whether ``name`` begins like the catalogue names of the server ``member``, so that it can be one of
+    them."""
     return name.startswith(_beginning(member, max_length))
 
 
@@ -198,8 +199,8 @@ class Catalogue:
 
     @property
     def tools(self) -> Mapping[str, CatalogueEntry[Tool]]:
-        """The group's current tools, by catalogue name. The mapping itself never changes: after a change, this property
-        (like the other three lists) returns a new mapping."""
+        """The group's current tools, by catalogue name. A returned mapping never changes: after a change of the tools,
+        this property returns a new mapping. The same is true for the other three lists."""
         return self._merged["tools"]
 
     @property

@@ -42,7 +42,7 @@ def read_json(path: Path) -> Any:
     with path.open(encoding="utf-8-sig") as file:
         text = file.read(_MAX_CHARACTERS + 1)
     if len(text) > _MAX_CHARACTERS:
-        raise ValueError(f"it has more than {_MAX_CHARACTERS:,} characters")
+        raise ValueError(f"the file has more than {_MAX_CHARACTERS:,} characters")
     if not text.strip():  # some hosts create an empty file before the first server is added
         return {}
     return json.loads(without_trailing_commas(without_comments(text)), object_pairs_hook=_object)
@@ -110,7 +110,7 @@ def expanded_text(text: str, variables: Mapping[str, str]) -> str:
     Raises `ValueError` for a variable that isn't set, and for another kind of placeholder.
     """
     if "\0" in text:
-        raise ValueError("it must not contain a NUL")
+        raise ValueError("the text must not contain a NUL")
     values: list[tuple[str, str | None]] = []
 
     def filled(text: str) -> tuple[str, str | None]:
@@ -140,7 +140,7 @@ def expanded_text(text: str, variables: Mapping[str, str]) -> str:
         if not count:
             break
     else:
-        raise ValueError("its placeholders are nested too deeply")
+        raise ValueError("the placeholders are nested too deeply")
     expanded, reason = filled(text)
     if reason is not None:
         raise ValueError(reason)
@@ -250,7 +250,7 @@ def read_config(
         except ValueError as error:
             problems.append(str(error))
         except RecursionError:
-            problems.append("it is nested too deeply")
+            problems.append("the entry is nested too deeply")
         else:
             twice = [
                 *names_given_twice(entry),
@@ -271,7 +271,7 @@ def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> di
     if not name.strip():
         raise ValueError("the name of an entry must not be empty")
     if not isinstance(entry, dict):
-        raise ValueError("it must be a JSON object")  # noqa: TRY004 - a value of the file, not a type of ours
+        raise ValueError("the entry must be a JSON object")  # noqa: TRY004 - a value of the file, not a type of ours
     fields = cast("dict[str, Any]", entry if variables is None else _expanded(entry, variables))
     return {key: value for key, value in fields.items() if not _is_absent(key, value)}
 
@@ -294,7 +294,7 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     except RecursionError:
-        raise ConfigError(f"{path} is not JSON: it is nested too deeply") from None
+        raise ConfigError(f"{path} is not JSON: the file is nested too deeply") from None
     for section in _SECTIONS if isinstance(data, dict) else ():
         entries = cast("dict[str, Any]", data).get(section)
         if isinstance(entries, dict):
@@ -403,7 +403,7 @@ def _transforms(fields: dict[str, Any]) -> dict[str, ToolTransform]:
     tools = fields.get("tools")
     if not isinstance(tools, dict):
         return {}
-    from .transforms import ToolTransform  # imported late: few files have transforms
+    from .transforms import ToolTransform  # imported late, because few files have transforms
 
     transforms = dict[str, ToolTransform]()
     for name, tool in cast("dict[str, Any]", tools).items():

@@ -152,8 +152,8 @@ class Group:
         return member
 
     async def client(self, name: str) -> Client:
-        """Wait until the server ``member`` is ready, and return its client, with which you can do everything that a
-        `Client` can do.
+        """Wait until the server ``member`` is ready, and return the `Client` that is connected to this server. You can
+        use all methods of the client.
 
         The client belongs to the current connection; a restart creates a new one. Raises `MemberUnavailable`.
         """
@@ -166,8 +166,8 @@ class Group:
         return None if member is None else member.present
 
     def _reconnect_as_legacy(self, name: str) -> None:
-        """Reconnect to the server ``member`` in a legacy revision, because only there it can send requests to the
-        client. Calls in flight raise `ConnectionLost`.
+        """Reconnect to the server ``member`` in a legacy revision, because this server can send requests to the client
+        only in a legacy revision. Calls in flight raise `ConnectionLost`.
 
         Does nothing for a member that isn't connected, or whose description sets the era or the revision. May be called
         from any thread: see `add`.
@@ -290,8 +290,8 @@ class Group:
         return GroupTask(entry.member, task.id, self.client, (client, task))
 
     def resume_task(self, task_id: str) -> GroupTask:
-        """Return a task by the id of its `GroupTask`. Another group or process may have started the task. Sends no
-        request. Raises `NotInCatalogue` if the id isn't that of a group's task."""
+        """Return the `GroupTask` with the id ``task_id``: see `GroupTask.id`. Another group or process may have started
+        the task. Sends no request. Raises `NotInCatalogue` if ``task_id`` isn't the id of a group's task."""
         parsed = parse_uri(task_id)
         if parsed is None:
             raise NotInCatalogue(f"the id of a group's task must be like member://files/ID, not {task_id!r}")
@@ -430,7 +430,7 @@ async def open_group(
 
 
 async def _loaded(pin: ToolPins | PinSource) -> ToolPins:
-    from .pins import ToolPins  # imported late: few groups have pins
+    from .pins import ToolPins  # imported late, because few groups have pins
 
     pins = pin if isinstance(pin, ToolPins) else ToolPins(pin)
     await trio.to_thread.run_sync(pins.load)

@@ -168,8 +168,8 @@ class Member:
             await self._news.park()
 
     async def listed(self) -> None:
-        """Wait until the server's lists were read, even if the server must be restarted for that. Also return if they
-        will never be read."""
+        """Wait until the server's lists were read, even if the server must be restarted for that. Also return if the
+        lists will never be read."""
         while self.status.state not in _GONE and (self.present is None or not self._listing.read):
             await self._news.park()
 
@@ -186,7 +186,7 @@ class Member:
         self._present_scope.cancel(reason="the member is reconnected in a legacy revision")
 
     def close(self) -> None:
-        """Refuse further calls to the server, and begin to close its connection. Calls in flight raise
+        """Refuse further calls to the server, and begin to close the connection to it. Calls in flight raise
         `ConnectionLost`. The member's own trio task closes the connection later."""
         self._client = None
         self._listing.stop()

@@ -241,7 +241,7 @@ def _read(path: Path) -> _Pins:
     except (ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
-        words = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        words = "the file is nested too deeply" if isinstance(error, RecursionError) else error
         raise ConfigError(f"{path} is not JSON: {words}") from None
 
 
