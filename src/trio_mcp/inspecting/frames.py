@@ -85,11 +85,11 @@ class _LoggedRecording(Recorded):
 
 
 class FrameLog(Recorder):
-    """A recorder that stores the messages of the current connection to the inspected server in memory. ``added`` is
-    called with each message, and must return quickly."""
+    """A recorder that stores the messages of the current connection to the inspected server in memory. The function
+    ``added`` is called with each message, and must return quickly."""
 
     def __init__(self, added: Callable[[LoggedFrame], None]) -> None:
-        super().__init__(os.devnull)  # this writes no file: the recordings of `_start` only store messages here
+        super().__init__(os.devnull)  # nothing is written to a file: recordings only store messages here
         self._added = added
         self._header: Header | None = None
         self._frames = deque[LoggedFrame]()

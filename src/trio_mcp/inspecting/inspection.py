@@ -303,8 +303,9 @@ class Inspection:
         return result
 
     async def picture(self, number: int | None) -> str:
-        """Return an SVG timeline. If the number of a run (a request that the user has started) is given, it shows the
-        time of that run, else the latest requests. Raises `InvalidPageRequest` if the run is no longer stored."""
+        """Return an SVG timeline. If ``number`` is the number of a run (a request that the user has started), the
+        timeline shows the time of that run; otherwise it shows the latest requests. Raises `InvalidPageRequest` if the
+        run is no longer stored."""
         if number is None:
             return await self._frames.picture(-math.inf, math.inf, "The last requests")
         run = self._run(number)
