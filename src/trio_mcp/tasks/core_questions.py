@@ -36,8 +36,8 @@ logger = logging.getLogger("trio_mcp")
 
 
 class TaskClientChannel:
-    """A channel on which server-to-client requests of a background task reach its client. ``line`` carries the
-    messages, ``request`` is the client's own request, and ``runner`` handles it."""
+    """A channel on which server-to-client requests of a background task reach its client. The connection ``line``
+    carries the messages. ``request`` is the client's own request, which ``runner`` handles."""
 
     __slots__ = ("_line", "_request", "_runner", "is_lost")
 
@@ -82,8 +82,8 @@ class TaskClientChannel:
     def ask(
         self, method: str, params: dict[str, Any] | None, task_id: str, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a server-to-client request that the task's handler makes, but that can't be stored in the task record,
-        and wait for its result."""
+        """Send a server-to-client request of the task's handler on this channel, and wait for its result. Requests of
+        this kind can't be stored in the task record."""
         if not method.startswith("tasks/"):
             # 2025-11-25 tasks, Related Task Metadata: add the task's id to all requests except tasks/ requests.
             params = with_related_task(params, task_id)
@@ -280,8 +280,8 @@ class CoreClient(Asker):
             way.outbox.put(line + b"\n", self)
 
     def ask(self, method: str, params: dict[str, Any] | None, on_progress: OnProgress | None) -> Awaitable[Any]:
-        """Send the client a server-to-client request that the task's handler makes, but that can't be stored in the
-        task record. Raises `NoBackChannel` if the client isn't connected."""
+        """Send the client a server-to-client request of the task's handler that can't be stored in the task record.
+        Raises `NoBackChannel` if the client isn't connected."""
         if not self.channel.is_open:
             raise NoBackChannel("the client that requested this task is not connected")
         return self.channel.ask(method, params, self._task_id, on_progress)
@@ -291,8 +291,8 @@ _NO_ANSWER = "the answer to a question of a task must be an object"
 
 
 def encode_refusal(error: MCPError | None) -> bytes:
-    """Encode ``error`` for the task record, in place of a response to an input request. `None` means that the client's
-    response wasn't an object."""
+    """Encode ``error`` for the task record, in place of a client's response to an input request. ``error`` is `None` if
+    the client's response wasn't an object."""
     if isinstance(error, PeerError):
         return encode_value([error.code, error.message, error.data])
     return encode_value([None, _NO_ANSWER if error is None else str(error), None])

@@ -216,8 +216,8 @@ class TaskHost:
     # Start
 
     async def create(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Store the record of a new background task, and return it. With ``delegated``, the work isn't done by the
-        handler. Raises `CodedError` (-31000) if a limit is reached or the store fails."""
+        """Store the record of a new background task, and return it. With ``delegated``, other code than the handler
+        does the work. Raises `CodedError` (-31000) if a limit is reached or the store fails."""
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: new tasks are refused")
         self._live.admit(task, alone=task.scope.exchange.peer.alone)
@@ -228,8 +228,8 @@ class TaskHost:
             raise
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Store the record of a new background task like `create`, and return it, but without counting the task towards
-        the limit of running tasks."""
+        """Store the record of a new background task like `create`, and return it, but don't count the task towards the
+        limit of running tasks."""
         from .task_exchange import new_record  # lazy import, see `_serve`
 
         holder, begun = None if delegated else self._holder, trio.current_time()
@@ -262,8 +262,8 @@ class TaskHost:
             raise store_unreachable() from None
 
     async def has_lease_left(self, task: RequestTask) -> bool:
-        """Return whether the lease of ``task`` is long enough for the task to start. Storing its record may have taken
-        long, or the client may have taken long to answer an input request."""
+        """Return whether the lease of ``task`` is long enough for the task to start. The lease may have become too
+        short while the task's record was stored, or while the client answered an input request."""
         return self._leases is None or task.holder is None or await self._leases.has_lease_left(task)
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:

@@ -149,7 +149,7 @@ class Leases:
 
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
         """Continue those of the ``lost`` tasks that this process has itself claimed, under the new claim. The store's
-        response to that claim is still on its way, or has arrived during the renewal. Returns whether there are such
+        response to that claim hasn't arrived yet, or has arrived during the renewal. Returns whether there are such
         tasks."""
         found = False
         for task_id in tuple(lost)[:_BATCH]:
@@ -163,7 +163,7 @@ class Leases:
         return found
 
     async def _wait_for_renewal(self, since: float) -> None:
-        """Wait until a renewal of the leases is complete that began at the time ``since`` or later."""
+        """Wait for the end of a renewal of the leases that began at the time ``since`` or later."""
         if self._began >= since:
             await trio.lowlevel.checkpoint()
             return
@@ -179,8 +179,8 @@ class Leases:
             now = trio.current_time()
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
-                # If this is in the past, this process was suspended or late.
-                # The lease may still be valid, so wait for a renewal.
+                # If this end is in the past, this process was suspended or late. The lease may still be valid, so wait
+                # for a renewal.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
                     await self._wait_for_renewal(now)

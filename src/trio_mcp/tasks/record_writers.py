@@ -54,7 +54,7 @@ class OutcomeReplies(Replies):
             if meta := {key: each for key, each in meta.items() if key != SERVER_INFO}:
                 data["_meta"] = meta
         request.failed = data.get("isError") is True
-        # In a response, so many JSON levels surround the result.
+        # In a response, this number of JSON levels surrounds the result.
         return encode_readable(data, 1 if revision.tasks == "core" else 2)
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:

@@ -156,8 +156,8 @@ class TaskRecords:
                     pass
 
     async def change(self, task_id: str, holder: str | None, transition: Transition) -> TaskRecord | None:
-        """Apply ``transition`` to the stored task record, and return the new record. If cancelled, the store has either
-        the whole change or nothing of it.
+        """Apply ``transition`` to the stored task record, and return the new record. If this call is cancelled, the
+        store contains either the whole change or nothing of it.
 
         A transition that changes nothing leaves the record unchanged. Returns `None` if there is no record (any more),
         or if a ``holder`` is given, and a task that hasn't ended has another holder.

@@ -79,8 +79,8 @@ class RemoteTask(ABC):
 
     @abstractmethod
     async def _poll_until_done(self, nursery: ServiceNursery, on_state: OnState) -> Any:
-        """Poll the background task until it has ended, and return its result. Trio tasks for this run in ``nursery``.
-        Subclasses implement this for `result`."""
+        """Poll the background task until it has ended, and return its result. The trio tasks that poll run in
+        ``nursery``. Subclasses implement this method for `result`."""
 
     def abandon(self) -> None:
         """Send a cancellation of the background task to the peer, without waiting, unless the task has ended. Works
@@ -123,8 +123,9 @@ def created_state(
 
 
 def task_params(ttl: float | None) -> JSONObject:
-    """Return the parameter ``task`` of a 2025-11-25 request. It asks the peer to keep the task for ``ttl`` seconds or,
-    if ``ttl`` is `None`, for as long as the peer likes. Raises `ValueError` unless ``ttl`` is positive and finite."""
+    """Return the parameter ``task`` of a 2025-11-25 request. This parameter asks the peer to keep the task for ``ttl``
+    seconds. If ``ttl`` is `None`, the peer decides how long it keeps the task. Raises `ValueError` unless ``ttl`` is
+    positive and finite."""
     if ttl is None:
         return {}
     if not 0 < ttl < inf:

@@ -41,8 +41,8 @@ RUNS_ELSEWHERE: Final = "another process runs the task now"
 
 
 def new_holder(process: str) -> str:
-    """Return a new holder token for tasks: those that ``process`` creates, or those that it claims in one call. See
-    `TaskStore`."""
+    """Return a new holder token. ``process`` uses one token for all tasks that it creates, and a new token for each
+    call that claims tasks. See `TaskStore`."""
     return f"{process}:{secrets.token_urlsafe(_HOLDER_BYTES)}"
 
 
@@ -170,8 +170,8 @@ class RequestTask:
             self._alarm = None
 
     async def start(self, *, delegated: bool = False) -> None:
-        """Store the background task, and answer the request with it. Does nothing if this was already done. With
-        ``delegated``, the work isn't done by the handler.
+        """Store the background task, and answer the request with the task. Does nothing if this was already done. With
+        ``delegated``, other code than the handler does the work.
 
         While the client is answering input requests from the response, this waits until the client repeats the request.
         Raises `CodedError` (-31000), with nothing started, if there are too many tasks or the store fails. All callers
@@ -193,7 +193,7 @@ class RequestTask:
         record: TaskRecord | None = None
         try:
             await self._between_rounds()
-            if scope.sends:  # if false, the client has cancelled the request
+            if scope.sends:  # otherwise the client has cancelled the request
                 record = await host.create(self, delegated=delegated)
                 await self._between_rounds()
                 if not await host.has_lease_left(self):
@@ -267,8 +267,8 @@ class RequestTask:
     # Questions
 
     def collect_questions(self) -> None:
-        """From now on, store the handler's input requests in the task record, from where they are sent to the
-        client."""
+        """From now on, store the handler's input requests in the task record. The client receives the stored input
+        requests."""
         from .task_questions import TaskQuestions  # imported late, so that servers start faster
 
         TaskQuestions(self).collect()
@@ -280,7 +280,8 @@ class RequestTask:
         return self.on_restart != "fail" and self._host.settings.store is not None
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
-        """Pass ``answers``, the client's responses to input requests, to the handler, as far as it waits for them."""
+        """Pass ``answers``, the client's responses to input requests, to the handler. Responses that the handler
+        doesn't wait for are skipped."""
         rounds = self.scope.rounds
         if rounds is not None:
             rounds.deliver({key: decode_answer(text) for key, text in answers.items() if rounds.waits_for(key)})
@@ -318,8 +319,8 @@ class RequestTask:
         return True
 
     def set_message(self, message: str) -> None:
-        """Set the task's status message, a text for users. It is written to the record soon. If several messages were
-        set by then, only the last one is written."""
+        """Set the task's status message, a text for users. The message is written to the record soon. If several
+        messages are set before the write, only the last one is written."""
         self.message = message
         if self.has_started:
             self.scope.runner.trio_run.call_soon(self._host.message_writer.write_soon, self)
@@ -398,7 +399,7 @@ class RequestTask:
     def close(self) -> None:
         """End the background task, because its handler and all child tasks have ended in this process."""
         self.stop_alarm()
-        was_cut_off = not self.has_ended  # true after a cancellation from outside, or because of a bug
+        was_cut_off = not self.has_ended  # the handler was cancelled from outside, or there is a bug
         self.phase = phase_after(self.phase, RunStep.CLOSE)
         self._host.remove(self, was_cut_off=was_cut_off)
 

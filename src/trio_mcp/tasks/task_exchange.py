@@ -76,7 +76,7 @@ class TaskExchange(Exchange):
         return self.task is not None and self.task.has_ended
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Do nothing, because the background task itself refers to its request."""
+        """Do nothing, because the background task itself refers to this exchange's request."""
 
     def release(self, request: InboundRequest) -> None:
         if self.task is not None:
