@@ -56,7 +56,7 @@ class Expiring(Generic[K, V]):
         return self._drop(key) if key in self._entries else None
 
     def _drop(self, key: K) -> V:
-        """Remove the entry of ``key``, which exists, and return its value. Subclasses extend this method."""
+        """Remove the entry of ``key``, which must exist, and return its value. Subclasses extend this method."""
         return self._entries.pop(key)[1]
 
     def _drop_past(self) -> None:

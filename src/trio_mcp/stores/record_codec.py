@@ -189,7 +189,7 @@ class RecordCodec:
     def encode(self, record: TaskRecord) -> StoredRecord:
         """Encode the task ``record`` as a row. Raises `ValueError` if a string isn't valid Unicode."""
         values = [getattr(record, name) for name in _Content.__struct_fields__]
-        body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)  # convert, since any mapping is allowed
+        body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)  # dict() converts any other kind of mapping
         form, keys = next(iter(self._forms.items()))
         task_id = encoded(record.id)
         return StoredRecord(

@@ -46,8 +46,8 @@ class SealingKey:
         self._cipher = AESGCM(derived_key(secret, purpose))
 
     def seal(self, content: bytes, about: bytes) -> bytes:
-        """Encrypt ``content``. ``about`` is authenticated, but isn't part of the result: pass the same bytes again to
-        decrypt."""
+        """Encrypt ``content``. The bytes ``about`` are authenticated, but aren't part of the encrypted result: pass the
+        same bytes to `open`."""
         nonce = secrets.token_bytes(_NONCE)
         return nonce + self._cipher.encrypt(nonce, content, about)
 

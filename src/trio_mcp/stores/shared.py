@@ -85,8 +85,8 @@ class SessionDirectory(Protocol):
         ...
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        """Return a session, and let it expire ``idle_ms`` from now. Returns `None` if it doesn't exist. ``session_id``
-        may be any string."""
+        """Return a session, and let the session expire ``idle_ms`` from now. Returns `None` if the session doesn't
+        exist. ``session_id`` may be any string."""
         ...
 
     async def exists(self, session_id: str) -> bool:
@@ -96,7 +96,7 @@ class SessionDirectory(Protocol):
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
         """Replace a session's data with ``state``, and its mark (which identifies the version) with ``mark``, if the
-        current mark is ``expected_mark``. If the mark is another one, or the session has ended, change nothing and
+        session's current mark is ``expected_mark``. If the session has another mark, or has ended, change nothing and
         return false."""
         ...
 
@@ -251,7 +251,7 @@ class ChangesSince:
 @frozen
 class ChangeHint:
     """A change notification that contains the changes themselves: ``changed`` has all changes between the cursors
-    ``previous`` and ``cursor``. A reader that is at ``previous`` needn't read the change log."""
+    ``previous`` and ``cursor``. A reader whose position is ``previous`` needn't read the change log."""
 
     previous: ChangeCursor
     cursor: ChangeCursor
@@ -304,12 +304,13 @@ class Courier(Protocol):
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
         """Mark this replica as alive for ``lease_ms`` from now. Returns false if the replica was dead before (at the
-        first call, after `leave`, or because the lease had expired): other replicas may have acted on that."""
+        first call, after `leave`, or because the lease had expired): other replicas may have acted on the replica's
+        death."""
         ...
 
     async def leave(self) -> None:
         """Mark this replica as dead now, after a graceful shutdown. Leaving the block of `SharedStorage.join` doesn't
-        do that. If a process dies, its replica counts as dead once the lease has expired."""
+        mark the replica as dead. If a process dies, its replica counts as dead once the lease has expired."""
         ...
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:

@@ -73,7 +73,7 @@ class Database:
                 else:
                     _call_in_savepoint(call, connection)
                 if call.error is not None and (len(calls) == 1 or not connection.in_transaction):
-                    raise call.error  # after some failures, SQLite has already ended the transaction and stored nothing
+                    raise call.error  # SQLite itself ends the transaction after some failures
         self._log.keep_short(connection)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
@@ -517,7 +517,7 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
                 raise Uncertain(errno.EIO, f"the disk failed while a change was written: {error}") from error
             raise
     except BaseException:
-        if connection.in_transaction:  # after some failures, SQLite has already ended the transaction
+        if connection.in_transaction:  # SQLite itself ends the transaction after some failures
             connection.execute("ROLLBACK")
         raise
 
@@ -573,5 +573,5 @@ class WriteAheadLog:
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {patience}")
         except (OSError, sqlite3.Error):
-            return  # ignore this: the change is stored, and the next write will report the error
+            return  # ignore the error: the change is stored, and the next write will report the error
         self._long = length + _LONG_LOG if is_busy else _LONG_LOG

@@ -399,8 +399,8 @@ _FAILURE_MEMORY: Final = 30.0
 def created_record(
     new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
 ) -> TaskRecord:
-    """Return ``new``, a new task record, with the times and the position that a store sets when it is created at
-    ``now``. The position is after ``last_position``, the last position in its scope."""
+    """Return ``new``, a new task record, with the times and the position that a store sets when the record is created
+    at the time ``now``. The position is after ``last_position``, the last position in the record's scope."""
     expires = None if ttl_ms is None else now + ttl_ms
     return attrs.evolve(
         new,
@@ -437,8 +437,8 @@ def _logged(
 
 
 class LoggedStore:
-    """A `TaskStore` that wraps ``store`` and logs its outages: one line at the beginning and one at the end, however
-    many calls fail.
+    """A `TaskStore` that wraps ``store`` and logs the outages of that store: one line at the beginning and one at the
+    end, however many calls fail.
 
     All errors are raised. Methods are tracked separately, since a full disk can still be read. A method that isn't
     called for a while is dropped.
