@@ -95,8 +95,8 @@ def _settable_fields(kind: type, frozen: bool) -> tuple[Field, ...] | None:
 
 @cache
 def plain_fields(kind: type) -> tuple[Field, ...] | None:
-    """Return the fields of a class that has `own_fields`, including inherited fields. Return `None` if only attrs
-    supports one of them."""
+    """Return the fields of a class that has `own_fields`, including inherited fields. Return `None` if one of the
+    fields needs attrs itself."""
     fields: dict[str, Field] = {}
     if _OWN not in vars(kind) or hasattr(kind, "__attrs_pre_init__"):
         return None

@@ -154,7 +154,7 @@ class ConnectionTracer:
         parent = propagate.extract(_carrier(request.meta), ambient)
         attributes = self._attributes(request, request.params)
         span = self._start(attributes, trace.SpanKind.SERVER, parent, ambient)
-        # Set the context for this task only, which ends with the request
+        # Set the trace context only for this task, because the task ends with the request.
         context.attach(trace.set_span_in_context(span, parent))
 
         def measure(seconds: float, attributes: Mapping[str, str]) -> None:
@@ -308,8 +308,9 @@ class ServerSpan:
         self._record.add_event("cleanup.done")
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
-        """End the span of the incoming request. ``request`` is the request, or its last retry, to which the response is
-        sent. If it was cancelled, ``cause`` is the cause and ``at`` the time of the cancellation."""
+        """End the span of the incoming request. ``request`` is the request to which the response is sent: the original
+        request, or the client's last retry. If the request was cancelled, ``cause`` and ``at`` are the cause and the
+        time of the cancellation."""
         if cause is not None and at is not None:
             self._cancelled(cause, at)
         if request is not self._request:  # the response goes to the client's retry of the request

@@ -25,7 +25,8 @@ _LAST_PAGE = 2.0
 
 
 class PrometheusPage:
-    """A metrics page for Prometheus, on a port of its own, for all servers and clients that get its `tracing`.
+    """A metrics page for Prometheus, on a port of its own. It shows all servers and clients to which you pass the
+    page's `tracing`.
 
     ``tracer_provider``: see `OpenTelemetry`. Threads of ``prometheus_client`` serve the page without authentication, so
     keep its port internal.

@@ -56,14 +56,17 @@ def declared(server: Server) -> None:
 
 
 MISSING: list[tuple[dict[str, str], str]] = [
-    ({"prompt": "plan", "argument": "yaer"}, "prompt 'plan' has no argument 'yaer': it has only year"),
-    ({"resource": "note://{author}/{title}", "argument": "name"}, "has no argument 'name': it has only author, title"),
-    ({"prompt": "plam", "argument": "year"}, "prompt 'plam' has no argument 'year': there is none"),
+    ({"prompt": "plan", "argument": "yaer"}, "prompt 'plan' has no argument 'yaer': its arguments are year"),
+    (
+        {"resource": "note://{author}/{title}", "argument": "name"},
+        "has no argument 'name': its arguments are author, title",
+    ),
+    ({"prompt": "plam", "argument": "year"}, "prompt 'plam' has no argument 'year': this prompt doesn't exist"),
     (
         {"resource": "note://{writer}", "argument": "writer"},
-        "'note://{writer}' has no argument 'writer': there is none",
+        "'note://{writer}' has no argument 'writer': this resource doesn't exist",
     ),
-    ({"resource": "note://fixed", "argument": "x"}, "'note://fixed' has no argument 'x': there is none"),
+    ({"resource": "note://fixed", "argument": "x"}, "'note://fixed' has no argument 'x': this resource doesn't exist"),
 ]
 
 

@@ -316,12 +316,12 @@ async def test_skill_that_becomes_invalid_is_unlisted_until_it_is_valid_again(
         (folder / "pdf" / "SKILL.md").write_text("half writ")
         for _ in range(3):
             assert await listed(client) == ["skill://acme/refunds/SKILL.md"]
-        with pytest.raises(ValueError, match=r"pdf/SKILL\.md: it must begin with front matter"):
+        with pytest.raises(ValueError, match=r"pdf/SKILL\.md: the file must begin with front matter"):
             await skills.refresh()
         (folder / "pdf" / "SKILL.md").write_text(text_of("pdf"))
         assert await listed(client) == ["skill://acme/refunds/SKILL.md", PDF]
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
-        "a skill is not offered: pdf/SKILL.md: it must begin with front matter: YAML between two lines ---"
+        "a skill is not offered: pdf/SKILL.md: the file must begin with front matter: YAML between two lines ---"
     ]
 
 

@@ -180,7 +180,7 @@ async def test_caller_state_is_limited_in_bytes_and_number_of_values() -> None:
             await state.set(key, key)
         with pytest.raises(StoreFull, match="at most 3 values"):
             await state.set("d", "d")
-        with pytest.raises(StoreFull, match="it may have 200 at most"):
+        with pytest.raises(StoreFull, match="may have at most 200 bytes"):
             await state.set("a", "x" * 200)
         assert [await state.get(key) for key in "abcd"] == ["a", "b", "c", None]
         await state.delete("a")

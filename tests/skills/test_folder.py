@@ -49,7 +49,7 @@ def test_skill_file_names_are_percent_encoded_in_uris(folder: Path) -> None:
         ("-refunds", "is not a valid skill name"),
         ("re--funds", "is not a valid skill name"),
         ("a" * 65, "is not a valid skill name"),
-        ("other", "its name must be the name of its folder, not 'refunds'"),
+        ("other", "the name must be the name of the skill's folder, not 'refunds'"),
     ],
 )
 def test_skill_name_must_equal_its_folder_name(folder: Path, name: str, words: str) -> None:
@@ -60,12 +60,12 @@ def test_skill_name_must_equal_its_folder_name(folder: Path, name: str, words: s
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("no front matter", r"refunds/SKILL\.md: it must begin with front matter"),
-        ("---\nname: refunds\n---\n", "its description must be text"),
-        ("---\nname: refunds\ndescription: ' '\n---\n", "its description must be text"),
-        ("---\nname: refunds\ndescription: [a]\n---\n", "its description must be text"),
+        ("no front matter", r"refunds/SKILL\.md: the file must begin with front matter"),
+        ("---\nname: refunds\n---\n", "the description must be text"),
+        ("---\nname: refunds\ndescription: ' '\n---\n", "the description must be text"),
+        ("---\nname: refunds\ndescription: [a]\n---\n", "the description must be text"),
         (f"---\nname: refunds\ndescription: {'x' * 1025}\n---\n", "1 to 1024 characters"),
-        ("---\nname: [refunds]\ndescription: a\n---\n", "its name must be the name of its folder"),
+        ("---\nname: [refunds]\ndescription: a\n---\n", "the name must be the name of the skill's folder"),
     ],
 )
 def test_invalid_skill_front_matter_raises_value_error(folder: Path, text: str, words: str) -> None:

@@ -145,7 +145,7 @@ async def test_changed_file_of_a_loaded_skill_raises_skill_changed(era: Era, oth
 async def test_front_matter_that_differs_from_the_entry_raises_skill_changed(era: Era, changed: dict[str, Any]) -> None:
     entry = {"frontmatter": {**ENTRY["frontmatter"], **changed}}
     async with Liar(entry).opened(era) as client:
-        with pytest.raises(SkillChanged, match="in its front matter differs from the listing"):
+        with pytest.raises(SkillChanged, match="in the front matter differs from the listing"):
             await load(client)
 
 

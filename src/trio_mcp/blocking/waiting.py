@@ -66,7 +66,7 @@ class BridgedContext(AbstractContextManager[V]):
 
     def __enter__(self) -> V:
         check_may_block()
-        if self._was_entered:  # the end of the first use could be mistaken for the end of a second use
+        if self._was_entered:  # `_finished` can report the end of only one with block
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         news, ended = threading.Event(), self._finished

@@ -261,8 +261,8 @@ class OpenContext(Generic[T]):
             self.portal.run_soon(self._closing.set)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread, like `TrioPortal.start`. It ends when the context manager exits, at the
-        latest. Raises `RuntimeError` in a fork of the process."""
+        """Start ``work`` in the trio thread, like `TrioPortal.start`. The work ends at the latest when the context
+        manager exits. Raises `RuntimeError` in a fork of the process."""
         self.portal.check_process()
         if not self.portal.run_soon(copy_context().run, self._start, work):
             work.finish()
@@ -333,7 +333,7 @@ def deferred_interrupts() -> Generator[None]:
 
 
 def reason_of(failure: BaseException) -> str:
-    """Return the reason to send to a server with a cancellation. The caller abandoned its call because of the exception
+    """Return the reason to send to a server when a call is cancelled because its caller got the exception
     ``failure``."""
     if isinstance(failure, KeyboardInterrupt):
         return "the user pressed Ctrl-C"
@@ -368,7 +368,7 @@ def _next_callback(inbox: queue.SimpleQueue[Callback | None], call: BridgedCall[
         try:
             return inbox.get(timeout=_WAIT_INTERVAL)
         except queue.Empty:
-            if is_over:  # a Ctrl-C may have removed from the queue the notice that the call has ended
+            if is_over:  # a Ctrl-C may have removed the notice of the call's end from the queue
                 return None
 
 
@@ -418,8 +418,8 @@ def wrapping(original: Callable[..., Any]) -> Callable[[F], F]:
 
 
 class PassThrough(Generic[T]):
-    """An attribute of a `Wrapper` that returns the same attribute of the trio object. It must be a plain value that any
-    thread may read."""
+    """An attribute of a `Wrapper` that returns the same attribute of the trio object. The attribute must be a plain
+    value that any thread may read."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

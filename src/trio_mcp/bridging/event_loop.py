@@ -93,8 +93,8 @@ def _reason_of(failure: BaseException) -> str:
 
 
 class AsyncBridgedContext(AbstractAsyncContextManager[T]):
-    """A trio context manager that any asyncio task can enter and exit, even two different tasks. Entering it returns a
-    ``view`` of the trio value.
+    """A trio context manager that any asyncio task can enter and exit, even two different tasks. Entering the context
+    manager returns the trio value, wrapped in the class ``view``.
 
     ``manager`` creates the trio context manager, in the task that enters; ``start`` starts it in the trio thread. The
     end of the event loop closes everything that is open.
@@ -118,7 +118,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
 
     async def __aenter__(self) -> T:
         loop = running_loop()
-        if self._was_entered:  # the end of the first use could be mistaken for the end of a second use
+        if self._was_entered:  # `_finished` can report the end of only one async with block
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         opened, ended = _uncancellable_future(), self._finished
@@ -146,7 +146,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         return self._view(hold.value, self.start)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread. It ends when this context manager exits, at the latest."""
+        """Start ``work`` in the trio thread. The work ends at the latest when this context manager exits."""
         return self._context.start(work)
 
     async def __aexit__(

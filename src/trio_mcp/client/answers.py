@@ -195,8 +195,8 @@ class Answers:
         return answer
 
     def _is_for_later(self, later: ClientCapabilities, method: str, params: Any) -> bool:
-        """Return whether the client leaves this request of the server to another client, which answers it ``later``,
-        because it has no handler for it."""
+        """Return whether this client leaves a request of the server to another client, because it has no handler for
+        the request. ``later`` are the capabilities of the other client."""
         if method not in ASKABLE:
             return False
         plain = cast("JSONObject", params) if isinstance(params, dict) else None

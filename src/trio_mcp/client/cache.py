@@ -104,8 +104,8 @@ class PendingAnswer:
     same request."""
 
     def store(self, result: Any, received: float) -> None:
-        """Cache the response, received at time ``received``, if its cache hints allow it. A previously cached response
-        is dropped in any case, unless this request is outdated."""
+        """Cache the response, received at time ``received``, if the response's cache hints allow this. A previously
+        cached response is dropped in any case, unless this request is outdated."""
         self.partition._cache._answered(self, result, received)
 
     def record_error(self, code: int) -> None:

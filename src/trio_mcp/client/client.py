@@ -160,7 +160,7 @@ class Client(Requests):
 
     @property
     def unreadable_messages(self) -> int:
-        """The number of lines, so far, in the server's output that weren't messages: see
+        """The number of lines in the server's output so far that weren't JSON-RPC messages: see
         `ClientSettings.on_unreadable`."""
         return self._unreadable.count
 
@@ -510,7 +510,7 @@ class Client(Requests):
 
     def _adopt_prior(self) -> bool:
         """Use the revision and capabilities of the earlier discovery response (``prior``), if there is one. Return
-        whether it was used. Overridden in `PriorClient`."""
+        whether the response was used. Overridden in `PriorClient`."""
         return False
 
     async def _request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:

@@ -119,7 +119,7 @@ def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
 
 
 class ConfirmScope:
-    """The calls that are made in one `confirm_cancels` block, and how the cancelled ones ended."""
+    """The calls that are made in one `confirm_cancels` block, and how the cancelled calls ended."""
 
     def __init__(self, within: float) -> None:
         self.within = within

@@ -340,7 +340,8 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
 
 async def _discovery(client: Client, revision: Revision, attempt: _Attempt | None) -> Any:
     """Send ``server/discover`` in the protocol ``revision`` and return the response. If the server refuses this
-    revision and offers another modern one, send the request again in the offered revision (2026-07-28 versioning)."""
+    revision and offers another modern revision, send the request again in the offered revision (2026-07-28
+    versioning)."""
     try:
         return await _request_discovery(client, revision)
     except PeerError as error:

@@ -94,8 +94,8 @@ class Callbacks:
             watcher(change)
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Handle the notification ``event`` as far as that is possible at once, without waiting. Return true if
-        `notified` must be called for the rest."""
+        """Handle the notification ``event`` as far as that is possible at once, without waiting. Return true if that
+        isn't enough, so that `notified` must then be called with ``event``."""
         # Most notifications are log messages, often many in a row for the same call, so handle them faster.
         if event.method.name == _LOG:
             only: Any = self.outbound.only
@@ -247,7 +247,7 @@ class OpenURLElicitations:
             self._add(params.get("elicitationId"))
 
     def add_required(self, error: PeerError) -> None:
-        """If ``error`` of the server requires URL elicitations, record their ids."""
+        """If ``error``, an error from the server, requires URL elicitations, record the ids of these elicitations."""
         if error.code != URL_ELICITATION_REQUIRED:
             return
         try:

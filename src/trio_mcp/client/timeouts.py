@@ -99,8 +99,8 @@ class CallTimeouts:
                 _resume(limits)
 
     def user_is_asked(self) -> AbstractContextManager[None]:
-        """Pause timeouts inside the block, in which the user answers a request of the server: those of the call to
-        which the request belongs or, if that is unknown, all."""
+        """Pause timeouts inside the block, in which the user answers a request of the server. The timeouts of the call
+        that the request belongs to are paused or, if this call is unknown, all timeouts."""
         return _paused_limits(call_limits()) if self.asked_in_calls else self.pause_all()
 
     @contextmanager

@@ -275,9 +275,9 @@ class TaskSupports:
                 self._known[name] = support if support in _AS_TASKS else "forbidden"
 
     async def of(self, name: str) -> TaskSupport:
-        """Return whether the tool called ``name`` supports, requires or forbids tasks. If it's unknown, list the tools
-        with ``request`` first, whose errors are raised. If the server refuses to list its tools, no tool requires
-        tasks."""
+        """Return whether the tool called ``name`` supports, requires or forbids tasks. If this is unknown, first list
+        the tools by calling ``request``, and raise its errors. If the server refuses to list its tools, no tool
+        requires tasks."""
         if name not in self._known and not self._is_whole:
             async with self._listing:
                 if name not in self._known and not self._is_whole:
@@ -287,7 +287,7 @@ class TaskSupports:
     async def _list(self) -> None:
         self.listings += 1
         cursor, seen = cast("str | None", None), set[int]()
-        self._is_whole = True  # don't store them if `forget` has been called since
+        self._is_whole = True  # if `forget` was called since, don't store what the listing says
         try:
             for _ in range(self._max_pages):
                 page = await self._request({} if cursor is None else {"cursor": cursor})

@@ -210,15 +210,15 @@ class LoopCalls:
         self._call_ended: trio.Event | None = None
 
     def end(self) -> None:
-        """Cancel the calls into trio that are made by tasks that the function started and did not wait for. Called in
-        trio's thread."""
+        """Cancel the calls into trio that leftover asyncio tasks have made. The function of this `AsyncioThread.run`
+        call started these tasks, and did not wait for them. Called in trio's thread."""
         scopes, self._scopes = self._scopes or {}, None
         for scope in scopes:
             scope.cancel(reason="the handler has returned")
 
     async def end_waiting(self) -> bool:
-        """Cancel the calls into trio for which asyncio tasks wait now, and wait for their end, like a nursery does,
-        even if this task is cancelled. Return true if there were any. Called in trio's thread."""
+        """Cancel the calls into trio for which asyncio tasks wait now. Like a nursery, wait until these calls have
+        ended, even if this task is cancelled. Return true if there were any such calls. Called in trio's thread."""
         scopes = list(self._scopes or ())
         for scope in scopes:
             scope.cancel(reason="the task of asyncio was cancelled")

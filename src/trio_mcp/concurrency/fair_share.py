@@ -35,8 +35,8 @@ def leaves_enough(held: int, free: int, more: int = 1) -> bool:
 
 
 class Caller:
-    """A principal, network address or process that calls a server, or one connection, session or client of it. Counts
-    how much of the server's limits it uses.
+    """A principal, network address or process that calls a server, or one connection, session or client of it. Each
+    `Caller` counts how much of the server's limits it uses.
 
     `Callers` holds a `Caller` while a connection, session, request or thread refers to it. ``key`` identifies the
     caller. With `None`, the caller is unknown, and each such `Caller` counts as a separate one. If ``alone`` is true,
@@ -106,8 +106,8 @@ class Caller:
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
-        """Return the `Caller` for this caller's client called ``name``. It's the same object for as long as it's in
-        use. Names aren't verified: a client that invents names only divides its caller's own share, as with more
+        """Return the `Caller` for this caller's client called ``name``. The same object is returned for as long as it's
+        in use. Names aren't verified: a client that invents names only divides its caller's own share, as with more
         connections."""
         if self._parts is None:
             self._parts = WeakValueDictionary()
@@ -117,8 +117,8 @@ class Caller:
         return part
 
     def held(self, count: Callable[[Caller], int]) -> int:
-        """Return how much of a limit this `Caller` uses, together with each `Caller` that contains it, for
-        `leaves_enough`. A `Caller` that is alone doesn't count. ``count`` returns the amount of one `Caller`."""
+        """Return how much of a limit this `Caller` uses, plus the amounts of all `Caller` objects that contain it, for
+        `leaves_enough`. A `Caller` that is ``alone`` doesn't count. ``count`` returns the amount of one `Caller`."""
         held = 0
         caller = self
         while caller is not None:

@@ -113,8 +113,8 @@ class ServiceNursery:
 
     def start_protected(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Start ``service`` like `start_soon`, but protect it from Ctrl-C: `KeyboardInterrupt` is then raised in the
-        main task, as soon as possible. Raised in ``service``, it would have an effect only after the body of the block
-        has ended."""
+        main task, as soon as possible. If ``service`` itself raised `KeyboardInterrupt`, the block would be interrupted
+        only after its body has ended."""
         self._nursery.start_soon(self._run_protected, service, args)
 
     @trio.lowlevel.enable_ki_protection
@@ -123,7 +123,7 @@ class ServiceNursery:
 
     async def start(self, service: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """Start ``service`` like `start_soon`, wait until it has called ``task_status.started``, and return the value
-        given."""
+        that it passed to this function."""
         return await self._nursery.start(self._start_shielded, service, args)
 
     async def _run_shielded(self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:

@@ -80,7 +80,7 @@ class TrioRun:
 
     def call_soon(self, call: Callable[..., object], *args: Any, idempotent: bool = False) -> bool:
         """Run ``call`` in the trio run soon, without waiting for it. If the current code already runs in the trio run,
-        call it now. ``call`` must not raise.
+        run ``call`` at once. ``call`` must not raise.
 
         ``idempotent``: equal calls that still wait are made only once. Returns false after the end of the run.
         """
@@ -105,8 +105,8 @@ class TrioRun:
 
 
 class _ThreadCall(Generic[T]):
-    """A call in trio's thread for which another thread waits. It is made at most once, and not after the waiting thread
-    has given up."""
+    """A call in trio's thread for which another thread waits. The call is made at most once, and not after the waiting
+    thread has given up."""
 
     __slots__ = ("_call", "_context", "_outcomes", "_turn")
 
@@ -177,8 +177,8 @@ class ActiveRuns:
                 self._runs.remove(run)
 
     def call_in_run(self, change: Callable[[], T]) -> T:
-        """Call ``change`` in the thread of the trio run that uses the object. If no trio run uses the object, call it
-        in this thread. Return its result, and raise its exceptions. See `TrioRun.call`.
+        """Call ``change`` in the thread of the trio run that uses the object. If no trio run uses the object, call
+        ``change`` in this thread. Return the result of ``change``, or raise its exception. See `TrioRun.call`.
 
         Raises `RuntimeError`, without any change, while runs in two threads use the object.
         """

@@ -181,7 +181,7 @@ class Work(Generic[T]):
 
     def _body(self) -> None:
         # Each thread sets its own flag before it checks the flag of the other thread.
-        # So at least one of them sees that the other has set its flag.
+        # So at least one of the two threads sees the other thread's flag.
         self._started = True
         if self._given_up:
             return
@@ -327,8 +327,8 @@ class Workers:
 
 
 class WorkerShare:
-    """The worker threads that ``caller`` may use: at most as many as leave enough for other callers. ``within`` is the
-    share of the caller that ``caller`` belongs to, or `None`."""
+    """The worker threads that ``caller`` may use, limited so that enough threads are left for other callers. ``within``
+    is the share of the caller that ``caller`` belongs to, or `None`."""
 
     __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "_within", "queue", "workers")
 

@@ -97,7 +97,7 @@ _TOO_FAR: Final = f"the message has more than {MOST_FAR} numbers with exponents 
 
 
 def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch | Unreadable:
-    """Return the message in a line of bytes, or the batch of at most ``max_batch`` messages.
+    """Decode a line of bytes: return its message, or its batch of at most ``max_batch`` messages.
 
     Never raises, whatever a peer sends. An `Unreadable` carries the error reply for the peer:
 
@@ -158,7 +158,7 @@ def _read(line: bytes | bytearray) -> Any:
 
 
 def _unread_message(line: bytes | bytearray, reason: str) -> Unreadable:
-    """Return the `Unreadable` for ``line``, which isn't a valid message but may be JSON."""
+    """Return the `Unreadable` that describes ``line``. The line isn't a valid message, but may be JSON."""
     return _unreadable(
         _salvage(line), reason, PARSE_ERROR, f"Parse error: {reason}", may_be_answer=_OBJECT.match(line) is not None
     )
@@ -214,7 +214,7 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
         # The object may be a broken request or a broken reply, so the error must not have the object's id.
-        # The id of a reply could belong to a call of the peer, which the error would end.
+        # An error with this id could end a call of the peer that has the same id.
         return _invalid("a message must have a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
@@ -243,8 +243,8 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
 
 
 def _bad_reply(reason: str, data: _RawMessage) -> Unreadable:
-    """Return the `Unreadable` for a malformed reply, which fails the call that the reply names. The peer gets no
-    error."""
+    """Return the `Unreadable` for a malformed reply. The call that the reply names fails, and the peer gets no error
+    reply."""
     from .salvage import error_text  # late, as above
 
     reply_id = None if data.id is UNSET else data.id
@@ -376,7 +376,7 @@ def decode_value(text: bytes) -> Any:
 
 
 def decode_members(text: bytes) -> dict[str, Any]:
-    """Decode only the outermost members of an object that `encode_value` has encoded. Their values stay text, as
+    """Decode only the outermost members of an object that `encode_value` has encoded. The members' values stay text, as
     `msgspec.Raw`."""
     return _members.decode(text)
 

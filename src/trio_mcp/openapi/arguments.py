@@ -57,7 +57,7 @@ class Parameter:
 
     def texts(self, value: Any) -> list[str]:
         """Encode ``value``, a call's value for this parameter, for the HTTP request. For a parameter in the path, the
-        result has one string. For one in the query, it has strings like ``name=value``."""
+        result has one string. For a parameter in the query, the result has strings like ``name=value``."""
         if self.is_json:
             value = encode_value(value).decode()
         if self.location == "query":
@@ -192,8 +192,8 @@ class Arguments:
     _body: Body | None
 
     def request(self, http: httpx2.AsyncClient, method: str, server: httpx2.URL, given: JSONObject) -> httpx2.Request:
-        """Return the HTTP request for a tool call with the arguments ``given``. Raises `UnsendableArguments` if they
-        can't be sent."""
+        """Return the HTTP request for a tool call with the arguments ``given``. Raises `UnsendableArguments` if the
+        arguments can't be sent."""
         path, query = self._path, list[str]()
         headers: dict[bytes, bytes] = {}
         cookies: dict[str, str] = {}
@@ -234,7 +234,7 @@ def _segment(parameter: Parameter, value: Any) -> str:
     if ".." in texts or "." in texts:  # servers decode the path, and some then go to the parent folder
         raise UnsendableArguments(f"{parameter.argument} must not have . or .. as a segment of the path")
     if not (text := parameter.texts(value)[0]):
-        raise UnsendableArguments(f"{parameter.argument} must not be empty, because the path would be another one")
+        raise UnsendableArguments(f"{parameter.argument} must not be empty, because the URL's path would change")
     return text
 
 
@@ -288,8 +288,8 @@ class ArgumentReader:
         return self._schemas.multiply(each.schema for each in arguments)
 
     def _parameters(self, operation: APIOperation) -> list[tuple[JSONObject, str]]:
-        """Return the operation's parameters, ordered by where they are sent (path, query and so on). Each comes with
-        the URI of the document that contains it."""
+        """Return the operation's parameters, ordered by where they are sent (path, query and so on). Each parameter
+        comes with the URI of the document that contains the parameter."""
         found: dict[tuple[str, str], tuple[JSONObject, str]] = {}
         for holder in (operation.item, operation.data):
             for value in items_of(holder, "parameters"):
@@ -400,7 +400,7 @@ def _argument(name: str, location: str, taken: Collection[str]) -> str:
 
 
 def _described(schema: Any, data: JSONObject) -> Any:
-    """Return ``schema`` with the description of the parameter or body that it belongs to."""
+    """Return ``schema`` with a description added: the description of the schema's parameter or body."""
     words = data.get("description")
     deprecated = {"deprecated": True} if data.get("deprecated") is True else {}
     if not isinstance(words, str) or not isinstance(schema, dict):

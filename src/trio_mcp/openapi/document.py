@@ -89,8 +89,8 @@ def items_of(holder: JSONObject, key: str) -> list[Any]:
 
 
 class Document:
-    """An OpenAPI document, ``root``. ``loader`` returns the other documents to which it refers. Raises `ValueError` if
-    the OpenAPI version isn't supported."""
+    """An OpenAPI document, ``root``. If ``root`` refers to other documents, ``loader`` returns these documents. Raises
+    `ValueError` if the OpenAPI version isn't supported."""
 
     def __init__(self, root: Mapping[str, Any], loader: Loader | None) -> None:
         self.root = _plain(root, "the document")
@@ -121,8 +121,8 @@ class Document:
         return value, uri, pointer
 
     def follow(self, value: Any, base: str) -> tuple[JSONObject, str]:
-        """Return ``value``, or the object that it refers to if it is a reference. Also returns the URI of the document
-        that contains the result."""
+        """Return ``value`` or, if ``value`` is a reference, the object that the reference leads to. Also return the URI
+        of the document that contains this object."""
         for _ in range(_HOPS):
             members = members_of(value)
             if not isinstance(members.get("$ref"), str):
@@ -145,7 +145,7 @@ class Document:
         return self._loaded[uri]
 
     def operations(self) -> Iterator[APIOperation]:
-        """Yield all operations in the order of the OpenAPI document. Each has a unique name."""
+        """Yield all operations in the order of the OpenAPI document. Each operation has a unique name."""
         taken: set[str] = set()
         for path, value in members_of(self.root.get("paths")).items():
             if not path.startswith("/"):  # an extension
@@ -166,8 +166,8 @@ class Document:
     def server_of(
         self, operation: APIOperation, home: httpx2.URL, variables: Mapping[str, str]
     ) -> tuple[httpx2.URL, str]:
-        """Return the base URL of ``operation``, with a slash at the end. Also returns Python code that removes the
-        operation's servers from the document, which an error message shows.
+        """Return the base URL of ``operation``, with a slash at the end. Also return Python code to show in an error
+        message: the code removes the operation's servers from the document.
 
         The servers are those of the operation, otherwise of the path, otherwise of the document. The first server at
         ``home`` is preferred, otherwise the first of all. Without servers, ``home`` is the server.
@@ -209,7 +209,7 @@ def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
 
 
 def _plain(document: object, name: str) -> JSONObject:
-    """Return ``document`` as plain JSON data whose names are all strings. Raises `ValueError` if it can't be
+    """Return ``document`` as plain JSON data whose names are all strings. Raises `ValueError` if the document can't be
     converted."""
     if isinstance(document, Mapping):
         try:

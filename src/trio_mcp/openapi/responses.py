@@ -72,8 +72,8 @@ class ResponseReader:
         self._schemas = Schemas(document, "writeOnly")
 
     def read(self, operation: APIOperation) -> OperationResponses:
-        """Return the responses that ``operation`` declares. They have an output schema if every successful response is
-        JSON with the same schema, or has no content."""
+        """Return the responses that ``operation`` declares. The returned object has an output schema if every
+        successful response is JSON with the same schema, or has no content."""
         found: list[Any] = []
         if operation.method == "HEAD":
             return OperationResponses(operation.name)
@@ -195,11 +195,11 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
     """Read the body of an HTTP response. Returns the body, or its beginning, and an error text, which is empty if the
     body is complete."""
     try:
-        body = response.content  # a hook of the author has already read the body
+        body = response.content  # an event hook of the author's HTTP client has already read the body
     except httpx2.ResponseNotRead:
         codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
         codings = [each for each in codings if each not in ("", "identity")]
-        if codings and codings not in _CODINGS:  # compressed three times with gzip, 4 GiB can be 300 bytes
+        if codings and codings not in _CODINGS:  # with gzip three times, 300 bytes can expand to 4 GiB
             return b"", "the body has a content coding other than gzip"
         try:
             body = await _unpacked(response, limit, is_packed=bool(codings))

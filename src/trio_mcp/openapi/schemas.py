@@ -198,8 +198,8 @@ class Schemas:
                     yield name
 
     def _parts_of(self, schema: Any, base: str) -> Iterator[tuple[JSONObject, str]]:
-        """Yield ``schema``, and all schemas that it includes by ``$ref`` or ``allOf``. Each comes with the URI of its
-        document."""
+        """Yield ``schema``, and all schemas that it includes by ``$ref`` or ``allOf``. Each schema comes with the URI
+        of its document."""
         seen: set[tuple[str, str]] = set()
         ahead: list[tuple[Any, str]] = [(schema, base)]
         for node, where in ahead:  # which grows meanwhile

@@ -115,7 +115,7 @@ def _naming(operation: APIOperation) -> Generator[None]:
 
 
 def _text(root: JSONObject, key: str) -> str | None:
-    """Return the description of the API in the document; `None` if there is none."""
+    """Return the description of the API in the document; `None` if the document has no description."""
     text = members_of(root.get("info")).get(key)
     return text if isinstance(text, str) else None
 
@@ -224,7 +224,7 @@ class _APITool:
                 await response.aclose()
         except httpx2.TimeoutException:
             return error_result("the API did not answer in time")
-        except httpx2.HTTPStatusError as error:  # a hook of the author has raised this
+        except httpx2.HTTPStatusError as error:  # an event hook of the author's HTTP client has raised this exception
             return error_result(status_of(error.response))
         except httpx2.HTTPError as error:
             logger.warning("%s: %s: %s", name, type(error).__name__, clean(str(error))[:200])

@@ -304,7 +304,7 @@ class _GrowthCalculator:
         part.inside = inside
         below = self._in_one_place(inside, lambda each: 0 if each.is_endless else each.most)
         part.most = min(max(inside.total(), below), _TOO_MANY)
-        if part.is_endless:  # all other parts lead only to parts without recursion
+        if part.is_endless:  # any other part contains no recursive part, so its `each_level` stays 0
             part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:

@@ -194,8 +194,8 @@ class SchemaEvaluation:
 
 
 def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, Any], bool, int]:
-    """Count the schemas in ``listed`` for which the value is valid, up to ``limit``. This generator yields each schema
-    with the value, and is sent the result."""
+    """Return the number of schemas in ``listed`` for which ``value`` is valid, or ``limit`` if that many are found.
+    This generator yields each schema with the value. The caller sends back whether the value is valid."""
     count = 0
     for said in listed:
         count += yield said, value

@@ -165,7 +165,8 @@ class Ask(Protocol):
 
 
 class CallOwner(Protocol):
-    """The sender of a `DetachedCall`. No task waits for the outcome; instead, `receive_outcome` is called with it."""
+    """The sender of a `DetachedCall`. No task waits for the outcome; instead, `receive_outcome` is called with the
+    outcome."""
 
     def receive_outcome(self, call: DetachedCall, result: Any, error: MCPError | None) -> None:
         """Handle the outcome of a request: plain data or an error. The reader task calls this method, which must be

@@ -45,8 +45,8 @@ _HURRIED_GRACE: Final = 0.3
 
 
 class Connection:
-    """Serves one MCP connection while `run` is running. The handlers' `RequestHost` ``host`` must be running all that
-    time.
+    """Serves one MCP connection while `run` is running. ``host``, the `RequestHost` that runs the handlers, must be
+    running for the whole time.
 
     If messages arrive through `process_event` instead of a transport, pass an outbox as ``transport``, and take the
     lines from it.
@@ -264,7 +264,7 @@ class Connection:
     def lose(self, error: ConnectionLost) -> None:
         """End the connection because it was lost in both directions. All requests are cancelled, because no reply can
         be sent or arrive. Idempotent."""
-        # Store a copy of the error without its tracebacks and those of its cause, which refer to this connection.
+        # Remove the traceback and the causes of the error, because their frames refer to this connection.
         # Each waiting call gets its own exception.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         if self.lost is None:
@@ -358,6 +358,6 @@ class Connection:
         self._dispatch.handle(event, line, exchange=exchange)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
-        """Queue a change notification that is ``size`` bytes long. Later, `RequestHandler.notified` is called with
-        it."""
+        """Queue a change notification that is ``size`` bytes long. Later, `RequestHandler.notified` is called with the
+        notification."""
         self._changes.put(event, size)

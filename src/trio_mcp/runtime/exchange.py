@@ -149,8 +149,8 @@ class Exchange:
         cleaning up."""
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
-        """Check that the HTTP headers of ``request`` equal the arguments that they mirror according to ``table``.
-        Raises `CodedError` if a header differs."""
+        """Check that each HTTP header of ``request`` that mirrors an argument equals this argument. ``table`` maps the
+        headers to the arguments. Raises `CodedError` if a header differs."""
 
     def check_scopes(self, needed: frozenset[str]) -> None:
         """Raise `CodedError` if the caller lacks any of the ``needed`` OAuth scopes. Do nothing if the caller's scopes
@@ -181,8 +181,8 @@ class Exchange:
         raise NotImplementedError
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Send the reply to a request of this exchange. ``None`` means that the request ended without a reply.
-        Withdrawing the lines of ``owner`` also withdraws the reply."""
+        """Send the reply to a request of this exchange. ``None`` means that the request ended without a reply. If
+        ``owner`` withdraws its waiting lines from the outbox, the reply is withdrawn too."""
         if line is not None:
             self.outbox.put_now(line, owner)
 

@@ -31,8 +31,8 @@ _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", de
 
 
 class NotificationQueue:
-    """A queue of received notifications, in order of arrival. ``backlog`` limits how many can wait. If there are more,
-    some are dropped and counted.
+    """A queue of received notifications, in order of arrival. ``backlog`` limits how many notifications can wait. If
+    there are more, some notifications are dropped and counted.
 
     ``handle`` gets one notification at a time. If ``handle`` raises, the exception goes to ``failed``, and the next
     notification is handled. `wait_until_finished` waits up to ``grace`` seconds for each callback.
@@ -110,8 +110,8 @@ class NotificationQueue:
         return self.handled < count and not self._over and id(self) not in _inside.get()
 
     async def wait_until_finished(self, seen: int, count: int, running: int) -> None:
-        """Wait for the callbacks of the notifications that arrived during a request. The connection counts its
-        notifications; those of the request have the numbers ``seen + 1`` to ``count``.
+        """Wait for the callbacks of the notifications that arrived during a request. The connection numbers its
+        notifications: those that arrived during the request have the numbers ``seen + 1`` to ``count``.
 
         ``running`` is the number of the callback that ran when the request was made. If that callback still runs, don't
         wait: it may itself be waiting for the request, through another task. A callback that started later may be

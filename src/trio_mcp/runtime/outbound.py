@@ -224,14 +224,14 @@ class Outbound:
         raise trio.TooSlowError(f"{method}: no answer within {waited}{self.strays_since(strays)}")
 
     def record_stray(self, line: bytes | bytearray) -> None:
-        """Store the beginning of a line from the server that is no reply to any call. A call may be waiting for exactly
-        this line, so a call's timeout error quotes it."""
+        """Store the beginning of a line from the server that isn't a reply to any call. If a call times out later, its
+        error quotes the line, because the line may be what the call was waiting for."""
         self._strays += 1
         self._last_stray = bytes(line[:_QUOTED])
 
     def strays_since(self, strays: int) -> str:
-        """Return text for an error message that quotes the last line from the server that was no reply to any call.
-        Return an empty string if no such line has arrived since their number was ``strays``."""
+        """Return text for an error message: it quotes the server's last line that wasn't a reply to any call. Return an
+        empty string if no such line has arrived since the number of such lines was ``strays``."""
         if self._strays == strays:
             return ""
         return f"; the last line of the server that belongs to no call: {quoted(self._last_stray)}"
@@ -245,7 +245,7 @@ class Outbound:
         name: str,
         outbox: Outbox,
     ) -> DetachedCall:
-        """Send a request through ``outbox`` without waiting. Its ``owner`` gets the outcome later: see `CallOwner`.
+        """Send a request through ``outbox`` without waiting. ``owner`` gets the outcome later: see `CallOwner`.
         Synchronous. Raises the exceptions of `request`, except for errors of the peer."""
         if self.closed_error is not None:
             raise _again(self.closed_error)

@@ -158,8 +158,8 @@ class Outbox:
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C must not stop this function after a part of the line was written
     def _write(self, line: bytes) -> bool:
         """Write ``line``, or its first part, at once. Return false if nothing was written. Call it only while the
-        writer task sleeps and no other line waits. A long line is left to the writer task, because its unwritten part
-        would have to be copied."""
+        writer task sleeps and no other line waits. A long line is left to the writer task, because here the unwritten
+        part of the line would have to be copied."""
         size = len(line)
         if size > _WRITTEN_AT_ONCE:
             return False
@@ -209,8 +209,8 @@ class Outbox:
             self.on_put()
 
     def call_writer(self, call: Callable[[], object] | None) -> None:
-        """From now on, call ``call`` whenever a line is put, because no writer task takes lines. `None` means that a
-        writer task takes lines again. After `close`, lines are dropped in any case."""
+        """From now on, call ``call`` whenever a line is put into the outbox, because no writer task takes lines. `None`
+        means that a writer task takes lines again. After `close`, lines are dropped in any case."""
         if not self.over:
             self.on_put = call
 
@@ -284,7 +284,8 @@ class Outbox:
             await self._writer.sleep()
 
     def nudge(self) -> None:
-        """If no line waits in the outbox, wake `take`, so that it returns once without lines."""
+        """If no line waits in the outbox, wake the task that waits in `take`, so that `take` returns once without
+        lines."""
         self._nudged = True
         self._writer.wake()
 

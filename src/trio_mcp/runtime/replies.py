@@ -48,8 +48,8 @@ class Replies:
         self._expose_errors = expose_errors
 
     def result(self, request: InboundRequest, result: Any, scope: RequestScope | None = None) -> bytes:
-        """Return the line of the reply that contains ``result``. If the result can't be encoded or sent, return the
-        line of an error reply. See `failure` for ``scope``."""
+        """Encode ``result`` as the JSON line of the reply. If the result can't be encoded or sent, return the line of
+        an error reply instead. See `failure` for ``scope``."""
         try:
             return self.line(request, result)
         except NotExpressible as error:
@@ -60,7 +60,7 @@ class Replies:
             return self.failure(request, error, scope)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
-        """Return the line of the reply that contains ``result``. Raises `NotExpressible`, `NotSerializable`, and any
+        """Encode ``result`` as the JSON line of the reply. Raises `NotExpressible`, `NotSerializable`, and any
         exception caused by a value that isn't of the specification's class."""
         revision = request.revision
         data: Any = unstructure(result, revision)

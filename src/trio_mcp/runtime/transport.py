@@ -101,7 +101,7 @@ class ReplyLost:
 
 @value
 class QuestionsLost:
-    """The peer no longer wants answers to the requests with ``request_ids`` that it sent, because of ``reason``. The
+    """Because of ``reason``, the peer no longer wants answers to its requests with the ids ``request_ids``. The
     connection stays up."""
 
     request_ids: tuple[RequestId, ...]

@@ -115,7 +115,7 @@ def _shortened(
     kept: _KeptResults, request: ServerRequest, result: CallToolResult, size: int, preview: int
 ) -> list[ContentBlock]:
     """Store ``result``, which is ``size`` bytes long, in ``kept``. Return the first ``preview`` characters of its text
-    and, if it could be stored, a link to the full result."""
+    and, if the result could be stored, a link to the full result."""
     scope = scope_of(request.ctx)
     owner, uri = owner_of(scope), None
     if owner is None and scope.exchange.forgot_client:
@@ -169,7 +169,8 @@ class _KeptResults:
         return uri
 
     def find(self, uri: str, owner: bytes | None) -> list[ResourceContents] | None:
-        """Return the tool result stored under ``uri``. Return `None` if it belongs to another caller or was dropped."""
+        """Return the tool result stored under ``uri``. Return `None` if this result belongs to another caller or was
+        dropped."""
         kept = self._kept.get(uri)
         return None if kept is None or kept.owner != owner else kept.contents
 

@@ -343,8 +343,8 @@ class Offering:
             self._observers.list_changed(f"notifications/{kind}/list_changed")
 
     def resource_updated(self, uri: str) -> None:
-        """Notify all clients that are subscribed to the resource ``uri`` that it has changed. Returns without waiting
-        until the notifications are sent."""
+        """Notify all clients that are subscribed to the resource ``uri`` that the resource has changed. Returns without
+        waiting until the notifications are sent."""
         self._observers.resource_updated(uri)
 
     def everything_changed(self) -> None:
@@ -357,8 +357,8 @@ NO_SCOPES: Final = frozenset[str]()
 
 
 def required_scopes(offering: Offering, method: str, params: object, auth: Auth | None) -> frozenset[str]:
-    """Return the OAuth scopes that a request needs: the scopes of each tool, resource or prompt that the request names,
-    if it exists for this caller. The request itself isn't validated."""
+    """Return the OAuth scopes that a request needs: the scopes of all tools, resources and prompts that the request
+    names and that exist for this caller. The request itself isn't validated."""
     if method not in _NAMING or not isinstance(params, dict):
         extended = offering._extension_handlers
         return NO_SCOPES if extended is None else extended.scopes.get(method, NO_SCOPES)

@@ -85,7 +85,7 @@ class RoundStates:
         sealed = self._open(text, request, peer.principal)
         if sealed.handle and self._exists(request, peer):
             # Don't check the expiry of a parked handler here.
-            # Its `Parking` does, with a monotonic clock, which cannot be set back.
+            # `Parking` checks the expiry with a monotonic clock, because such a clock cannot be set back.
             if self._replica and sealed.replica not in ("", self._replica):
                 request.continuation = RemoteRetry(responses, handle=sealed.handle, replica=sealed.replica)
                 return LATER
@@ -213,11 +213,11 @@ class StateCipher:
         except ValueError:
             raise BadRequestState("not base64") from None
         if base64.urlsafe_b64encode(sealed).decode() != text:  # different base64 texts can stand for the same bytes
-            raise BadRequestState("base64 differs from the issued text")
+            raise BadRequestState("the base64 text of the requestState differs from the issued text")
         try:
             return msgspec.json.decode(self._keys.open(sealed, _PURPOSE), type=SealedState)
         except (ValueError, msgspec.MsgspecError):
-            raise BadRequestState("modified, or encrypted with an unknown secret") from None
+            raise BadRequestState("the requestState was modified, or encrypted with an unknown secret") from None
 
 
 def fingerprint(request: InboundRequest) -> bytes:

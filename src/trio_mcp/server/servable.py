@@ -101,7 +101,7 @@ def running_with(
     server: Servable, shared: SharedStorage | None, limits: Limits | None, *, stateless: bool
 ) -> AbstractAsyncContextManager[Running]:
     """Run ``server`` during the ``async with`` block. See `Server._running`. Raises `TypeError` if ``shared`` is given
-    for a `CustomServer`, whose state is in the upstream server."""
+    for a `CustomServer`, because a `CustomServer` has no state to share: its state is in the upstream server."""
     if shared is None:
         return server._running(limits, stateless=stateless)
     if not isinstance(server, Server):

@@ -32,7 +32,7 @@ class Fleet(ABC):
     @abstractmethod
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Exchange messages and changes with other replicas until cancelled. Calls ``task_status.started()`` as soon as
-        the storage lists this replica as alive, so that it misses no change."""
+        the storage lists this replica as alive, so that this replica misses no change."""
 
     @abstractmethod
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:

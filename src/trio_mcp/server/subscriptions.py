@@ -215,8 +215,9 @@ class ClientSubscriptions:
                 stream.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Notify clients that the resource ``uri`` changed: a legacy client that subscribed to it, and all streams for
-        which the client requested it. Each notification contains the URI as the client spelled it."""
+        """Notify clients that the resource ``uri`` changed: a legacy client that subscribed to the resource, and all
+        streams for which the client requested the resource. Each notification contains the URI as the client spelled
+        it."""
         if self._spellings is None:
             self._spellings = _by_normal_form(self._state.subscriptions)
         normal = normal_uri(uri)
@@ -259,15 +260,15 @@ def _by_normal_form(uris: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
-    """Return the names of the extensions whose notifications the client requested, except those that it didn't declare
-    in this request."""
+    """Return the names of the extensions whose notifications the client requested, except extensions that the client
+    didn't declare in this request."""
     declared = scope.request.capabilities.extensions or {}
     return [name for name in asked.extensions or () if type(declared.get(name)) is dict]
 
 
 def notify_everything_changed(connection: Connection, declared: ServerCapabilities) -> None:
-    """Notify a legacy client that each list with ``declared`` change notifications, and each resource that it
-    subscribed to, may have changed."""
+    """Send a legacy client one change notification for each list that can change according to ``declared``, and for
+    each resource that the client has subscribed to."""
     for kind in changing_lists(declared):
         connection.notify(f"notifications/{kind}/list_changed")
     for uri in connection.state.subscriptions:
@@ -298,8 +299,8 @@ def honoured_part(
     task_ids: list[str] | None = None,
     extensions: Iterable[str] = (),
 ) -> SubscriptionFilter:
-    """A client has requested notifications of the changes ``asked``: return those changes that the server can report
-    (2026-07-28 subscriptions, Acknowledgment).
+    """Return the part of the requested changes ``asked`` that the server can report (2026-07-28 subscriptions,
+    Acknowledgment).
 
     ``declared`` are the server's capabilities, ``uris`` its resources, ``task_ids`` its tasks, and ``extensions`` the
     requested extensions.
@@ -381,7 +382,8 @@ class ListenStream:
 
     def close(self, reason: str) -> ListenResult:
         """Close the stream, and return the result of its request. First send the queued changes, then a cancellation
-        notification with ``reason``: this is required because the request is still open (2026-07-28 cancellation)."""
+        notification with ``reason``: the specification requires this cancellation because the request is still open
+        (2026-07-28 cancellation)."""
         self._flush_scope.cancel(reason="the stream ends")
         for line in self._waiting:
             self._scope.put(line)
@@ -433,8 +435,8 @@ _READ_AGAIN: Final = 1.0
 
 
 class ListenedTasks:
-    """Reports state changes of tasks on ``stream``, to a client that requested them. The tasks are those of ``scope``,
-    read from ``records``.
+    """Reports state changes of tasks on ``stream``, to a client that requested them. ``records`` contains the task
+    records, under the client's ``scope``.
 
     First the client gets the current state of each task, since a task may have changed or ended before the client
     subscribed. Then it gets each change. If several changes happen while the client reads slowly, it gets the last one.

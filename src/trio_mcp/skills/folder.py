@@ -69,18 +69,18 @@ def front_matter_of(text: str) -> JSONObject:
     check_extra()
     found = _FENCED.match(text)
     if found is None:
-        raise ValueError("it must begin with front matter: YAML between two lines ---")
+        raise ValueError("the file must begin with front matter: YAML between two lines ---")
     written = found[1]
     if len(written) > LONGEST:
-        raise ValueError(f"its front matter is longer than {LONGEST} characters")
+        raise ValueError(f"the front matter is longer than {LONGEST} characters")
     if _BREAKS.search(written):
-        raise ValueError("its front matter has a line separator that YAML parsers treat differently")
+        raise ValueError("the front matter has a line separator that YAML parsers treat differently")
     try:
         said = _value_of(written)
     except yaml.YAMLError as error:
-        raise ValueError(f"its front matter is not valid YAML: {' '.join(str(error).split())[:300]}") from None
+        raise ValueError(f"the front matter is not valid YAML: {' '.join(str(error).split())[:300]}") from None
     if not isinstance(said, dict):
-        raise ValueError("its front matter must be a mapping")  # noqa: TRY004 - of a file, not of an argument
+        raise ValueError("the front matter must be a mapping")  # noqa: TRY004 - of a file, not of an argument
     return cast("JSONObject", said)
 
 
@@ -97,18 +97,18 @@ def _value_of(written: str) -> Any:
             case yaml.DocumentStartEvent:
                 documents += 1
                 if documents > 1:
-                    raise ValueError("its front matter must be a single document")
+                    raise ValueError("the front matter must be a single document")
             case yaml.AliasEvent:
-                raise ValueError("its front matter has an alias: write the value out")
+                raise ValueError("the front matter has an alias: write the value out")
             case yaml.MappingStartEvent | yaml.SequenceStartEvent:
                 is_mapping = type(event) is yaml.MappingStartEvent
                 if event.tag not in (None, "!", f"{_YAML_PREFIX}{'map' if is_mapping else 'seq'}"):
-                    raise ValueError(f"its front matter has the tag {event.tag[:100]}, which JSON does not support")
+                    raise ValueError(f"the front matter has the tag {event.tag[:100]}, which JSON does not support")
                 made: Any = {} if is_mapping else []
                 _put(open_now, made, None)
                 open_now.append(made)
                 if len(open_now) > 2 * _DEEPEST:
-                    raise ValueError(f"its front matter has more than {_DEEPEST} levels of nesting")
+                    raise ValueError(f"the front matter has more than {_DEEPEST} levels of nesting")
             case yaml.MappingEndEvent | yaml.SequenceEndEvent:
                 del open_now[-1]
             case yaml.ScalarEvent:
@@ -124,7 +124,7 @@ class _MappingKey(str):
 
 def _put(open_now: list[Any], value: Any, written: str | None) -> None:
     """Add a parsed YAML value to the innermost collection that isn't complete yet: as an item of a list, or as a key or
-    value of a mapping. ``written`` is the source text of a scalar. As a key, a scalar is this text."""
+    value of a mapping. ``written`` is the source text of a scalar. A scalar that is a key stays this text."""
     now: Any = open_now[-1]
     if type(now) is list:
         cast("list[Any]", now).append(value)
@@ -133,15 +133,15 @@ def _put(open_now: list[Any], value: Any, written: str | None) -> None:
         open_now[-1][str(now)] = value
     else:
         if written is None:
-            raise ValueError("the keys of its front matter must be text")
+            raise ValueError("the keys of the front matter must be text")
         if written in now:
-            raise ValueError(f"its front matter has the key {written[:100]!r} twice")
+            raise ValueError(f"the front matter has the key {written[:100]!r} twice")
         open_now.append(_MappingKey(written))
 
 
 def _scalar(event: Any) -> Any:
-    """Return the value of a YAML scalar according to YAML's core schema. Its type is given by its tag or, without a
-    tag, by the form of the text."""
+    """Return the value of a YAML scalar according to YAML's core schema. The type of the value is given by the scalar's
+    tag or, without a tag, by the form of the text."""
     text: str = event.value
     tag: str | None = event.tag
     if tag not in (None, "!"):
@@ -154,9 +154,9 @@ def _scalar(event: Any) -> Any:
     if kind == "str":
         return text
     if pattern is None:
-        raise ValueError(f"its front matter has the tag {kind[:100]}, which JSON does not support")
+        raise ValueError(f"the front matter has the tag {kind[:100]}, which JSON does not support")
     if not pattern.fullmatch(text):
-        raise ValueError(f"its front matter has {text[:100]!r}, which is not a valid {kind}")
+        raise ValueError(f"the front matter has {text[:100]!r}, which is not a valid {kind}")
     match kind:
         case "null":
             return None
@@ -167,7 +167,7 @@ def _scalar(event: Any) -> Any:
         case _:
             number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
             if not math.isfinite(number):
-                raise ValueError(f"its front matter has the number {text[:100]}, which JSON does not support")
+                raise ValueError(f"the front matter has the number {text[:100]}, which JSON does not support")
             return number
 
 
@@ -217,7 +217,7 @@ class SkillSource:
 
 
 def read_folder(folder: Path, prefix: str = "") -> SkillSource:
-    """Read the skill in ``folder``. Its name is the name of the folder. ``prefix`` is the path before the name in URIs.
+    """Read the skill in ``folder``. The skill has the folder's name. In URIs, ``prefix`` is the path before this name.
 
     Raises `ValueError`, which names the file and the rule, if it isn't a valid skill, and `OSError` if it cannot be
     read. Blocks: call it in a worker thread.
@@ -257,15 +257,15 @@ def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> Sk
 
 
 def skill_folders(root: Path) -> list[tuple[Path, str]]:
-    """Return all folders below ``root``, at any depth, that contain a skill. Each comes with its prefix, the path
-    between ``root`` and the folder. A skill may contain another skill."""
+    """Return all folders below ``root``, at any depth, that contain a skill. Each folder comes with its prefix, the
+    path between ``root`` and the folder. A skill may contain another skill."""
     found = [Path(top) for top, _, names in os.walk(root) if SKILL_FILE in names and Path(top) != root]
     return [(folder, "/".join(folder.parent.relative_to(root).parts)) for folder in sorted(found)]
 
 
 def stamps_of(folder: Path) -> Stamps:
-    """Return metadata of all files below ``folder``. If it differs later, a file has changed. Raises the errors of
-    `read_folder`."""
+    """Return metadata of all files below ``folder``. If the metadata differs later, a file has changed. Raises the
+    errors of `read_folder`."""
     stat_of: Any = os.stat
     return {path: _stamp(stat_of(name, dir_fd=at, follow_symlinks=False)) for path, name, at in _files_below(folder)}
 
@@ -280,16 +280,18 @@ def _front_matter(name: str, contents: bytes) -> JSONObject:
     except ValueError as error:
         raise ValueError(f"{name}/{SKILL_FILE}: {error}") from None
     if (said := front_matter.get("name")) != name:
-        raise ValueError(f"{name}/{SKILL_FILE}: its name must be the name of its folder, not {repr(said)[:100]}")
+        raise ValueError(
+            f"{name}/{SKILL_FILE}: the name must be the name of the skill's folder, not {repr(said)[:100]}"
+        )
     description = front_matter.get("description")
     if not (isinstance(description, str) and description.strip() and len(description) <= _LONGEST_DESCRIPTION):
-        raise ValueError(f"{name}/{SKILL_FILE}: its description must be text of 1 to {_LONGEST_DESCRIPTION} characters")
+        raise ValueError(f"{name}/{SKILL_FILE}: the description must be text of 1 to {_LONGEST_DESCRIPTION} characters")
     return front_matter
 
 
 def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield the path, the name, and the descriptor of the open folder for each file below ``folder``, including hidden
-    files. Raises `ValueError` for links, for names that are invalid in URIs, and for too many files."""
+    """For each file below ``folder``, including hidden files, yield the file's path, its name, and the descriptor of
+    its open folder. Raises `ValueError` for links, for names that are invalid in URIs, and for too many files."""
     top = os.open(folder, _FOLDER)
     count = 0
     try:
@@ -311,8 +313,8 @@ def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, ...]]:
-    """Read the file ``name`` in the open folder ``at``, and return its contents and metadata. Raises `ValueError` if it
-    has more than ``room`` bytes."""
+    """Read the file ``name`` in the open folder ``at``, and return the file's contents and metadata. Raises
+    `ValueError` if the file has more than ``room`` bytes."""
     if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
         raise ValueError(f"{path}: a skill must not contain links")
     with open(os.open(name, _FILE, dir_fd=at), "rb") as file:
@@ -326,8 +328,8 @@ def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, 
 
 
 def _contents(folder: Path, path: str) -> bytes:
-    """Return the contents of the file ``path`` below ``folder``. To follow no links, open each directory in the path
-    separately."""
+    """Return the contents of the file ``path`` below ``folder``. Each directory in the path is opened separately, so
+    that no link is followed."""
     at = os.open(folder, _FOLDER)
     try:
         *folders, name = path.split("/")

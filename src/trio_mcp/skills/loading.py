@@ -115,7 +115,7 @@ async def load(reads: Reads, entry: Skill) -> LoadedSkill:
     # SEP-2640, Integrity and Verification: compare field by field, and fail for any difference.
     for name in (*found, *entry.frontmatter):
         if name not in found or name not in entry.frontmatter or not _is_same(found[name], entry.frontmatter[name]):
-            raise SkillChanged(f"{entry.uri[:200]}: {name[:100]!r} in its front matter differs from the listing")
+            raise SkillChanged(f"{entry.uri[:200]}: {name[:100]!r} in the front matter differs from the listing")
     return LoadedSkill(entry, text, files, reads)
 
 
@@ -184,7 +184,7 @@ class SkillsExtension(Extension[JSONObject, JSONObject]):
 
     def _serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
         """Return whether a server with these ``capabilities`` has ``row``, a method of the skills extension. Without
-        ``directoryRead``, it has no ``resources/directory/read`` (SEP-2640, Capability Negotiation)."""
+        ``directoryRead``, the server doesn't have ``resources/directory/read`` (SEP-2640, Capability Negotiation)."""
         settings = (capabilities.extensions or {}).get(SKILLS_EXTENSION)
         return row is not self._reading or (isinstance(settings, dict) and settings.get(_DIRECTORY_READ) is True)  # pyright: ignore[reportUnknownMemberType]
 

@@ -116,7 +116,7 @@ class ConnectionState:
         self.client_capabilities, self.client_info = opening.capabilities, opening.client_info
 
     def learn(self, vocabulary: Vocabulary) -> None:
-        """Replace the set of methods that this connection knows by ``vocabulary``."""
+        """Set the methods that this connection knows: replace the previous set with ``vocabulary``."""
         self._vocabulary = vocabulary
         self._requests_of, self._notifications_of = vocabulary.requests_of, vocabulary.notifications_of
 
@@ -173,7 +173,8 @@ class ConnectionState:
     # Requests of the peer
 
     def finish(self, request: InboundRequest) -> bool:
-        """Remove an inbound request from the table of requests in flight, and return true if it must be answered now.
+        """Remove an inbound request from the table of requests in flight. Return true if the request must be answered
+        now.
 
         The entry must be the same object. A cancelled request is never answered, and its late end doesn't affect a
         newer request with the same id (rulings 1 and 6). Idempotent.
@@ -266,9 +267,10 @@ class ConnectionState:
         return self._outbound.pop(waiting[0].id)
 
     def _is_no_request(self, method: str, request_id: Any) -> bool:
-        """Return true if a message with this ``method`` and id can't be a request of the server, although it has the
-        form of one. For example, it may be an outgoing request that the server sent back. A server may use the same id
-        for a request of its own, and may send methods that are unknown here."""
+        """Return true if a message with this ``method`` and id can't be a request of the server, although the message
+        has the form of a request. For example, the message may be an outgoing request that the server sent back. The id
+        alone shows nothing, because a server may use the same id for its own request. A server may also send methods
+        that are unknown here."""
         call = self._outbound.get(request_id) if is_request_id(request_id) else None
         if call is None:
             return False
@@ -398,7 +400,8 @@ class ConnectionState:
         )
 
     def _opening_revision(self, method: str, params: dict[str, Any]) -> Revision:
-        """Return the revision of a legacy request that may arrive before the end of the handshake."""
+        """Return the protocol revision for a legacy request. Raises `CodedError` if the request isn't allowed before
+        the end of the handshake."""
         if self.role == "client":
             return self.revision or LATEST_LEGACY  # a server may send pings during the handshake
         if method == "initialize":

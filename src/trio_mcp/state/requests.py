@@ -106,8 +106,8 @@ class InboundRequest:
             self.meta = self.params.get("_meta") or {}
 
     def put_away(self, name: str) -> None:
-        """If the parameter ``name`` takes much more memory as objects than as text, replace it by its JSON text, a
-        `msgspec.Raw`. The handler has its own copy, and all other code only compares the parameters."""
+        """If the parameter ``name`` takes much more memory as objects than as text, replace the parameter by its JSON
+        text, a `msgspec.Raw`. The handler has its own copy, and all other code only compares the parameters."""
         if few_parts(self.params[name]) is not None:
             return  # there are so few objects that strings take nearly all of the memory
         text = pack_value(self.params[name])

@@ -21,7 +21,8 @@ _REQUESTS, _STREAMS, _BYTES = (attrgetter(name) for name in ("requests", "stream
 
 
 def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -> None:
-    """Add to the counters of ``caller``, and of each `Caller` that it belongs to."""
+    """Add these numbers of requests, streams and bytes to the counters of ``caller``, and of every `Caller` that
+    contains ``caller``."""
     party: Caller | None = caller
     while party is not None:
         party.requests += requests
@@ -186,7 +187,8 @@ class Admission(Generic[T]):
         _count(ticket.caller, 1)
 
     def wait(self, ticket: Ticket, waiting: T, now: float | None = None) -> None:
-        """Put ``waiting`` into the queue, at time ``now``, until a slot is free."""
+        """Queue ``waiting``, which stands for the request of ``ticket``, until a slot is free. ``now`` is the current
+        time."""
         ticket.waiting_since = now
         self._waiting[ticket] = waiting
         self._count_waiting(ticket, 1)
@@ -196,7 +198,7 @@ class Admission(Generic[T]):
         _count(ticket.caller, number)
 
     def drop_waiting(self, ticket: Ticket) -> bool:
-        """Remove a request that waits for a slot, and has never run, from the queue. Return false if the request isn't
+        """Remove from the queue a request that waits for a slot and has never run. Return false if the request isn't
         waiting."""
         if self._waiting.pop(ticket, None) is None:
             return False

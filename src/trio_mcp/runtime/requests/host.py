@@ -99,14 +99,14 @@ class RequestHost:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the nursery in which handlers run open until this task is cancelled. On cancellation, the cause is
-        recorded for parked handlers before any handler runs. All connections must end before that."""
+        recorded for parked handlers before any handler runs. All connections must end before the cancellation."""
         await self.run_while(self._asleep, task_status=task_status)
 
     async def run_while(
         self, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Call ``serve`` with ``task_status``, and keep the nursery in which handlers run open until it returns. There
-        is no checkpoint before ``serve``, so that ``serve`` can close its resources however early a cancellation
+        """Call ``serve`` with ``task_status``, and keep the nursery in which handlers run open until ``serve`` returns.
+        There is no checkpoint before ``serve``, so that ``serve`` can close its resources however early a cancellation
         arrives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.alarms.run)

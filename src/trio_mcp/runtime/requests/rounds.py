@@ -186,7 +186,7 @@ class Rounds:
 
     @property
     def log(self) -> AnswerLog:
-        """The records of the input requests that this run of the handler has made, and of those of an earlier run."""
+        """The records of the input requests that the handler has made, in this run and in an earlier run."""
         if self._log is None:
             self._log = AnswerLog()
         return self._log

@@ -116,8 +116,8 @@ class RequestRunner:
 
     def _caller_of(self, request: InboundRequest, exchange: Exchange) -> Caller:
         """Return the `Caller` towards whose limits ``request`` counts. If a connection carries requests of several
-        clients, each client has its own. The request names its client in ``_meta`` or, over HTTP, by the name of the
-        program."""
+        clients, each client has its own `Caller`. The request names its client in ``_meta`` or, over HTTP, by the name
+        of the program."""
         caller = exchange.peer.caller or self.caller
         meta = request.meta
         if CLIENT in meta:
@@ -180,7 +180,7 @@ class RequestRunner:
         exchange.reply_at_once(line)
 
     def start(self, scope: RequestScope) -> None:
-        """Start a task for a request that has a slot now, or resume its handler."""
+        """A request has got its slot: start a task for the request, or resume its parked handler."""
         if scope.handler_task is not None:
             assert scope.rounds is not None, "only what is parked goes on"
             scope.advance(Step.START)
@@ -341,8 +341,8 @@ class RequestRunner:
             held.runner.cancel(held, CancelCause.PEER, event.reason)
 
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all parked requests that only a retry over ``exchange`` could continue. Leave the others parked: a
-        principal can retry over another exchange, and an anonymous client can retry at another replica."""
+        """Cancel all parked requests that only a retry over ``exchange`` could continue. All other requests stay
+        parked: a principal can retry over another exchange, and an anonymous client can retry at another replica."""
         party = exchange.party
         if party is exchange or (exchange.peer.everybody and self.host.replica is None):
             for scope in self.host.parking.of(party):

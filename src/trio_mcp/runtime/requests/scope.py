@@ -145,7 +145,7 @@ class RequestScope:
         self.begun = trio.current_time()
         self.handler_task = trio.lowlevel.current_task()
         self.nursery = nursery
-        if self._deadline is not None:  # outgoing calls of the handler get their deadline from the scope
+        if self._deadline is not None:  # outgoing calls of the handler get their deadline from this cancel scope
             nursery.cancel_scope.deadline = self._deadline.due
         current_request.set(self)
 
@@ -381,8 +381,8 @@ class RequestScope:
         return frame_notification(method, params if task is None else with_related_task(params, task)) + b"\n"
 
     def put(self, line: bytes) -> bool:
-        """Put a line of this request into the outbox, from which it can be withdrawn. Return false if the request sends
-        no more lines."""
+        """Put ``line``, a message of this request to its client, into the outbox. The message can be withdrawn while it
+        waits there. Return false if the request sends no more messages."""
         if self.sends:
             self.outbox.put(line, self.lines)
         return self.sends
@@ -441,8 +441,8 @@ class RequestScope:
         self.rounds.park()
 
     def bind(self, runner: RequestRunner, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
-        """Continue with ``request``, the client's retry, which arrived over ``exchange``. Its deadline replaces the
-        earlier deadline. The arguments that the handler got stay."""
+        """Continue with ``request``, the client's retry, which arrived over ``exchange``. The retry's deadline
+        replaces the earlier deadline. The handler keeps the arguments that it already has."""
         self.advance(Step.COME_BACK)
         request.continuation, self.request = self.request.continuation, request
         self._go_to(runner, exchange, ticket)

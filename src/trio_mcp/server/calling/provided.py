@@ -81,8 +81,9 @@ class _ProvidedValues:
         return value
 
     async def _enter_in_thread(self, manager: Any) -> Any:
-        """Enter a plain context manager in a worker thread, and let ``stack`` close it in a worker thread. It is closed
-        only if it was entered: a cancellation may end the wait for the thread before or after that."""
+        """Enter a plain context manager in a worker thread, and let ``stack`` close it in a worker thread. The context
+        manager is closed only if it was entered, because a cancellation may end the wait for the thread before the
+        thread enters it."""
         entered: list[Any] = []
 
         async def leave(*error: Any) -> bool | None:
@@ -129,7 +130,7 @@ class _LoopValues(_ProvidedValues):
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await asyncio.wait([running])  # wait: if the thread enters the context manager, it must be closed
+            await asyncio.wait([running])  # wait for the thread: if it enters the context manager, this must be closed
             raise
 
     def begin_grace(self) -> None:

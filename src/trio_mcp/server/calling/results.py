@@ -129,7 +129,7 @@ def _schema_and_maker(
     if _MEDIA in sys.modules and any(kind.__module__ == _MEDIA for kind in fielded_classes(returns)):
         raise TypeError(_NO_DATA)
     if (parts := get_args(returns)) and _is_iterated(get_origin(returns)):
-        # A generator or view is sent as a list of its values.
+        # A generator, or a view such as dict.values(), is sent as a list of its values.
         returns = list[tuple[parts]] if get_origin(returns) is ItemsView else list[parts[0]]
     returns = readable(returns)
     schema = schema_of(returns, read=False, encoders=encoders)

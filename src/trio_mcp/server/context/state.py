@@ -228,8 +228,8 @@ class _Entry:
         return {} if stored is None else self._opened(stored.state)
 
     async def change(self, key: str, expected: str | None, change: Callable[[_Values], bool]) -> bool:
-        """Change the caller's values by calling ``change``, which returns whether it has changed any. Do nothing if
-        ``expected`` is given and isn't the version of ``key``. Return whether anything was changed."""
+        """Change the caller's values by calling ``change``. This function returns whether it has changed any value. Do
+        nothing if ``expected`` is given and isn't the version of ``key``. Return whether anything was changed."""
         directory, name = self.state.directory, self._id
         while True:  # try again if another task has changed the state meanwhile
             await trio.lowlevel.checkpoint()
@@ -263,8 +263,8 @@ class _Entry:
         if len(values) > self.limits.max_state_keys:
             raise StoreFull(f"a caller may have at most {self.limits.max_state_keys} values (Limits.max_state_keys)")
         if len(text) > self.limits.max_state_bytes:
-            most = f"{self.limits.max_state_bytes:,} at most (Limits.max_state_bytes)"
-            raise StoreFull(f"the caller's state would have {len(text):,} bytes; it may have {most}")
+            most = f"{self.limits.max_state_bytes:,} bytes (Limits.max_state_bytes)"
+            raise StoreFull(f"a caller's state may have at most {most}, but would have {len(text):,}")
         keys = self.state.keys
         return text if keys is None else keys.seal(text, self._id.encode())
 

@@ -234,8 +234,8 @@ class CallerTasks(StoredTasks):
 
 
 class TaskContext:
-    """The background task in which a handler runs: ``ctx.task``. In tests, an instance of this class itself stores
-    nothing.
+    """The background task in which a handler runs: ``ctx.task``. An instance of this class itself, which tests create,
+    stores nothing.
 
     In revision 2025-11-25, the client decides whether the request is a task, and it is one before the handler runs. In
     later revisions, it becomes a task when `start` is called, or after `TaskSettings.grace`. From then on, the

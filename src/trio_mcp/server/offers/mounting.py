@@ -29,8 +29,9 @@ _JOINT: Final = "_"  # an underscore, because model providers rarely allow dots 
 
 
 def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn) -> None:
-    """Add ``offers``, the tools, resources and prompts of a server, to ``shown_in``, those of another server.
-    ``lifespan_in`` returns the lifespan value for their handlers. `Server.mount` documents the `ValueError`."""
+    """Add the tools, resources and prompts of a server (``offers``) to those of another server (``shown_in``).
+    ``lifespan_in`` returns the lifespan value for the handlers in ``offers``. `Server.mount` documents the
+    `ValueError`."""
     before = prefix + _JOINT if prefix else ""
     if before:
         check_name(before)

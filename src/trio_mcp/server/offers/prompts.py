@@ -169,8 +169,10 @@ class Completions:
             named = prompt.handler if prompt is not None else template and template.pattern
             names = named.names if named is not None else None
             if names is None or argument not in names:
-                lacks = "there is none" if names is None else f"it has only {', '.join(names) or 'none'}"
-                raise ValueError(f"@server.completion: the {kind} {name!r} has no argument {argument!r}: {lacks}")
+                lacks = (
+                    f"this {kind} doesn't exist" if names is None else f"its arguments are {', '.join(names) or 'none'}"
+                )
+                raise ValueError(f"@server.completion: {kind} {name!r} has no argument {argument!r}: {lacks}")
         self._unchecked.clear()
 
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
@@ -204,7 +206,7 @@ class Completions:
 
 def _completion(value: Any) -> Completion:
     """Return the result of a completion function as at most 100 strings (2025-11-25 completion, Completion Results). If
-    there were more, set ``total`` and ``has_more``."""
+    the function returned more strings, set ``total`` and ``has_more``."""
     if not isinstance(value, Completion):
         value = Completion([value] if isinstance(value, str) else [] if value is None else list(value))
     values: list[Any] = value.values[:MAX_COMPLETION_VALUES]

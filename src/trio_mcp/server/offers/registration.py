@@ -141,8 +141,8 @@ class Registry(Generic[T]):
 
     def enable(self, tags: frozenset[str]) -> bool:
         """Undo `disable` for ``tags``: show the entries again that no other tag disables, in their old positions.
-        Return whether there were any. If a name was taken in a mirror meanwhile, raise `ValueError` and change
-        nothing."""
+        Return whether any entry is shown again. If a name was taken in a mirror meanwhile, raise `ValueError` and
+        change nothing."""
         left = self._disabled_tags - tags
         shown = {name: entry for name, entry in self._disabled.items() if entry[0].tags.isdisjoint(left)}
         for name in shown:
@@ -255,7 +255,7 @@ def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozens
 
 
 class Mirror(Generic[T]):
-    """Shows the entries of one registry in another registry, ``shown_in``, for example those of a mounted server.
+    """Shows the entries of one registry, for example of a mounted server, in another registry, ``shown_in``.
     ``renamed`` returns an entry's name in the other registry, and raises `ValueError` for an invalid name. ``changed``
     returns the entry in its form for the other registry."""
 
@@ -277,8 +277,8 @@ class Mirror(Generic[T]):
         self._shown[name] = shown
 
     def remove(self, name: str) -> None:
-        """Stop showing the entry called ``name`` in the other registry. If a different entry has taken its name in the
-        other registry, that entry stays."""
+        """Stop showing the entry called ``name`` in the other registry. If a different entry has taken the name there,
+        this different entry stays."""
         shown, there = self._shown.pop(name), self._renamed(name)
         if self._shown_in.known(there) is shown:
             self._shown_in.remove(there)

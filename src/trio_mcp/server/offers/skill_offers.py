@@ -166,8 +166,8 @@ class SkillOffers:
     # Lookup by URI
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
-        """Return the file or folder at ``uri`` as a resource. If several skills contain it, use the innermost one that
-        this caller can see. See `UnlistedResources.find`."""
+        """Return the file or folder at ``uri`` as a resource. If several skills contain this file or folder, use the
+        innermost skill that this caller can see. See `UnlistedResources.find`."""
         found = next(self._at(uri, auth, disabled=disabled), None)
         return None if found is None else found[0].file
 

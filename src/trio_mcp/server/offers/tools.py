@@ -295,9 +295,9 @@ class Tools:
         return run() if task is None else run_within(task, scope, run)
 
     def _find(self, params: CallToolParams, scope: RequestScope) -> tuple[CallToolParams, RegisteredTool | None]:
-        """Find the tool of a call. Return the resolved call, and the tool or `None` if it doesn't exist for the caller.
-        If a task runs again, the caller isn't checked: the caller was authorized before, with a token that isn't
-        stored."""
+        """Find the tool of a call. Return the resolved call and the tool, or `None` for the tool if it doesn't exist
+        for the caller. If a task runs again, the caller isn't checked: the caller was authorized before, with a token
+        that isn't stored."""
         find = self.registry.get if scope.task is not None else partial(self.registry.get_for, scope.exchange.peer.auth)
         if (entry := find(params.name)) is not None:
             return params, entry
@@ -339,7 +339,7 @@ class Tools:
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
         """Raise `CodedError` if a task doesn't exist for a request's caller, or if the caller lacks a scope of the
-        task's tool. This protects a task's result as well as its tool."""
+        task's tool. So a task's result is protected like the tool itself."""
         if not self.task_exists(scope, record):
             from ...tasks.task_methods import unknown_task  # lazy import: most servers have no tasks
 

@@ -107,8 +107,8 @@ def normal_uri(uri: str) -> str:
 @lru_cache(_RECENT)
 def _encoded(uri: str) -> tuple[str, str]:
     """Return the normal form of ``uri`` in two variants: the first keeps the case of the host, because part of the host
-    may be a template value. Both keep the segments ``.`` and ``..``, which no template value may have. A template value
-    is at the same position in both."""
+    may be a template value. Both variants keep the segments ``.`` and ``..``, which no template value may have. A
+    template value is at the same position in both variants."""
     if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
         return uri, uri  # if there are stray % signs, decoding could create a new escape, as in "%%32e"
     scheme, slashes, authority, rest = _parts(_quoted(_ESCAPE.sub(_unescaped, uri), "surrogatepass"))
