@@ -110,7 +110,7 @@ async def test_https_example_serves_with_its_ssl_context(folder: Path, port: int
         ("call_over_websocket.py", b"processed 1 items\n"),
     ],
 )
-async def test_example_with_server_and_client_prints_the_documented_result(
+async def test_documented_example_with_server_and_client_prints_the_documented_result(
     folder: Path, name: str, printed: bytes
 ) -> None:
     with trio.fail_after(PATIENCE):

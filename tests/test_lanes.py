@@ -26,7 +26,9 @@ def config(lane: str, *arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("lane", "left_out"), [("quick", True), ("commands", False), ("schedules", True), ("all", False)]
 )
-def test_lane_runs_its_own_files_and_lane_all_runs_every_file(lane: str, left_out: bool) -> None:
+def test_pytest_lane_option_runs_only_the_files_of_its_lane_and_lane_all_runs_every_file(
+    lane: str, left_out: bool
+) -> None:
     assert leaves_out(TESTS / "cli" / "test_demo.py", config(lane, "tests")) is left_out
 
 
@@ -42,7 +44,7 @@ def test_lane_runs_its_own_files_and_lane_all_runs_every_file(lane: str, left_ou
         ("all", ["commands"], False),
     ],
 )
-def test_marked_test_runs_in_the_lane_of_its_mark(lane: str, marks: list[str], left_out: bool) -> None:
+def test_test_with_a_lane_mark_runs_in_that_lane(lane: str, marks: list[str], left_out: bool) -> None:
     item: Any = SimpleNamespace(path=TESTS / "test_lanes.py", get_closest_marker=set(marks).__contains__)
     assert leaves_out_test(item, config(lane, "tests")) is left_out
     assert not leaves_out_test(item, config(lane, "tests/test_lanes.py"))

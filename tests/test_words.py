@@ -10,17 +10,17 @@ from tests import words
 from tests.pages import ROOT
 
 
-def test_page_is_counted_without_its_code_and_tables() -> None:
+def test_word_counter_ignores_code_blocks_and_tables_of_a_page() -> None:
     page = "The server is told.\n\n```\ntold told\n```\n\n| told | told |\n\nSee [the page](told.md) and `told`.\n"
     assert words.frequencies([words.prose(page)])["told/asked"] == 1000 / 9
 
 
-def test_module_is_counted_by_its_docstrings_and_error_texts() -> None:
+def test_word_counter_counts_docstrings_and_error_texts_of_a_module() -> None:
     module = 'def f():\n    """Nobody calls this."""\n    text = "nobody"\n    raise ValueError(f"nobody has {text}")\n'
     assert words.frequencies([words.strings(module)])["nobody & co."] == 1000 / 6
 
 
-def test_report_marks_what_is_above_its_limit_and_names_the_worst_sentence() -> None:
+def test_word_report_marks_figures_above_their_limit_and_quotes_the_worst_sentence() -> None:
     texts = {ROOT / "README.md": "The client sends a request.\n\nThe server is told by nobody."}
     first, second = words.report("pages", texts, 1)
     assert "told/asked 90.91!" in first
@@ -29,7 +29,7 @@ def test_report_marks_what_is_above_its_limit_and_names_the_worst_sentence() -> 
 
 
 @pytest.mark.commands
-def test_program_only_warns() -> None:
+def test_word_report_command_exits_with_0_despite_figures_above_their_limits() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.words", "--worst", "1"], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -21,19 +21,21 @@ def test_help_lists_each_benchmark_suite_once(
 
 
 @pytest.mark.parametrize("name", [suite.name for suite in SUITES if suite.only_full])
-def test_suite_without_measurements_requires_the_full_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_suite_without_short_measurements_requires_the_full_option(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         _arguments(["--suite", "stdio", "--suite", name])
     assert f"nothing is measured of {name} without --full" in capsys.readouterr().err
     assert _arguments(["--suite", name, "--full"]).suite == [name]
 
 
-def test_default_suites_run_enough_rounds() -> None:
+def test_default_benchmark_suites_run_enough_rounds() -> None:
     assert {suite.rounds for suite in SUITES if not suite.only_full} == {ENOUGH_ROUNDS}
     assert _arguments([]).rounds is None
 
 
-def test_unknown_suite_is_refused_with_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_benchmark_suite_is_refused_with_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         _arguments(["--suite", "carrier-pigeon"])
     assert "choose from" in capsys.readouterr().err

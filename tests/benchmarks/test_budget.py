@@ -37,7 +37,7 @@ def test_hot_paths_stay_within_their_instruction_budget() -> None:
 
 
 @WHERE_IT_COUNTS
-def test_instruction_counts_are_reproducible_and_proportional() -> None:
+def test_instruction_counts_are_reproducible_and_proportional_to_the_work() -> None:
     def instructions(times: int) -> tuple[int, int]:
         with counting() as count:
             for _ in range(times):
@@ -51,13 +51,13 @@ def test_instruction_counts_are_reproducible_and_proportional() -> None:
     assert instructions(3) == (3 * once[0], 3 * once[1])
 
 
-def test_instructions_of_other_modules_are_not_counted() -> None:
+def test_instruction_counter_ignores_instructions_of_other_modules() -> None:
     with counting() as count:
         sorted(range(100), key=lambda number: -number)
     assert (count.instructions, count.calls) == (0, 0)
 
 
-def test_kept_bytes_counts_only_memory_of_our_own_lines() -> None:
+def test_kept_bytes_counts_only_memory_allocated_by_the_package() -> None:
     tracemalloc.start()
     try:
         before = kept_bytes()
@@ -70,7 +70,7 @@ def test_kept_bytes_counts_only_memory_of_our_own_lines() -> None:
     assert len(foreign) == len(kept)
 
 
-def test_measurement_within_five_percent_is_not_a_fault() -> None:
+def test_measurement_within_five_percent_of_the_instruction_budget_is_accepted() -> None:
     assert faults(found(1049, 104, 2099), RECORDED) == []
 
 
@@ -83,18 +83,18 @@ def test_measurement_within_five_percent_is_not_a_fault() -> None:
     ],
     ids=["instructions", "calls", "bytes"],
 )
-def test_each_unit_of_the_budget_is_checked(over: dict[str, float], line: str) -> None:
+def test_instructions_and_calls_and_bytes_above_the_budget_are_each_reported(over: dict[str, float], line: str) -> None:
     assert faults(found(**over), RECORDED) == [line]
 
 
-def test_another_python_version_is_checked_for_calls_only() -> None:
+def test_budget_on_another_python_version_checks_only_the_number_of_calls() -> None:
     elsewhere = {**RECORDED, "python": "3.99"}
     assert faults(found(5000, 100, 9000), elsewhere) == []
     assert faults(found(5000, 200, 9000), elsewhere) == ["echo: 200 calls, budget 100 (+100.0%)"]
 
 
 @WHERE_IT_COUNTS
-def test_profiled_code_is_attributed_to_our_package_or_its_library() -> None:
+def test_profiler_attributes_code_to_the_package_or_library_that_contains_it() -> None:
     assert place_of(decode.__code__.co_filename) == "trio_mcp.jsonrpc"
     assert place_of(trio.run.__code__.co_filename) == "trio"
     assert place_of(attrs.evolve.__code__.co_filename) == "standard library and others"

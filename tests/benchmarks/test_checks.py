@@ -18,29 +18,29 @@ def logged(number: int) -> dict[str, Any]:
     return {"method": "notifications/message", "params": {"level": "info", "data": data}}
 
 
-def test_check_of_notifications_in_order_passes() -> None:
+def test_benchmark_check_accepts_notifications_in_order() -> None:
     assert check_rows([logged(0), logged(1), logged(2)], 3) == 3
 
 
 @pytest.mark.parametrize("numbers", [[0, 1], [0, 2, 1], [0, 1, 1], [0, 1, 3], [0, 1, 2, 3]], ids=str)
-def test_lost_swapped_repeated_or_extra_notifications_raise_mismatch(numbers: list[int]) -> None:
+def test_benchmark_check_rejects_lost_or_swapped_or_repeated_or_extra_notifications(numbers: list[int]) -> None:
     with pytest.raises(Mismatch):
         check_rows([logged(number) for number in numbers], 3)
 
 
-def test_reply_with_another_id_raises_mismatch() -> None:
+def test_benchmark_check_rejects_a_reply_with_another_id() -> None:
     reply = {"id": 8, "result": {"content": [{"type": "text", "text": "hi"}]}}
     assert text(reply, 8) == "hi"
     with pytest.raises(Mismatch, match="id of a reply"):
         text(reply, 7)
 
 
-def test_error_instead_of_a_result_raises_mismatch() -> None:
+def test_benchmark_check_rejects_an_error_instead_of_a_result() -> None:
     with pytest.raises(Mismatch, match="the reply to 7"):
         text({"id": 7, "error": {"code": -1, "message": "no"}}, 7)
 
 
-def test_waiting_for_output_that_never_comes_raises_stuck() -> None:
+def test_benchmark_raises_stuck_if_expected_output_does_not_arrive_in_time() -> None:
     read, write = os.pipe()
     with pytest.raises(Stuck, match="a mark: nothing came"), within(0.01, "a mark"):
         select.select([read], [], [])
@@ -48,7 +48,7 @@ def test_waiting_for_output_that_never_comes_raises_stuck() -> None:
     os.close(write)
 
 
-def test_marks_are_kept_until_they_are_read() -> None:
+def test_benchmark_marks_are_stored_until_they_are_read() -> None:
     read, write = os.pipe()
     marks = Marks(read)
     os.write(write, b"b1\nb2\ne1")
@@ -65,7 +65,7 @@ def test_benchmark_calls_have_about_140_bytes_and_differ() -> None:
     assert {len(call) // 10 for call in calls} == {14}
 
 
-def test_incomplete_lines_are_kept_until_the_rest_arrives() -> None:
+def test_benchmark_line_parser_keeps_an_incomplete_line_until_the_rest_arrives() -> None:
     framing = Lines()
     buffer = bytearray(framing.frame(b"one") + framing.frame(b"two")[:-1])
     assert framing.cut(buffer) == [b"one"]
@@ -75,7 +75,7 @@ def test_incomplete_lines_are_kept_until_the_rest_arrives() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536])
-def test_server_frames_of_every_length_size_are_parsed(size: int) -> None:
+def test_benchmark_websocket_parser_reads_server_frames_with_each_length_encoding(size: int) -> None:
     if size < 126:
         head = bytes([0x81, size])
     else:
@@ -89,12 +89,12 @@ def test_server_frames_of_every_length_size_are_parsed(size: int) -> None:
     assert Frames().cut(buffer) == whole
 
 
-def test_client_frames_are_masked_with_zeros() -> None:
+def test_benchmark_websocket_client_masks_frames_with_zeros() -> None:
     assert Frames().frame(b"hello") == b"\x81\x85\x00\x00\x00\x00hello"
     assert Frames().frame(b"x" * 200)[:8] == b"\x81\xfe\x00\xc8\x00\x00\x00\x00"
     assert Frames().frame(b"x" * 70_000)[:14] == b"\x81\xff" + (70_000).to_bytes(8) + b"\x00\x00\x00\x00"
 
 
-def test_frame_that_is_not_text_raises_connection_error() -> None:
+def test_benchmark_websocket_parser_raises_connection_error_for_a_frame_that_is_not_text() -> None:
     with pytest.raises(ConnectionError, match="0x88"):
         Frames().cut(bytearray(b"\x88\x00"))

@@ -7,7 +7,7 @@ from benchmarks.driver.checks import within
 from benchmarks.driver.child import Child
 
 
-def test_cpu_time_of_a_busy_child_grows() -> None:
+def test_benchmark_measures_increasing_cpu_time_of_a_busy_child_process() -> None:
     with Child([sys.executable, "-c", "while True: pass"]) as child:
         before = child.cpu()
         with within(60, "processor time"):
@@ -16,7 +16,7 @@ def test_cpu_time_of_a_busy_child_grows() -> None:
         child.terminate()
 
 
-def test_memory_of_a_child_is_in_bytes() -> None:
+def test_benchmark_measures_memory_of_a_child_process_in_bytes() -> None:
     held = 64 * 2**20
     with Child([sys.executable, "-c", f"held = b'x' * {held}\nprint(flush=True)\ninput()"]) as child:
         with open(child.output, "rb", closefd=False) as output:

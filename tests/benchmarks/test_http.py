@@ -21,36 +21,36 @@ EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodi
 )
 
 
-def test_http_request_has_content_length_only_with_a_body() -> None:
+def test_benchmark_http_request_has_content_length_only_with_a_body() -> None:
     assert request(80, "GET", {"Accept": "*/*"}) == b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1:80\r\nAccept: */*\r\n\r\n"
     assert request(80, "POST", {}, b"{}") == b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:80\r\nContent-Length: 2\r\n\r\n{}"
 
 
 @pytest.mark.parametrize("data", [WHOLE, EVENTS, b"HTTP/1.1 202 Accepted\r\ndate: today\r\n\r\n"], ids=len)
-def test_http_response_is_complete_with_its_last_byte(data: bytes) -> None:
+def test_benchmark_http_response_is_complete_with_its_last_byte(data: bytes) -> None:
     assert [size_of(data[:size]) for size in range(len(data))] == [0] * len(data)
     assert size_of(bytearray(data)) == len(data)
 
 
-def test_json_response_is_one_message() -> None:
+def test_benchmark_http_parser_reads_a_json_response_as_one_message() -> None:
     response = Response.of(WHOLE)
     assert (response.status, response.messages()) == (200, [{"id": 1}])
 
 
-def test_events_without_data_are_no_messages_and_multiline_data_is_one() -> None:
+def test_benchmark_http_parser_ignores_sse_events_without_data_and_joins_data_lines() -> None:
     assert Response.of(EVENTS).messages() == [{"id": 0}, {"id": "0\r\n"}]
 
 
-def test_incomplete_event_is_not_a_message_yet() -> None:
+def test_benchmark_http_parser_returns_no_message_for_an_incomplete_sse_event() -> None:
     begun = EVENTS[: EVENTS.index(b"dat\r\n")]
     assert Response.of(begun).messages() == [{"id": 0}]
 
 
-def test_response_without_a_body_has_no_messages() -> None:
+def test_benchmark_http_parser_returns_no_messages_for_a_response_without_a_body() -> None:
     assert Response.of(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").messages() == []
 
 
-def test_response_with_another_status_raises_mismatch_with_its_body() -> None:
+def test_benchmark_http_response_with_another_status_raises_mismatch_with_its_body() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, Connection(listener.getsockname()[1]) as connection:
         peer, _ = listener.accept()
         body = json.dumps({"error": "no such session"}).encode()
@@ -60,7 +60,7 @@ def test_response_with_another_status_raises_mismatch_with_its_body() -> None:
         peer.close()
 
 
-def test_connection_closed_within_a_response_raises_eof_error() -> None:
+def test_connection_closed_within_a_benchmark_http_response_raises_eof_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, Connection(listener.getsockname()[1]) as connection:
         peer, _ = listener.accept()
         peer.sendall(b"HTTP/1.1 200 OK\r\n")

@@ -18,41 +18,41 @@ def samples(**figures: list[float]) -> Samples:
     return made
 
 
-def test_spread_has_median_minimum_and_maximum() -> None:
+def test_benchmark_spread_consists_of_median_minimum_and_maximum() -> None:
     assert Spread.of([5, 1, 2]) == Spread(2, 1, 5)
 
 
-def test_median_of_an_even_number_of_values_lies_between_two() -> None:
+def test_benchmark_median_of_an_even_number_of_values_is_the_mean_of_the_middle_two() -> None:
     assert Spread.of([1, 2, 4, 100]).middle == 3
 
 
-def test_spread_of_no_values_raises_value_error() -> None:
+def test_benchmark_spread_of_no_values_raises_value_error() -> None:
     with pytest.raises(ValueError, match="no figures"):
         Spread.of([])
 
 
-def test_benchmark_ratios_are_computed_round_by_round() -> None:
+def test_benchmark_ratio_is_the_median_of_the_ratios_of_the_rounds() -> None:
     # The machine was slow in the second round, for both: the ratio of medians would say 0.5.
     ratio = samples(floor=[100, 10, 200], ours=[50, 9, 160]).ratio(RATE, "trio-mcp")
     assert ratio == Spread(0.8, 0.5, 0.9)
 
 
-def test_benchmark_ratio_without_the_floor_subject_is_none() -> None:
+def test_benchmark_ratio_without_a_baseline_result_is_none() -> None:
     assert samples(ours=[50]).ratio(RATE, "trio-mcp") is None
 
 
-def test_ratio_of_different_numbers_of_rounds_raises_value_error() -> None:
+def test_benchmark_ratio_of_different_numbers_of_rounds_raises_value_error() -> None:
     with pytest.raises(ValueError, match="shorter"):
         samples(floor=[100], ours=[50, 60]).ratio(RATE, "trio-mcp")
 
 
 @pytest.mark.parametrize(("other", "overlaps"), [(Spread(3, 2, 4), True), (Spread(7, 5.1, 8), False)])
-def test_overlap_of_two_spreads_is_symmetric(other: Spread, overlaps: bool) -> None:
+def test_overlap_of_two_benchmark_spreads_is_symmetric(other: Spread, overlaps: bool) -> None:
     assert Spread(3, 1, 5).overlaps(other) is overlaps
     assert other.overlaps(Spread(3, 1, 5)) is overlaps
 
 
-def test_benchmark_goal_direction_depends_on_the_measure() -> None:
+def test_benchmark_goal_is_a_minimum_for_rates_and_a_maximum_for_latencies() -> None:
     assert RATE.reached(0.8, 0.81)
     assert not RATE.reached(0.8, 0.79)
     latency = Measure("stdio", "cancel", "cancel", "µs", "less", Goal(1.3, 1.1))
@@ -66,7 +66,7 @@ def test_saved_benchmark_results_can_be_loaded(tmp_path: Path) -> None:
     assert Results.load(tmp_path / "results.json") == kept
 
 
-def test_results_of_selected_suites_contain_only_their_versions() -> None:
+def test_benchmark_results_of_selected_suites_contain_only_their_versions() -> None:
     figures = {"stdio": {"echo": {"floor": [1.0]}}, "http": {"post_1": {"floor": [2.0], "mcp": [3.0]}}}
     versions = {"floor": {"trio": "0.35"}, "mcp": {"mcp": "2.3"}, "fastmcp": {"fastmcp": "4.1"}}
     taken = Results("today", {}, versions, Samples(figures))

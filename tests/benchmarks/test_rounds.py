@@ -23,7 +23,7 @@ def second(_: Any) -> dict[str, float]:
     return {"second": 2.0}
 
 
-def test_probes_a_subject_lacks_are_skipped_and_not_counted(monkeypatch: Any) -> None:
+def test_benchmark_skips_probes_that_a_measured_program_does_not_support(monkeypatch: Any) -> None:
     monkeypatch.setattr(Subject, "command", lambda self: [self.name])
     able, lacking = Subject("able", (), ""), Subject("lacking", (), "", lacks=frozenset({"second"}))
     suite = Suite("s", (able, lacking), opened, (first, second))

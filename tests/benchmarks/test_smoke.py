@@ -50,7 +50,7 @@ def names(*suites: str) -> set[str]:
 
 
 @pytest.mark.parametrize("program", ["floor_stdio", "trio_mcp_stdio"])
-def test_stdio_probes_measure_everything_in_order(program: str) -> None:
+def test_stdio_benchmark_probes_measure_all_figures_in_order(program: str) -> None:
     figures: dict[str, float] = {}
     with open_pipes(command(f"servers/{program}.py"), FEW) as session:
         for probe in (*TOLD, *ANSWERED, echoing.sampling):
@@ -61,7 +61,7 @@ def test_stdio_probes_measure_everything_in_order(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", ["bare_websocket", "trio_mcp_websocket"])
-def test_websocket_probes_measure_everything_in_order(program: str) -> None:
+def test_websocket_benchmark_probes_measure_all_figures_in_order(program: str) -> None:
     figures: dict[str, float] = {}
     with open_socket(command(f"servers/{program}.py"), FEW) as session:
         for probe in (notifying.notifications, *ANSWERED):
@@ -70,13 +70,13 @@ def test_websocket_probes_measure_everything_in_order(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", ["floor_stdio", "trio_mcp_stdio"])
-def test_large_messages_are_echoed_over_stdio(program: str) -> None:
+def test_benchmark_of_large_messages_works_over_stdio(program: str) -> None:
     with open_pipes(command(f"servers/{program}.py"), FEW) as session:
         assert large.large(session)["large_cpu"] > 0
 
 
 @pytest.mark.parametrize("program", ["floor_http.py httptools", "trio_mcp_http.py"])
-def test_large_messages_are_echoed_over_http(program: str) -> None:
+def test_benchmark_of_large_messages_works_over_http(program: str) -> None:
     with open_modern(command(f"servers/{program}"), FEW) as session:
         assert large.posted_large(session)["large_cpu"] > 0
 
@@ -85,7 +85,7 @@ HTTP = ["floor_http.py h11", "floor_http.py written", "floor_http.py httptools",
 
 
 @pytest.mark.parametrize("program", [*HTTP, "trio_mcp_http.py --token abc"])
-def test_http_probes_measure_everything_in_order(program: str) -> None:
+def test_http_benchmark_probes_measure_all_figures_in_order(program: str) -> None:
     figures: dict[str, float] = {}
     with open_modern(command(f"servers/{program}"), FEW) as session:
         for probe in (starting.cold_start, *POSTED, holding.listening):
@@ -96,7 +96,7 @@ def test_http_probes_measure_everything_in_order(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", HTTP)
-def test_legacy_http_probes_measure_everything_in_order(program: str) -> None:
+def test_legacy_http_benchmark_probes_measure_all_figures_in_order(program: str) -> None:
     figures: dict[str, float] = {}
     with open_legacy(command(f"servers/{program}"), FEW) as session:
         for probe in (*POSTED, holding.sessions):
@@ -106,7 +106,7 @@ def test_legacy_http_probes_measure_everything_in_order(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", ["floor_client", "trio_mcp_client"])
-def test_client_probes_measure_everything(program: str) -> None:
+def test_client_benchmark_probes_measure_all_figures(program: str) -> None:
     figures: dict[str, float] = {}
     server = [*command("servers/raw.py"), str(min(os.sched_getaffinity(0)))]
     with calling.open_client([*command(f"clients/{program}.py"), *server], FEW) as client:

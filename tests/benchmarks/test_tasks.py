@@ -11,14 +11,14 @@ from benchmarks.tasks.ways import over_http
 
 
 @pytest.mark.parametrize("title", ["stdio, 2025-11-25", "HTTP, 2026-07-28"])
-def test_task_polls_and_lifetimes_are_measured(tmp_path: Path, title: str) -> None:
+def test_task_benchmark_measures_polls_and_whole_tasks(tmp_path: Path, title: str) -> None:
     with WAYS[title](str(tmp_path / "tasks.db")) as server:
         looks, lives = looked_at(server, 50), lived(server, 50)
     assert (list(looks), list(lives)) == (["call", "get, working", "get, ended"], ["call", "task"])
     assert all(wall > 0 and cpu > 0 for wall, cpu in (*looks.values(), *lives.values()))
 
 
-def test_other_clients_are_measured_beside_a_polling_client() -> None:
+def test_task_benchmark_measures_how_a_polling_client_slows_down_other_clients() -> None:
     with over_http() as server:
         found = noticed(server, 20, 0.1, rounds=1)
     assert list(found) == ["nothing", "calls", "polls"]

@@ -107,7 +107,7 @@ def test_install_writes_file_and_format_of_each_host(server: str, home: Path, cl
     assert set(entry) == {"command", "args"}
 
 
-def test_install_tests_cover_all_hosts():
+def test_install_command_supports_exactly_six_mcp_hosts():
     assert set(HOSTS) == {"claude-desktop", "claude-code", "cursor", "vscode", "windsurf", "gemini-cli"}
     assert all(host.source.startswith("https://") for host in HOSTS.values())
 

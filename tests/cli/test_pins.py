@@ -148,7 +148,7 @@ async def test_pin_policy_warn_lists_tools_that_are_not_approved(config: Path) -
         ("one. two. three", "1. two. 3", ["-one", "+1", " . two. ", "-three", "+3"]),
     ],
 )
-def test_changed_parts_of_a_text_are_marked(old: str, new: str, shown: list[str]) -> None:
+def test_pins_command_marks_the_changed_parts_of_a_tool_description(old: str, new: str, shown: list[str]) -> None:
     assert ["".join(part) for part in changed_parts(old, new)] == shown
 
 

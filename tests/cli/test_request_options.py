@@ -34,7 +34,7 @@ each = pytest.mark.parametrize("command", [call, read, prompt, complete], ids=la
 
 
 @each
-def test_shared_request_options_are_declared_in_one_place(command: click.Command) -> None:
+def test_shared_request_options_are_not_parameters_of_the_command_functions(command: click.Command) -> None:
     assert command.callback is not None
     own = inspect.signature(command.callback).parameters  # of what is wrapped
     assert not own.keys() & {"target", *SHARED}

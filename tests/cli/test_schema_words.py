@@ -25,24 +25,24 @@ ROOT = {"$defs": {"Size": {"type": "integer"}, "Round": {"$ref": "#/$defs/Round"
         (True, "any"),
     ],
 )
-def test_schema_type_is_described_in_a_few_words(schema: object, words: str):
+def test_schema_reader_describes_a_type_in_a_few_words(schema: object, words: str):
     assert SchemaReader().words(schema, ROOT) == words
 
 
 @pytest.mark.parametrize(
     "reference", ["#/$defs/Round", "#/$defs/Nobody", "#/$defs/Size/type/deeper", "https://a.example/"]
 )
-def test_schema_reference_that_cannot_be_resolved_is_empty(reference: str):
+def test_schema_reader_returns_an_empty_schema_for_an_unresolvable_reference(reference: str):
     assert SchemaReader().resolved({"$ref": reference}, ROOT) == {}
 
 
-def test_schema_that_contains_itself_has_no_type_names():
+def test_schema_reader_finds_no_type_names_in_a_schema_that_contains_itself():
     schema: dict[str, object] = {}
     schema["anyOf"] = [schema]
     assert SchemaReader().type_names(schema, {}) == set()
 
 
-def test_schema_that_references_itself_twenty_times_is_read_in_few_steps():
+def test_schema_reader_needs_few_steps_for_a_schema_that_references_itself_twenty_times():
     root = {"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}] * 20 + [{"type": "string"}]}}}
     reader = SchemaReader(steps=100)
     assert reader.type_names({"$ref": "#/$defs/n"}, root) == {"string"}
@@ -56,7 +56,7 @@ def test_schema_reader_stops_when_its_steps_are_used_up():
     assert reader.words({"type": "string"}, {}) == "…"
 
 
-def test_long_schema_reference_counts_as_many_steps_of_the_reader():
+def test_schema_reader_counts_a_long_reference_as_many_steps():
     reference = {"$ref": "#/" + "a/" * 10_000}
     reader = SchemaReader(steps=1000)
     assert [reader.words(reference, {}) for _ in range(3)] == ["any", "…", "…"]

@@ -275,6 +275,6 @@ async def test_input_requests_beyond_the_concurrency_limit_are_all_answered(auto
         assert text_of(await client.call_tool("any")) == "20"
 
 
-def test_max_questions_of_zero_raises_value_error() -> None:
+def test_max_questions_option_of_zero_raises_value_error() -> None:
     with pytest.raises(ValueError, match="max_questions"):
         ClientSettings(max_questions=0)

@@ -34,32 +34,32 @@ async def rung(*dues: float, stop: tuple[int, ...] = (), late: tuple[float, ...]
     return seen
 
 
-async def test_alarms_ring_in_order_of_their_due_time(autojump_clock: MockClock) -> None:
+async def test_timer_callbacks_run_in_order_of_their_due_time(autojump_clock: MockClock) -> None:
     assert await rung(5, 3, 9, 3) == [3, 3, 5, 9]
 
 
-async def test_stopped_alarm_does_not_ring(autojump_clock: MockClock) -> None:
+async def test_stopped_timer_does_not_call_its_callback(autojump_clock: MockClock) -> None:
     assert await rung(5, 3, 9, stop=(1,)) == [5, 9]
 
 
-async def test_earlier_alarm_can_be_set_later(autojump_clock: MockClock) -> None:
+async def test_timer_due_earlier_than_all_others_can_be_set_last(autojump_clock: MockClock) -> None:
     assert await rung(50, late=(2, 70, 40)) == [2, 40, 50, 70]
 
 
-async def test_alarm_set_after_an_idle_period_rings(autojump_clock: MockClock) -> None:
+async def test_timer_set_after_an_idle_period_calls_its_callback(autojump_clock: MockClock) -> None:
     assert await rung(0.5, late=(60,)) == [0.5, 60]
 
 
-async def test_alarm_already_due_rings_at_once(autojump_clock: MockClock) -> None:
+async def test_timer_that_is_already_due_calls_its_callback_at_once(autojump_clock: MockClock) -> None:
     assert await rung(-5, 0) == [0, 0]
 
 
-async def test_alarm_with_infinite_time_is_not_stored(autojump_clock: MockClock) -> None:
+async def test_timer_with_infinite_time_is_not_stored(autojump_clock: MockClock) -> None:
     assert await rung(math.inf, 3) == [3]
     assert len(Alarms()) == 0
 
 
-async def test_alarm_rings_once_and_is_then_unset(autojump_clock: MockClock) -> None:
+async def test_timer_calls_its_callback_once_and_is_then_unset(autojump_clock: MockClock) -> None:
     alarms, seen = Alarms(), list[str]()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(alarms.run)
@@ -74,7 +74,7 @@ async def test_alarm_rings_once_and_is_then_unset(autojump_clock: MockClock) -> 
         nursery.cancel_scope.cancel()
 
 
-async def test_alarm_callback_can_set_and_stop_other_alarms(autojump_clock: MockClock) -> None:
+async def test_timer_callback_can_set_and_stop_other_timers(autojump_clock: MockClock) -> None:
     alarms, seen, start = Alarms(), list[float](), trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(alarms.run)
@@ -92,7 +92,7 @@ async def test_alarm_callback_can_set_and_stop_other_alarms(autojump_clock: Mock
     assert seen == [1, 11, 21]
 
 
-async def test_stopped_alarms_are_removed_from_memory() -> None:
+async def test_stopped_timers_are_removed_from_memory() -> None:
     alarms = Alarms()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(alarms.run)
@@ -102,12 +102,12 @@ async def test_stopped_alarms_are_removed_from_memory() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_active_alarms_survive_the_removal_of_stopped_ones(autojump_clock: MockClock) -> None:
+async def test_removal_of_stopped_timers_does_not_affect_active_timers(autojump_clock: MockClock) -> None:
     assert await rung(*[50.0] * 200, 60, 70, stop=tuple(range(200))) == [60, 70]
 
 
 @pytest.mark.parametrize("how", ["stop", "ring"])
-async def test_stopped_or_rung_alarm_releases_its_callback(how: str, autojump_clock: MockClock) -> None:
+async def test_stopped_or_expired_timer_releases_its_callback(how: str, autojump_clock: MockClock) -> None:
     class Owner:
         def ring(self) -> None:
             pass
@@ -131,7 +131,7 @@ async def test_stopped_or_rung_alarm_releases_its_callback(how: str, autojump_cl
         nursery.cancel_scope.cancel()
 
 
-async def test_alarm_callbacks_run_in_the_context_of_the_service(autojump_clock: MockClock) -> None:
+async def test_timer_callbacks_run_in_the_context_of_the_timer_service(autojump_clock: MockClock) -> None:
     variable, seen = ContextVar[str]("variable", default="none"), list[str]()
     alarms = Alarms()
     async with trio.open_nursery() as nursery:

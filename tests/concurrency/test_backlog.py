@@ -11,7 +11,7 @@ def taken(backlog: Backlog[str]) -> list[str]:
     return [backlog.pop() for _ in range(len(backlog))]
 
 
-def test_backlog_items_are_returned_in_order() -> None:
+def test_backlog_queue_returns_items_in_order() -> None:
     backlog = Backlog[str](3, 100)
     assert [backlog.put(item, 10) for item in "abc"] == [0, 0, 0]
     assert len(backlog) == 3
@@ -32,7 +32,7 @@ def test_backlog_byte_limit_is_exact() -> None:
     assert taken(backlog) == ["b", "c"]
 
 
-def test_backlog_drops_as_many_old_items_as_a_large_one_needs() -> None:
+def test_backlog_drops_as_many_old_items_as_a_large_new_item_needs() -> None:
     backlog = Backlog[str](10, 100)
     for item in "abcd":
         backlog.put(item, 25)

@@ -89,13 +89,13 @@ async def test_async_generator_context_keeps_no_reference_to_the_exception(conte
     assert (await leave())() is None
 
 
-def test_exception_passing_a_generator_context_keeps_identity_and_short_traceback() -> None:
+def test_exception_that_passes_a_generator_context_keeps_its_identity_and_a_short_traceback() -> None:
     error = KeyError()
     with pytest.raises(KeyError) as caught, passing():
         raise error
     assert caught.value is error
     assert [entry.name for entry in caught.traceback] == [
-        "test_exception_passing_a_generator_context_keeps_identity_and_short_traceback"
+        "test_exception_that_passes_a_generator_context_keeps_its_identity_and_a_short_traceback"
     ]
 
 
@@ -128,5 +128,5 @@ def test_exceptions_raised_by_generators_pass_a_generator_context(error: BaseExc
     assert caught.value is error
 
 
-def test_decorated_context_function_keeps_its_name() -> None:
+def test_function_decorated_as_a_context_manager_keeps_its_name() -> None:
     assert (passing.__name__, swallowing_async.__name__) == ("passing", "swallowing_async")

@@ -20,7 +20,7 @@ from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import CreateMessageParams, CreateMessageResult
 
 
-async def test_cleanup_grace_shields_until_it_is_over(autojump_clock: MockClock) -> None:
+async def test_cleanup_grace_shields_its_block_until_the_grace_expires(autojump_clock: MockClock) -> None:
     graces = Graces(5)
     with trio.move_on_after(1):
         with graces.grace():

@@ -16,7 +16,7 @@ class Journal(list[str]):
             self.append("service cancelled")
 
 
-async def test_service_nursery_cancels_its_tasks_when_the_body_is_left() -> None:
+async def test_service_nursery_cancels_its_tasks_when_its_block_ends() -> None:
     journal = Journal()
     async with open_service_nursery("over") as nursery:
         nursery.start_soon(journal.serve)
@@ -40,7 +40,7 @@ async def test_cancelled_service_task_sees_the_cancel_reason() -> None:
     assert reasons == ["the client was closed"]
 
 
-async def test_exception_of_the_body_is_raised_without_a_group() -> None:
+async def test_exception_in_a_service_nursery_block_is_raised_without_an_exception_group() -> None:
     journal = Journal()
     with pytest.raises(LookupError, match="body"):
         async with open_service_nursery("over") as nursery:
@@ -48,7 +48,7 @@ async def test_exception_of_the_body_is_raised_without_a_group() -> None:
             raise LookupError("body")
 
 
-async def test_exception_group_raised_by_the_body_is_unchanged() -> None:
+async def test_exception_group_raised_in_a_service_nursery_block_is_unchanged() -> None:
     group = ExceptionGroup("mine", [ValueError(), KeyError()])
     with pytest.raises(ExceptionGroup) as caught:
         async with open_service_nursery("over"):
@@ -56,7 +56,7 @@ async def test_exception_group_raised_by_the_body_is_unchanged() -> None:
     assert caught.value is group
 
 
-async def test_outer_cancel_reaches_the_body_before_the_services() -> None:
+async def test_outer_cancel_reaches_a_service_nursery_block_before_its_service_tasks() -> None:
     journal = Journal()
     with trio.CancelScope() as scope:
         async with open_service_nursery("over") as nursery:
@@ -73,7 +73,7 @@ async def test_outer_cancel_reaches_the_body_before_the_services() -> None:
     assert journal == ["body done", "service cancelled"]
 
 
-async def test_exception_of_the_body_during_an_outer_cancel_is_raised() -> None:
+async def test_exception_in_a_service_nursery_block_during_an_outer_cancel_is_raised() -> None:
     journal = Journal()
     with pytest.raises(LookupError, match="body"), trio.CancelScope() as scope:
         async with open_service_nursery("over") as nursery:
@@ -88,7 +88,7 @@ async def test_exception_of_the_body_during_an_outer_cancel_is_raised() -> None:
 
 
 @pytest.mark.parametrize("body_waits", [True, False])
-async def test_outer_cancel_raises_one_cancelled_with_its_reason(body_waits: bool) -> None:
+async def test_outer_cancel_of_a_service_nursery_raises_a_single_cancelled_with_the_reason(body_waits: bool) -> None:
     journal = Journal()
     with trio.CancelScope() as scope, pytest.raises(trio.Cancelled) as caught:
         async with open_service_nursery("over") as nursery:
@@ -101,7 +101,7 @@ async def test_outer_cancel_raises_one_cancelled_with_its_reason(body_waits: boo
     assert journal == ["service cancelled"]
 
 
-async def test_failing_service_does_not_hide_the_exception_of_the_body() -> None:
+async def test_failing_service_task_does_not_hide_the_exception_of_the_service_nursery_block() -> None:
     async def fail() -> None:
         raise OSError("service")
 
@@ -114,7 +114,7 @@ async def test_failing_service_does_not_hide_the_exception_of_the_body() -> None
                 raise LookupError("body")
 
 
-async def test_failing_service_cancels_the_body_and_is_raised() -> None:
+async def test_failing_service_task_cancels_the_service_nursery_block_and_is_raised() -> None:
     async def fail() -> None:
         raise OSError("service")
 
@@ -130,13 +130,13 @@ async def test_failing_service_cancels_the_body_and_is_raised() -> None:
     assert journal == ["body cancelled", "service cancelled"]
 
 
-async def test_service_that_returns_does_not_affect_the_body() -> None:
+async def test_service_task_that_returns_does_not_affect_the_service_nursery_block() -> None:
     async with open_service_nursery("over") as nursery:
         nursery.start_soon(trio.lowlevel.checkpoint)
         await trio.testing.wait_all_tasks_blocked()
 
 
-async def test_start_waits_for_the_service_and_shields_it_afterwards() -> None:
+async def test_service_nursery_start_waits_for_the_service_task_and_then_shields_it() -> None:
     journal = Journal()
 
     async def serve(name: str, *, task_status: trio.TaskStatus[str]) -> None:
@@ -155,7 +155,7 @@ async def test_start_waits_for_the_service_and_shields_it_afterwards() -> None:
     assert journal == ["body done", "service cancelled"]
 
 
-async def test_starting_service_is_cancelled_with_its_start() -> None:
+async def test_service_task_that_is_starting_is_cancelled_with_its_nursery_start() -> None:
     async def never_up(*, task_status: trio.TaskStatus[None]) -> None:
         await trio.sleep_forever()
 
@@ -172,7 +172,7 @@ async def test_starting_service_is_cancelled_with_its_start() -> None:
     assert scope.cancelled_caught
 
 
-async def test_start_cancelled_while_it_succeeds_does_not_hang() -> None:
+async def test_service_nursery_start_cancelled_at_the_moment_of_its_success_does_not_hang() -> None:
     journal = Journal()
     with trio.CancelScope() as scope:
         async with open_service_nursery("over") as nursery:
@@ -188,7 +188,7 @@ async def test_start_cancelled_while_it_succeeds_does_not_hang() -> None:
     assert journal == ["service cancelled"]
 
 
-async def test_service_started_while_the_nursery_closes_is_cancelled_at_once() -> None:
+async def test_service_task_started_while_the_service_nursery_closes_is_cancelled_at_once() -> None:
     journal = Journal()
     sequence = Sequencer()
     async with open_service_nursery("over") as nursery:

@@ -63,7 +63,7 @@ class Line:
         await wait_all_tasks_blocked()
 
 
-async def test_connections_take_turns_for_worker_threads() -> None:
+async def test_worker_threads_are_assigned_to_waiting_connections_in_turn() -> None:
     workers = Workers(running=1, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         one, two, three = (Line(workers.share(Caller()), nursery) for _ in range(3))
@@ -80,7 +80,7 @@ async def test_connections_take_turns_for_worker_threads() -> None:
     assert one.order == [0, 1, 2, 3]
 
 
-async def test_connection_gets_no_more_worker_threads_than_it_leaves_for_others() -> None:
+async def test_connection_uses_at_most_as_many_worker_threads_as_remain_free_for_other_connections() -> None:
     workers = Workers(running=12, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         one, two, three = (Line(workers.share(Caller()), nursery) for _ in range(3))
@@ -100,7 +100,7 @@ async def test_connection_gets_no_more_worker_threads_than_it_leaves_for_others(
     assert (one.count, len(one.order), len(two.order)) == (12, 12, 12)
 
 
-async def test_connections_of_one_caller_take_turns_within_its_share() -> None:
+async def test_connections_of_one_caller_get_worker_threads_in_turn_within_the_limit_of_the_caller() -> None:
     workers, many = Workers(running=1, asking=200, abandoned=100), Caller("many")
     async with trio.open_nursery() as nursery:
         shares = [workers.share(caller) for caller in (many.connection(), many.connection(), Caller("other"))]
@@ -116,7 +116,7 @@ async def test_connections_of_one_caller_take_turns_within_its_share() -> None:
     assert not workers.queue
 
 
-async def test_caller_with_many_connections_leaves_worker_threads_for_its_next_one() -> None:
+async def test_caller_with_many_connections_leaves_worker_threads_for_its_next_connection() -> None:
     workers, caller = Workers(running=40, asking=200, abandoned=100), Caller("one")
     async with trio.open_nursery() as nursery:
         lines = [Line(workers.share(caller.connection()), nursery) for _ in range(3)]

@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from trio_mcp.concurrency.wakeups import Sleeper
 
 
-async def test_sleeping_task_continues_when_woken(nursery: trio.Nursery) -> None:
+async def test_sleeper_continues_when_woken(nursery: trio.Nursery) -> None:
     sleeper, heard = Sleeper(), list[str]()
 
     async def sleep() -> None:
@@ -25,7 +25,7 @@ async def test_sleeping_task_continues_when_woken(nursery: trio.Nursery) -> None
     assert heard == ["woken"]
 
 
-async def test_wake_without_a_sleeping_task_is_not_remembered() -> None:
+async def test_sleeper_does_not_remember_a_wake_without_a_sleeping_task() -> None:
     sleeper = Sleeper()
     sleeper.wake()
     with trio.move_on_after(0) as scope:
@@ -33,7 +33,7 @@ async def test_wake_without_a_sleeping_task_is_not_remembered() -> None:
     assert scope.cancelled_caught
 
 
-async def test_cancelled_sleeper_can_sleep_again(nursery: trio.Nursery) -> None:
+async def test_sleeper_can_sleep_again_after_a_cancel(nursery: trio.Nursery) -> None:
     sleeper, heard = Sleeper(), list[str]()
 
     async def sleep() -> None:
@@ -50,7 +50,7 @@ async def test_cancelled_sleeper_can_sleep_again(nursery: trio.Nursery) -> None:
     assert heard == ["cancelled", "woken"]
 
 
-async def test_sleeper_has_a_task_until_it_is_woken_or_cancelled(nursery: trio.Nursery) -> None:
+async def test_sleeper_refers_to_its_task_until_the_task_is_woken_or_cancelled(nursery: trio.Nursery) -> None:
     sleeper, scope = Sleeper(), trio.CancelScope()
 
     async def sleep() -> None:
@@ -72,7 +72,7 @@ async def test_sleeper_has_a_task_until_it_is_woken_or_cancelled(nursery: trio.N
     assert sleeper.task is None
 
 
-async def test_second_task_in_one_sleeper_raises_assertion_error(nursery: trio.Nursery) -> None:
+async def test_sleeper_raises_assertion_error_if_a_second_task_sleeps(nursery: trio.Nursery) -> None:
     sleeper = Sleeper()
     nursery.start_soon(sleeper.sleep)
     await wait_all_tasks_blocked()
@@ -90,7 +90,7 @@ def wake_under_trio(wake: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("run", [lambda wake: wake(), wake_under_trio], ids=["no run", "another run"])
-async def test_wake_from_another_thread_raises_and_the_task_can_still_be_woken(
+async def test_sleeper_wake_from_another_thread_raises_and_a_later_wake_works(
     nursery: trio.Nursery, run: Callable[[Callable[[], None]], None]
 ) -> None:
     sleeper, heard = Sleeper(), list[str]()

@@ -114,7 +114,7 @@ async def test_pause_after_an_expired_time_limit_does_not_extend_it(autojump_clo
         scope.deadline = math.inf
 
 
-async def test_call_limits_are_the_time_limits_around_the_call(autojump_clock: MockClock) -> None:
+async def test_call_limits_returns_the_time_limits_that_enclose_a_call(autojump_clock: MockClock) -> None:
     assert call_limits() == ()
     with fail_after_silence(5, maximum=10):
         outer = only_limit()
@@ -141,7 +141,9 @@ async def test_time_limit_of_a_left_block_does_not_apply_to_surviving_tasks(auto
     assert seen == [(limit,), ()]
 
 
-async def test_latest_deadline_is_the_earliest_deadline_that_cannot_move(autojump_clock: MockClock) -> None:
+async def test_latest_deadline_is_the_earliest_of_fixed_deadlines_and_maximum_deadlines(
+    autojump_clock: MockClock,
+) -> None:
     assert latest_deadline() == math.inf
     with trio.fail_after(50):
         await trio.lowlevel.checkpoint()
@@ -175,7 +177,7 @@ async def test_negative_or_nan_time_limit_raises_value_error(seconds: float) -> 
         pytest.fail("entered")
 
 
-async def test_time_limit_of_zero_is_over_at_once(autojump_clock: MockClock) -> None:
+async def test_time_limit_of_zero_expires_at_once(autojump_clock: MockClock) -> None:
     for limited in (fail_after_work(0), fail_after_silence(0, maximum=5), fail_after_silence(5, maximum=0)):
         with pytest.raises(trio.TooSlowError), limited:
             await trio.sleep_forever()

@@ -34,7 +34,7 @@ def run_of_another_thread() -> tuple[TrioRun, Callable[[], None]]:
     return made[0], stop
 
 
-async def test_current_run_is_one_object_and_calls_directly_in_its_thread() -> None:
+async def test_current_run_returns_the_same_object_and_calls_functions_directly_in_its_thread() -> None:
     run, thread = current_run(), threading.get_ident()
     assert run is current_run()
     assert run.is_here

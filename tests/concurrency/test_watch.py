@@ -6,7 +6,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp.concurrency.wakeups import ChangeSignal
 
 
-async def test_change_signal_wakes_a_waiting_reader(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+async def test_store_change_signal_triggers_a_poll_at_once(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
     watch, looks = ChangeSignal(1000), list[float]()
 
     async def read() -> None:
@@ -20,7 +20,7 @@ async def test_change_signal_wakes_a_waiting_reader(autojump_clock: MockClock, n
     assert looks == [3]
 
 
-async def test_change_during_the_last_poll_triggers_another_poll(autojump_clock: MockClock) -> None:
+async def test_store_change_signalled_during_a_poll_triggers_another_poll(autojump_clock: MockClock) -> None:
     watch = ChangeSignal(1000)
     watch.notify()
     watch.notify()
@@ -28,7 +28,9 @@ async def test_change_during_the_last_poll_triggers_another_poll(autojump_clock:
     assert trio.current_time() == 0
 
 
-async def test_change_triggers_one_poll_and_the_next_follows_after_the_interval(autojump_clock: MockClock) -> None:
+async def test_store_change_signal_triggers_one_poll_and_the_next_poll_follows_after_the_interval(
+    autojump_clock: MockClock,
+) -> None:
     watch = ChangeSignal(5)
     watch.notify()
     await watch.next_poll()

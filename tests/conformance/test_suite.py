@@ -19,7 +19,7 @@ def expected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suites, "known_skips", lambda _: {"skills"})
 
 
-async def test_crashing_client_fails_the_scenario(suite: Suite) -> None:
+async def test_conformance_client_that_exits_with_an_error_fails_the_scenario(suite: Suite) -> None:
     assert (await suite.drive_client(["true"], WITHOUT_DEMANDS)).startswith("SKIPPED sep-2640-host-no-prefetch")
     assert "code 1" in await suite.drive_client(["false"], WITHOUT_DEMANDS)
 

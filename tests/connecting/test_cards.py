@@ -63,7 +63,7 @@ async def test_client_discovers_the_card_of_a_server() -> None:
     assert read.endpoint.url == "http://127.0.0.1:1/mcp"
 
 
-async def test_card_endpoint_is_the_one_that_needs_no_user_input() -> None:
+async def test_server_card_endpoint_is_the_remote_that_needs_no_user_input() -> None:
     async with answering(json.dumps(CARD).encode()) as server:
         card = await read_card(server.url)
     assert card.endpoint is not None
@@ -221,7 +221,7 @@ OF_THIS_MACHINE = [
 
 @pytest.mark.parametrize("host", OF_THIS_MACHINE)
 @pytest.mark.parametrize("scheme", ["https", "http"])
-async def test_public_addresses_only_contacts_localhost_in_no_form(host: str, scheme: str) -> None:
+async def test_public_addresses_only_refuses_localhost_in_every_notation(host: str, scheme: str) -> None:
     async with answering(json.dumps(CARD).encode()) as server:
         port = server.url.rpartition(":")[2].partition("/")[0]
         place = f"{scheme}://{host}:{port}"

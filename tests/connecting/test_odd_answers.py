@@ -260,7 +260,9 @@ async def stray(peer: RawPeer) -> None:
 @pytest.mark.parametrize(
     "limit", [lambda: fail_after_work(5), lambda: fail_after_silence(5, maximum=9)], ids=["work", "silence"]
 )
-async def test_timeout_quotes_the_last_unmatched_line(autojump_clock: object, limit: Callable[[], Any]) -> None:
+async def test_expired_trio_timeout_of_a_call_quotes_the_last_unmatched_line(
+    autojump_clock: object, limit: Callable[[], Any]
+) -> None:
     async with scripted(stray) as (channel, _), open_client(channel, era="legacy") as client:
         with pytest.raises(trio.TooSlowError, match=QUOTED), limit():
             await client.call_tool("any")
@@ -269,7 +271,7 @@ async def test_timeout_quotes_the_last_unmatched_line(autojump_clock: object, li
         assert str(caught.value) == "", "it came before this call"
 
 
-async def test_call_timeout_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
+async def test_expired_call_timeout_option_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
     async with scripted(stray) as (channel, _), open_client(channel, era="legacy", call_timeout=5) as client:
         with pytest.raises(trio.TooSlowError, match=r"no answer within 5 s \(call_timeout\); " + QUOTED):
             await client.call_tool("any")

@@ -29,7 +29,7 @@ async def called(raw: RawServer) -> str:
         return text_of(await client.call_tool("any"))
 
 
-async def test_server_that_dies_of_discover_is_restarted_and_sent_initialize(tmp_path: Path) -> None:
+async def test_server_that_exits_on_discover_is_restarted_and_sent_initialize(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, DIES_OF_THE_PROBE)
     with trio.fail_after(PATIENCE):
         assert await called(raw) == "done"

@@ -82,7 +82,7 @@ async def by_validation(got: http.Got, answer: http.Answer, spoken: tuple[str, .
     ],
 )
 @pytest.mark.parametrize("era", ["auto", "legacy"])
-async def test_refused_protocol_version_is_followed_by_one_the_server_supports(
+async def test_client_retries_a_refused_protocol_version_with_a_version_that_the_server_supports(
     era: Any, refuse: Any, spoken: list[str], offered: list[str]
 ) -> None:
     async with http.serving(refusing(refuse, *spoken)) as server, open_http(server.url, era=era) as client:
@@ -102,7 +102,9 @@ async def test_each_protocol_version_is_tried_once(refuse: Any, offered: int) ->
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500])
-async def test_refusal_about_something_else_tries_no_other_version(status: int) -> None:
+async def test_connection_refused_for_another_reason_than_the_version_is_not_retried_with_another_version(
+    status: int,
+) -> None:
     async def refuse(got: http.Got, answer: http.Answer, spoken: tuple[str, ...]) -> None:
         await answer.whole(status, b"a version")
 
@@ -113,7 +115,7 @@ async def test_refusal_about_something_else_tries_no_other_version(status: int) 
     assert offers(server) == [LATEST]
 
 
-async def test_stated_revision_is_the_only_protocol_version_tried() -> None:
+async def test_revision_option_is_the_only_protocol_version_that_the_client_tries() -> None:
     async with http.serving(refusing(with_data, OLDER)) as server:
         with pytest.raises(PeerError, match="Unsupported protocol version"):
             async with open_http(server.url, era="legacy", revision=NEWER):
@@ -122,7 +124,9 @@ async def test_stated_revision_is_the_only_protocol_version_tried() -> None:
 
 
 @pytest.mark.parametrize("data", [{"supported": [OLDEST, OLDER], "requested": LATEST}, None])
-async def test_refused_protocol_version_over_lines_is_followed_by_another(autojump_clock: object, data: Any) -> None:
+async def test_client_retries_a_refused_protocol_version_with_another_version_over_stdio(
+    autojump_clock: object, data: Any
+) -> None:
     offered: list[str] = []
 
     async def script(peer: RawPeer) -> None:

@@ -102,7 +102,9 @@ async def test_command_that_waits_for_input_raises_timeout_with_its_output(jump_
     assert "s3cret" not in str(error)
 
 
-async def test_command_that_waits_beyond_an_outer_timeout_raises_it_with_its_output(jump_clock: MockClock) -> None:
+async def test_outer_timeout_during_a_command_start_raises_an_error_with_the_output_of_the_command(
+    jump_clock: MockClock,
+) -> None:
     jump = Jump(jump_clock)
     expected = pytest.raises(trio.TooSlowError, match=r"(?s)the time is over: 9 s; .*  Ok to proceed.*its command: ")
     async with trio.open_nursery() as nursery:

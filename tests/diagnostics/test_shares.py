@@ -95,7 +95,7 @@ def test_log_limit_of_one_peer_does_not_affect_another() -> None:
     assert log.written == ["hostile"] * BURST + ["honest"]
 
 
-def test_log_limit_of_one_kind_does_not_affect_another() -> None:
+def test_log_limit_of_one_kind_of_record_does_not_affect_another_kind() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(100):
         log.log(peer, "often", line=1)
@@ -103,7 +103,7 @@ def test_log_limit_of_one_kind_does_not_affect_another() -> None:
     assert log.written[-1] == "once"
 
 
-def test_failures_are_of_one_kind_only_if_line_and_exception_match() -> None:
+def test_log_records_are_of_one_kind_only_if_source_line_and_exception_match() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(100):
         log.log(peer, "often", error=raised(ValueError, 0))
@@ -112,7 +112,7 @@ def test_failures_are_of_one_kind_only_if_line_and_exception_match() -> None:
     assert log.written[BURST:] == ["elsewhere", "otherwise"]
 
 
-def test_short_lived_peers_share_an_overall_log_limit() -> None:
+def test_log_records_of_many_short_lived_peers_have_an_overall_limit() -> None:
     log = Log()
     for _ in range(OVERALL):
         peer = LogShare(log.shares)
@@ -174,7 +174,7 @@ def test_expired_log_record_kinds_make_room_for_new_ones() -> None:
     assert log.told() == ["line 1000 … and 1 more like it", "line 2000 … and 1 more like it"]
 
 
-def test_waiter_is_woken_when_the_first_record_is_suppressed() -> None:
+def test_log_limiter_wakes_its_summary_task_when_the_first_record_is_suppressed() -> None:
     log, peer = Log(), LogShare(Log().shares)
     assert log.shares.due_in() is None
     for _ in range(BURST):
@@ -186,7 +186,7 @@ def test_waiter_is_woken_when_the_first_record_is_suppressed() -> None:
     assert log.shares.due_in() == WINDOW
 
 
-def test_log_summary_quotes_the_beginning_of_the_first_record() -> None:
+def test_log_summary_quotes_the_beginning_of_the_first_suppressed_record() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(BURST + 1):
         log.log(peer, "a" * 100_000 + "\nb")

@@ -173,7 +173,9 @@ async def test_at_most_a_thousand_notifications_are_queued_for_other_replicas(
     assert caplog.messages[0].endswith("too many wait")
 
 
-async def test_everything_changed_hides_no_extension_notification(autojump_clock: MockClock) -> None:
+async def test_extension_notifications_are_delivered_although_everything_changed_is_sent_between_them(
+    autojump_clock: MockClock,
+) -> None:
     async with running(MemoryStorage(), None, None) as (one, two):
         one.server.notify(grown, Grown(1))
         one.server.everything_changed()

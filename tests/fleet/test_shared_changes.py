@@ -263,7 +263,9 @@ async def test_report_of_lost_notifications_reads_the_change_log_at_once(autojum
         assert told.found == ["tools"]
 
 
-async def test_change_log_without_its_history_notifies_everything_changed(autojump_clock: MockClock) -> None:
+async def test_change_log_that_lost_its_history_notifies_clients_that_everything_may_have_changed(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as (_, told, log), MemoryStorage().join("server") as empty:
         log.log = empty.changes
         log.hints.put(HINTS_LOST)
@@ -271,7 +273,9 @@ async def test_change_log_without_its_history_notifies_everything_changed(autoju
         assert told.found == [EVERYTHING]
 
 
-async def test_more_changes_than_the_log_holds_notify_everything_changed(autojump_clock: MockClock) -> None:
+async def test_more_changes_than_the_change_log_holds_notify_clients_that_everything_may_have_changed(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as (server, told, log):
         place = (await log.log.read_since(None)).cursor
         for number in range(10_001):
@@ -326,7 +330,9 @@ async def test_lost_notification_of_an_own_change_hides_no_change_of_another_rep
         assert log.asked == 2
 
 
-async def test_change_log_unavailable_at_start_notifies_everything_changed_later(autojump_clock: MockClock) -> None:
+async def test_change_log_unavailable_at_start_later_notifies_clients_that_everything_may_have_changed(
+    autojump_clock: MockClock,
+) -> None:
     server, told, log = Server("server"), Told(), OpenLog()
     server._observers.add(told)
     log.failure = StoreDown("away")

@@ -284,7 +284,9 @@ async def test_caller_deadline_applies_to_a_forwarded_retry(autojump_clock: Mock
         assert journal.cancellation.cause is CancelCause.DEADLINE
 
 
-async def test_forwarded_retry_cancelled_by_shutdown_gets_no_late_reply(autojump_clock: MockClock) -> None:
+async def test_reply_to_a_forwarded_retry_is_not_sent_after_shutdown_cancelled_the_retry(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]

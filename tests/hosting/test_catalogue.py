@@ -145,7 +145,9 @@ async def test_slow_list_is_read_at_most_half_of_the_time(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize("answer", ["tools", "refusal", "silence"])
-async def test_tools_without_a_declared_capability_are_requested_once(autojump_clock: MockClock, answer: str) -> None:
+async def test_group_requests_tools_once_from_a_server_that_declares_no_tools_capability(
+    autojump_clock: MockClock, answer: str
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         listing = await peer.until("tools/list")
@@ -285,7 +287,7 @@ async def test_list_read_before_its_member_was_removed_is_discarded(autojump_clo
         assert dict(catalogue.tools) == {}
 
 
-async def test_settled_does_not_wait_for_failed_or_restarting_members(autojump_clock: MockClock) -> None:
+async def test_group_settled_does_not_wait_for_failed_or_restarting_members(autojump_clock: MockClock) -> None:
     members = {"failed": describe(refuses), "again": describe(refuses, hangs, restart=QUICK)}
     async with open_group(members) as group:
         with trio.fail_after(0.5):

@@ -82,7 +82,7 @@ async def test_unknown_tool_prompt_or_resource_raises_not_in_catalogue(autojump_
             await group.read_resource("note://motto")
 
 
-async def test_name_without_a_known_member_fails_without_waiting(autojump_clock: MockClock) -> None:
+async def test_call_with_a_tool_name_of_no_member_fails_without_waiting_for_members(autojump_clock: MockClock) -> None:
     async with open_group({"slow": describe(hangs), "a": in_memory()}) as group:
         with trio.fail_after(1), pytest.raises(NotInCatalogue):
             await group.call_tool("a__shout")

@@ -22,7 +22,7 @@ async def all_of(watch: Watch[Any]) -> list[Any]:
     return taken
 
 
-async def test_watch_starts_with_the_current_values(autojump_clock: MockClock) -> None:
+async def test_change_feed_watcher_first_gets_the_current_values(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     feed.publish("a", "a1")
     feed.publish("b", "b1")
@@ -30,7 +30,7 @@ async def test_watch_starts_with_the_current_values(autojump_clock: MockClock) -
     assert await all_of(feed.watch()) == ["a2", "b1"]
 
 
-async def test_slow_watcher_gets_the_latest_value_of_each_key_in_order(autojump_clock: MockClock) -> None:
+async def test_slow_change_feed_watcher_gets_the_latest_value_of_each_key_in_order(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     watch = feed.watch()
     for value in ("a1", "b1", "a2", "c1", "a3"):
@@ -38,7 +38,7 @@ async def test_slow_watcher_gets_the_latest_value_of_each_key_in_order(autojump_
     assert await all_of(watch) == ["b1", "c1", "a3"]
 
 
-async def test_watchers_are_independent_of_each_other(autojump_clock: MockClock) -> None:
+async def test_change_feed_watchers_are_independent_of_each_other(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     quick, slow = feed.watch(), feed.watch()
     feed.publish("a", "a1")
@@ -48,7 +48,7 @@ async def test_watchers_are_independent_of_each_other(autojump_clock: MockClock)
     assert await all_of(slow) == ["a2"]
 
 
-async def test_waiting_watcher_is_woken_by_a_published_value(autojump_clock: MockClock) -> None:
+async def test_published_value_wakes_a_waiting_change_feed_watcher(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     taken: list[str] = []
 
@@ -62,7 +62,7 @@ async def test_waiting_watcher_is_woken_by_a_published_value(autojump_clock: Moc
     assert taken == ["a1"]
 
 
-async def test_removal_of_a_key_that_was_not_read_yet_is_not_reported(autojump_clock: MockClock) -> None:
+async def test_change_feed_does_not_report_the_removal_of_a_key_that_was_not_read(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     watch = feed.watch()
     feed.publish("a", "a1")
@@ -70,7 +70,7 @@ async def test_removal_of_a_key_that_was_not_read_yet_is_not_reported(autojump_c
     assert await all_of(watch) == []
 
 
-async def test_removal_of_a_key_that_was_read_is_reported(autojump_clock: MockClock) -> None:
+async def test_change_feed_reports_the_removal_of_a_key_that_was_read(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     feed.publish("a", "a1")
     watch = feed.watch()
@@ -79,7 +79,7 @@ async def test_removal_of_a_key_that_was_read_is_reported(autojump_clock: MockCl
     assert await all_of(watch) == ["end"]
 
 
-async def test_watch_ends_with_the_feed_after_all_values(autojump_clock: MockClock) -> None:
+async def test_closed_change_feed_ends_its_watchers_after_all_values(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     watch = feed.watch()
     feed.publish("a", "a1")
@@ -88,7 +88,7 @@ async def test_watch_ends_with_the_feed_after_all_values(autojump_clock: MockClo
     assert [value async for value in feed.watch()] == ["a1"]
 
 
-async def test_cancelled_watch_step_loses_no_value(autojump_clock: MockClock) -> None:
+async def test_cancelled_change_feed_watcher_loses_no_value(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     watch = feed.watch()
     feed.publish("a", "a1")
@@ -98,7 +98,7 @@ async def test_cancelled_watch_step_loses_no_value(autojump_clock: MockClock) ->
     assert await all_of(watch) == ["a1"]
 
 
-def test_dropped_watch_is_garbage_collected() -> None:
+def test_unreferenced_change_feed_watcher_is_garbage_collected() -> None:
     feed = ChangeFeed[str]()
     feed.watch()
     gc.collect()
@@ -106,7 +106,9 @@ def test_dropped_watch_is_garbage_collected() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["news", "end", "read"])), max_size=60))
-def test_watcher_always_reaches_the_current_state_with_few_pending_values(steps: list[tuple[str, str]]) -> None:
+def test_change_feed_watcher_always_reaches_the_current_state_with_few_pending_values(
+    steps: list[tuple[str, str]],
+) -> None:
     feed = ChangeFeed[tuple[str, int, bool]]()
     watch, standing, known = feed.watch(), dict[str, int](), dict[str, int]()
 

@@ -26,7 +26,9 @@ async def test_inspector_page_receives_the_full_state_first(autojump_clock: trio
         assert told(await page.next_events()) == [{"what": "everything"}, {"what": "server"}]
 
 
-async def test_later_state_replaces_an_unread_one_in_the_feed(autojump_clock: trio.testing.MockClock) -> None:
+async def test_inspector_feed_replaces_an_unread_state_by_the_next_state(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     news = feed()
     with news.opened() as page:
         await page.next_events()
@@ -35,7 +37,7 @@ async def test_later_state_replaces_an_unread_one_in_the_feed(autojump_clock: tr
         assert told(await page.next_events()) == [{"what": "run", "progress": 9_999}]
 
 
-async def test_page_far_behind_receives_the_full_state_again(autojump_clock: trio.testing.MockClock) -> None:
+async def test_inspector_page_far_behind_receives_the_full_state_again(autojump_clock: trio.testing.MockClock) -> None:
     news = feed({"what": "server"})
     with news.opened() as page:
         await page.next_events()

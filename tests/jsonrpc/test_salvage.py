@@ -73,7 +73,7 @@ def test_request_with_invalid_json_is_a_parse_error_under_its_id(value: bytes) -
         ),
     ],
 )
-def test_salvage_reads_members_up_to_the_invalid_part(line: bytes, remains: Salvage) -> None:
+def test_salvage_reads_members_of_an_invalid_json_line_up_to_the_invalid_part(line: bytes, remains: Salvage) -> None:
     assert salvage(line) == remains
 
 
@@ -100,14 +100,14 @@ LONG = b'{"id":9,"method":"x","text":",\\"id\\":8,"},' * 10_000
         (b"no JSON [", b'],"id":7,"result":1}', EMPTY_SALVAGE),
     ],
 )
-def test_salvage_reads_both_ends_of_a_long_line(head: bytes, tail: bytes, remains: Salvage) -> None:
+def test_salvage_reads_members_at_both_ends_of_a_long_line(head: bytes, tail: bytes, remains: Salvage) -> None:
     inside = LONG.replace(b'"', b'\\"') if head.endswith(b'"') else LONG
     line = head + inside + tail
     assert salvage(line[:65536], line[-65536:]) == remains
 
 
 @given(st.binary(max_size=60))
-def test_salvage_accepts_any_end_of_a_line(tail: bytes) -> None:
+def test_salvage_accepts_a_line_with_any_ending(tail: bytes) -> None:
     salvage(b'{"result":[', tail)
     salvage(b'{"result":[', tail + b',"id":7}')
 
@@ -124,7 +124,7 @@ def test_salvage_accepts_any_end_of_a_line(tail: bytes) -> None:
     ],
     ids=lambda flood: repr(flood[:6]),
 )
-def test_salvage_of_a_flood_takes_bounded_time(flood: bytes) -> None:
+def test_salvage_of_many_repeated_members_takes_bounded_time(flood: bytes) -> None:
     for begin in (b"{", b'{"result":[', b'{"result":"'):
         used = time.process_time()
         salvage(begin + flood)
@@ -159,7 +159,7 @@ def test_batch_with_invalid_json_fails_no_call() -> None:
         (b"xxxx", b"xxxx", False, None),
     ],
 )
-def test_too_long_object_may_be_an_answer_unless_its_ends_show_its_kind(
+def test_too_long_message_may_be_a_reply_unless_its_beginning_or_end_shows_a_request(
     head: bytes, tail: bytes, may_be: bool, request_id: Any
 ) -> None:
     unreadable = skipped(head, tail, "too long")
@@ -167,7 +167,7 @@ def test_too_long_object_may_be_an_answer_unless_its_ends_show_its_kind(
 
 
 @pytest.mark.parametrize("body", [b"[" * 600 + b"]" * 600, b"[%b]" % b",".join([b"1e-300"] * 2 * MOST_FAR)])
-def test_too_deep_or_slow_object_may_be_an_answer(body: bytes) -> None:
+def test_message_nested_too_deeply_or_with_too_many_slow_numbers_may_be_a_reply(body: bytes) -> None:
     unknown = b"[%b]" % b",".join([b"[]"] * 100_000)
     unreadable = decode(b'{"x":%b,"y":%b,"result":{},"id":7}' % (unknown, body))
     assert isinstance(unreadable, Unreadable)

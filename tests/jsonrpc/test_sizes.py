@@ -64,7 +64,7 @@ def test_long_string_is_not_nested_too_deeply() -> None:
         (3, True),
     ],
 )
-def test_is_small_limits_parts_characters_and_levels(value: Any, small: bool) -> None:
+def test_is_small_checks_the_number_of_parts_and_characters_and_nesting_levels(value: Any, small: bool) -> None:
     assert is_small(value, parts=10, characters=20, levels=3) is small
 
 
@@ -135,7 +135,7 @@ def test_memory_estimate_of_a_short_line_is_its_length() -> None:
     [("x" * 100_000, 1), ([], 1), ({"a": [1, 2], "b": ()}, 7), ([0] * 199, 200), (nested(100, objects=True), 199)],
     ids=["text", "empty", "members", "items", "levels"],
 )
-def test_few_parts_returns_the_value_and_everything_inside(value: Any, count: int) -> None:
+def test_few_parts_returns_a_json_value_and_all_nested_values(value: Any, count: int) -> None:
     parts = few_parts(value)
     assert parts is not None
     assert len(parts) == count
@@ -146,7 +146,7 @@ def test_few_parts_returns_the_value_and_everything_inside(value: Any, count: in
     [[0] * 200, dict.fromkeys(range(100)), [[0] * 100, [0] * 100], nested(201), nested(100_000), ["x" * 100_000] * 200],
     ids=["items", "members", "together", "levels", "deep", "texts"],
 )
-def test_few_parts_returns_none_for_more_than_200(value: Any) -> None:
+def test_few_parts_returns_none_for_a_value_with_more_than_200_parts(value: Any) -> None:
     assert few_parts(value) is None
 
 

@@ -190,7 +190,7 @@ async def test_answer_in_an_unsupported_charset_is_decoded_as_utf8(name: str) ->
 
 
 @pytest.mark.parametrize("name", sorted(_CHARSETS))
-async def test_supported_charsets_of_answers_are_known_to_python(name: str) -> None:
+async def test_answer_is_decoded_in_each_supported_charset(name: str) -> None:
     text = "a" if name != "utf_16" else "ab"
     answer = Answer(body=text.encode(name), kind=f"text/plain; charset={name.replace('_', '-')}")
     assert (await answered(answer)).text == text

@@ -156,7 +156,7 @@ async def test_yaml_document_may_have_integer_statuses_and_date_examples() -> No
             assert (await client.call_tool("do", {})).structured_content == {"ok": True}
 
 
-async def test_data_and_properties_that_look_like_references_are_kept() -> None:
+async def test_openapi_data_and_properties_that_look_like_references_are_unchanged() -> None:
     data = {"$ref": "#/components/schemas/Missing"}
     schema = {
         "type": "object",

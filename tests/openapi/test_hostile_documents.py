@@ -91,7 +91,7 @@ ANSWERING = httpx2.AsyncClient(
 
 
 @pytest.mark.parametrize("version", ["3.0.3", "3.1.0"])
-async def test_any_value_at_any_place_of_a_document_is_read_or_raises_value_error(version: str) -> None:
+async def test_document_with_any_value_at_any_position_is_read_or_raises_value_error(version: str) -> None:
     described = rich() | {"openapi": version}
     chosen = random.Random(version)
     for at in list(places(described))[1:]:

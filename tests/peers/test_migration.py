@@ -124,7 +124,7 @@ async def theirs(python: Path, name: str, options: dict[str, Any]) -> AsyncItera
 
 
 @pytest.mark.parametrize(("page", "name"), PAIRS, indirect=["page"])
-async def test_client_sees_the_same_from_the_original_and_the_migrated_server(
+async def test_migrated_server_behaves_like_the_original_server_for_the_same_client(
     page: Page, name: str, python: Path
 ) -> None:
     there, here = Observer(), Observer()
@@ -135,7 +135,9 @@ async def test_client_sees_the_same_from_the_original_and_the_migrated_server(
 
 
 @pytest.mark.parametrize("page", ["from-python-sdk"], indirect=True)
-def test_mcp_client_gets_tools_and_results_from_our_first_server(page: Page, python: Path) -> None:
+def test_client_of_the_mcp_package_lists_and_calls_the_tool_of_the_first_migrated_server(
+    page: Page, python: Path
+) -> None:
     program = "import sys, anyio, their_greeting_client; print(anyio.run(their_greeting_client.ask, *sys.argv[1:]))"
     command = [str(python), "-W", "ignore", "-c", program, sys.executable, "greeting.py"]  # -c finds modules beside it
     asked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -249,7 +249,9 @@ def test_relative_and_non_web_urls_are_refused_for_elicitation(url: str) -> None
 
 
 @pytest.mark.parametrize("form", ["https://{}/login", "https://{}", "//{}/", "https:{}"])
-def test_only_a_bounded_part_of_a_long_host_name_is_decoded(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_300_characters_of_a_long_host_name_in_an_elicitation_url_are_decoded(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lengths = given_to_codecs(monkeypatch)
     with pytest.raises(CodedError):
         check_url(form.format(ODD * 5000))

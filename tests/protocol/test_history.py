@@ -67,10 +67,14 @@ def said(revision: Revision, other: Revision) -> set[str]:
 
 
 @pytest.mark.parametrize(("before", "after"), STEPS, ids=str)
-def test_members_are_added_in_the_revisions_of_the_changelogs(before: Revision, after: Revision) -> None:
+def test_fields_of_each_message_class_were_added_in_the_revisions_of_the_changelogs(
+    before: Revision, after: Revision
+) -> None:
     assert said(after, before) - said(before, after) == set(CAME.get(after.name, "").split())
 
 
 @pytest.mark.parametrize(("before", "after"), STEPS, ids=str)
-def test_members_are_removed_in_the_revisions_of_the_changelogs(before: Revision, after: Revision) -> None:
+def test_fields_of_each_message_class_were_removed_in_the_revisions_of_the_changelogs(
+    before: Revision, after: Revision
+) -> None:
     assert said(before, after) - said(after, before) == set(GONE.get(after.name, "").split())

@@ -101,7 +101,7 @@ def test_other_values_are_not_converted_to_int(data: Any, kind: Any) -> None:
         convert(data, kind)
 
 
-def test_plain_classes_are_those_without_attrs() -> None:
+def test_is_plain_class_is_false_for_attrs_classes_and_subclasses_of_builtin_collections() -> None:
     assert all(map(is_plain_class, (Tree, Pair, Counted, Boxed)))
     assert not any(map(is_plain_class, (attrs.make_class("C", []), tuple, int, UserList, list[int])))
 

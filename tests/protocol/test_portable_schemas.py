@@ -49,7 +49,9 @@ AB = {"type": "string", "enum": ["b", "a"]}
     ids=str,
 )
 @pytest.mark.parametrize("place", ["root", "items", "named", "definition", "branch"])
-def test_portable_changes_only_keywords_that_models_refuse(place: str, schema: Any, expected: Any) -> None:
+def test_portable_schema_differs_only_in_keywords_that_language_models_refuse(
+    place: str, schema: Any, expected: Any
+) -> None:
     def placed(part: Any) -> Any:
         return {
             "root": part,
@@ -68,6 +70,6 @@ def test_portable_changes_only_keywords_that_models_refuse(place: str, schema: A
 
 
 @pytest.mark.parametrize("keyword", ["default", "const", "examples", "x-author"])
-def test_portable_does_not_change_data_in_schemas(keyword: str) -> None:
+def test_portable_schema_keeps_data_that_looks_like_keywords_unchanged(keyword: str) -> None:
     data = {"type": "object", keyword: {"enum": [1], "format": "path"}}
     assert portable(data) == data

@@ -58,7 +58,7 @@ def test_revision_table_matches_the_specification(fact: str) -> None:
     assert [getattr(row, fact) for row in REVISIONS.values()] == FACTS[fact]
 
 
-def test_revision_table_test_covers_every_field() -> None:
+def test_every_field_of_the_revision_table_is_compared_with_the_specification() -> None:
     assert {field.name for field in attrs.fields(Revision)} == {*FACTS, "name", "_methods"}
 
 

@@ -88,7 +88,7 @@ def test_integral_floats_in_tagged_array_structs_become_ints() -> None:
         assert with_whole_numbers(none, list[Point | Line], FLOAT) is none
 
 
-def test_only_faults_about_floats_lead_to_a_conversion() -> None:
+def test_integral_floats_are_converted_to_int_only_if_validation_failed_because_of_a_float() -> None:
     data = ["x", 1.0]
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(data, list[int])

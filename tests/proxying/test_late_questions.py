@@ -127,7 +127,7 @@ async def test_client_that_cancelled_its_own_call_still_gets_elicitation(era: An
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_clients_whose_calls_all_ended_get_elicitation_in_turn(era: Any) -> None:
+async def test_clients_of_a_shared_proxy_without_running_calls_each_receive_their_own_elicitation(era: Any) -> None:
     asked: list[str] = []
     async with (
         shared() as (way, peer),

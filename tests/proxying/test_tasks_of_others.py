@@ -110,7 +110,7 @@ async def test_task_of_a_principal_is_unknown_to_other_principals(
 
 
 @pytest.mark.parametrize("shares", [False, True])
-async def test_principal_gets_unknown_task_for_a_task_without_known_owner(
+async def test_task_without_a_known_owner_is_unknown_to_every_principal(
     autojump_clock: MockClock, shares: bool
 ) -> None:
     got: list[str] = []

@@ -25,13 +25,15 @@ def request(*ticks: float, more: int = 0, **times: float) -> TimedRequest:
         (request(1, more=2, sent=0.0), request(sent=0.0), "mine"),
     ],
 )
-def test_ticks_are_taken_from_the_side_that_sent_them(mine: TimedRequest, theirs: TimedRequest, taken: str) -> None:
+def test_timeline_takes_progress_ticks_from_the_recording_of_the_sender(
+    mine: TimedRequest, theirs: TimedRequest, taken: str
+) -> None:
     expected = (mine if taken == "mine" else theirs).ticks, (mine if taken == "mine" else theirs).more_ticks
     mine.complete(theirs)
     assert (mine.ticks, mine.more_ticks) == expected
 
 
-def test_times_known_only_to_the_other_side_are_added() -> None:
+def test_timeline_adds_times_that_are_only_in_the_recording_of_the_peer() -> None:
     mine, theirs = request(sent=1.0, answered=5.0), request(sent=9.0, received=2.0, done=4.0)
     theirs.cause, theirs.asked, theirs.failed = "peer", Reference("r", 1), True
     mine.complete(theirs)

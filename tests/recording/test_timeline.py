@@ -336,7 +336,7 @@ def test_timeline_shows_a_failed_call_as_failed(tmp_path: Path, answer: dict[str
     assert ("failed call" in svg(found)) is failed
 
 
-def test_row_of_a_retry_with_answers_says_that_it_is_a_retry(tmp_path: Path) -> None:
+def test_timeline_labels_a_retry_after_input_required_as_a_retry(tmp_path: Path) -> None:
     retry = call(20, "out", 2, "bake")
     retry["message"]["params"]["requestState"] = "state"
     tree = drawn(tmp_path, [call(0, "out", 1, "bake"), reply(10, "in", 1), retry, reply(30, "in", 2)])

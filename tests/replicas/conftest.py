@@ -33,7 +33,7 @@ OF_ONE_PROCESS: Final = {
     "test_s2c_05_end_of_input_cancels_handler_that_awaits_input": _ONE_PROCESS,
     "test_mod_01_twenty_listen_streams_receive_their_changes_of_a_thousand": _ONE_PROCESS,
     "test_mod_02_stream_ends_with_last_changes_then_cancel_then_result": _ONE_PROCESS,
-    "test_mod_03_legacy_and_modern_requests_and_a_stream_do_not_mix": _ONE_PROCESS,
+    "test_mod_03_legacy_requests_modern_requests_and_a_listen_stream_get_only_their_own_messages": _ONE_PROCESS,
     "test_listener_that_does_not_read_uses_little_memory_and_delays_no_others": _ONE_PROCESS,
     "test_vanished_client_leaves_no_listen_stream_behind": _ONE_PROCESS,
     "test_prg_02_only_increasing_finite_progress_values_are_sent[2025-11-25]": _COALESCED,

@@ -113,13 +113,13 @@ class Floor:
         return scopes
 
 
-def test_requests_start_at_once_while_slots_are_free() -> None:
+def test_admission_starts_requests_at_once_while_slots_are_free() -> None:
     floor = Floor(max_in_flight=3)
     scopes = floor.admit(3)
     assert floor.started == scopes
 
 
-def test_requests_beyond_the_slots_wait_in_order() -> None:
+def test_requests_beyond_the_free_slots_wait_and_start_in_order() -> None:
     floor = Floor(max_in_flight=1)
     first, second, third = floor.admit(3)
     assert floor.started == [first]
@@ -161,7 +161,7 @@ def test_request_larger_than_the_byte_limit_is_admitted_if_it_is_alone() -> None
     assert not floor.in_flight.admit(FakeScope())
 
 
-def test_dropped_queued_request_never_runs() -> None:
+def test_request_dropped_from_the_admission_queue_never_runs() -> None:
     floor = Floor(max_in_flight=1)
     first, second, third = floor.admit(3)
     assert floor.in_flight.drop_waiting(second)
@@ -376,7 +376,7 @@ def test_bytes_of_a_suspended_request_count_once_during_its_retry(alone: bool) -
     assert not admission.has_room(81, caller, parked)
 
 
-def test_free_bytes_include_all_requests_without_a_suspended_handler() -> None:
+def test_bytes_of_all_requests_without_a_suspended_handler_reduce_the_free_bytes() -> None:
     admission, caller = Admission[object](Limits(max_inbound_bytes=100), Load()), Caller()
     request: Any = FakeRequest(60)
     assert admission.admit(request, caller) is not None

@@ -30,7 +30,7 @@ async def test_notifications_are_sent_in_order_on_separate_lines() -> None:
     assert await written(outbox) == [(CHANGED, None), (UPDATED, {"uri": "x:1"}), ("after", None)]
 
 
-async def test_notification_equal_to_a_waiting_one_is_not_added() -> None:
+async def test_notification_equal_to_a_waiting_notification_is_not_queued_again() -> None:
     outbox = Outbox(1000)
     notices = Announcements(outbox)
     for uri in ("x:1", "x:2", "x:1", "x:1"):

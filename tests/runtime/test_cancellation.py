@@ -57,5 +57,5 @@ def test_only_messages_of_coded_errors_are_sent_as_cancel_reason() -> None:
 
 
 @pytest.mark.parametrize(("reason", "words"), [("enough", "enough"), (None, "shutdown"), ("", "shutdown")])
-def test_cancellation_text_is_its_reason_or_else_its_cause(reason: str | None, words: str) -> None:
+def test_text_of_a_cancellation_is_its_reason_or_otherwise_its_cause(reason: str | None, words: str) -> None:
     assert Cancellation(CancelCause.SHUTDOWN, reason, 5).text == words

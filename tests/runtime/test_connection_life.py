@@ -189,7 +189,7 @@ async def test_connection_ends_after_the_last_handler_has_cleaned_up(autojump_cl
         assert this.ended == begun + 7
 
 
-async def test_close_waits_for_the_end_of_the_connection(autojump_clock: MockClock) -> None:
+async def test_connection_close_waits_until_cancelled_handlers_have_cleaned_up(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000, cleanup=2)
@@ -362,7 +362,7 @@ async def test_last_responses_are_flushed_to_a_slow_peer(autojump_clock: MockClo
 # Reading
 
 
-async def test_skipped_message_fails_its_call_and_reading_continues(
+async def test_message_skipped_as_too_long_fails_its_call_and_reading_continues(
     autojump_clock: MockClock,
 ) -> None:
     unread = list[tuple[str, bytes]]()

@@ -149,14 +149,14 @@ class Counting(BatchExchange):
 # Replies
 
 
-def test_result_settles_its_call_with_the_number_of_earlier_notifications(floor: Floor) -> None:
+def test_result_response_ends_its_call_with_the_number_of_earlier_notifications(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.ResultReceived(request, {"a": 1}))
     assert call.arrived == [CallOutcome({"a": 1}, None, 7)]
     assert floor.told == []
 
 
-def test_error_response_settles_its_call_with_an_exception(floor: Floor) -> None:
+def test_error_response_ends_its_call_with_an_exception(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.ErrorReceived(request, ErrorResponse(1, 3, "no", {"a": 1})))
     [end] = call.arrived
@@ -165,13 +165,13 @@ def test_error_response_settles_its_call_with_an_exception(floor: Floor) -> None
     assert (end.result, end.notifications_before) == (None, 7)
 
 
-def test_cancelled_stream_settles_its_call_without_a_result(floor: Floor) -> None:
+def test_listen_stream_cancelled_by_the_server_ends_its_call_without_a_result(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.StreamCancelled(request, "over"))
     assert call.arrived == [CallOutcome(None, None, 7)]
 
 
-def test_lost_response_settles_its_call_with_the_reason(floor: Floor) -> None:
+def test_lost_response_ends_its_call_with_the_reason(floor: Floor) -> None:
     request, call = ours()
     error = MCPError("gone")
     floor.act(events.RequestFailed(request, error))
@@ -207,7 +207,7 @@ def test_accepted_request_is_run_and_a_refused_request_is_answered(floor: Floor)
     assert json.loads(settled or b"") == error, "requests settle it themselves"
 
 
-def test_cancel_is_passed_to_the_runner(floor: Floor) -> None:
+def test_dispatcher_passes_a_received_cancel_to_the_runner(floor: Floor) -> None:
     event = events.CancelReceived(theirs(), "enough")
     floor.act(event)
     assert floor.told == [("cancel", event)]
@@ -216,7 +216,7 @@ def test_cancel_is_passed_to_the_runner(floor: Floor) -> None:
 # Notifications
 
 
-def test_request_notifications_and_changes_go_to_separate_queues(floor: Floor) -> None:
+def test_dispatcher_queues_list_changes_separately_from_other_notifications(floor: Floor) -> None:
     message, change = notification(), notification("notifications/tools/list_changed")
     floor.act(message)
     floor.act(change)
@@ -229,7 +229,7 @@ def test_notification_without_a_handler_is_dropped(floor: Floor) -> None:
     assert floor.told == []
 
 
-def test_notification_with_a_subscription_id_goes_only_to_its_stream(floor: Floor) -> None:
+def test_notification_with_a_subscription_id_is_delivered_only_to_its_listen_stream(floor: Floor) -> None:
     arrived = list[Any]()
     request, call = ours(on_notification=lambda *told: arrived.append(told))
     event = notification("notifications/tools/list_changed")
@@ -295,7 +295,9 @@ def test_ignored_message_is_logged_as_warning_only_if_noteworthy(
     assert floor.told == []
 
 
-def test_end_of_a_stream_is_logged_truncated(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+def test_end_of_a_listen_stream_is_logged_with_a_truncated_reason(
+    floor: Floor, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")
     floor.act(events.StreamCancelled(ours()[0], "x" * 1000))
     [record] = caplog.records
@@ -318,7 +320,7 @@ def test_batch_is_handled_in_order_and_answered_by_one_array(floor: Floor) -> No
     assert floor.told == [("reply", [1, 2], floor.exchange)]
 
 
-def test_batch_member_without_a_response_is_settled_at_once(floor: Floor) -> None:
+def test_batch_member_that_needs_no_response_counts_as_answered_immediately(floor: Floor) -> None:
     request, _ = ours()
     for event in (
         events.ResultReceived(request, {}),
@@ -332,7 +334,7 @@ def test_batch_member_without_a_response_is_settled_at_once(floor: Floor) -> Non
         assert batch.settled == [None]
 
 
-def test_batch_members_are_counted_with_their_own_size(floor: Floor) -> None:
+def test_notification_in_a_batch_is_counted_with_its_own_size(floor: Floor) -> None:
     event = notification(data="x")
     request, call = ours(on_notification=lambda _, size: call.arrived.append(size))
     progress = {"progressToken": 1, "progress": 2}

@@ -39,7 +39,7 @@ def sent(one: Any) -> bytes:
     return bytes(one.outbox.take_nowait())
 
 
-def test_exchange_cancels_its_running_requests_oldest_first() -> None:
+def test_cancelled_exchange_cancels_its_running_requests_oldest_first() -> None:
     one, ended = exchange(), list[tuple[str, CancelCause, str | None]]()
     requests = [FakeRequest() for _ in range(3)]
     for name, request in zip("abc", requests, strict=True):
@@ -69,7 +69,7 @@ def test_request_can_end_while_its_exchange_cancels_all_requests() -> None:
     assert one.find(requests[0]) is None
 
 
-def test_exchange_finds_a_request_only_while_it_runs() -> None:
+def test_request_is_found_in_its_exchange_only_while_the_request_runs() -> None:
     one, request = exchange(), FakeRequest()
     scope = FakeScope("a", [])
     assert one.find(request) is None
@@ -87,7 +87,7 @@ def test_owner_of_an_exchange_is_the_principal_or_the_exchange_itself() -> None:
     assert BatchExchange(nobody, 2).party is nobody
 
 
-async def test_waiting_for_idle_and_for_idle_streams_of_an_exchange_are_separate() -> None:
+async def test_waiting_for_the_listen_streams_of_an_exchange_does_not_wait_for_its_calls() -> None:
     one, seen = exchange(), list[str]()
     call, stream = FakeRequest(), FakeRequest(METHODS["subscriptions/listen"])
     for request in (call, stream):

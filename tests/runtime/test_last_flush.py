@@ -15,7 +15,7 @@ async def seconds_of(flush: LastFlush) -> float:
     return trio.current_time() - begun
 
 
-async def test_last_flush_returns_when_everything_is_flushed(autojump_clock: MockClock) -> None:
+async def test_last_flush_returns_when_all_messages_are_flushed(autojump_clock: MockClock) -> None:
     begun, done = trio.current_time(), list[str]()
 
     async def flushed() -> None:

@@ -116,7 +116,7 @@ def test_limits_are_keyword_only_and_immutable() -> None:
         frozen.max_queued = 5
 
 
-def test_help_names_each_limit_in_one_group_and_in_the_order_of_the_fields() -> None:
+def test_limits_docstring_names_each_limit_once_in_the_order_of_the_fields() -> None:
     groups = (Limits.__doc__ or "").partition("four groups:")[2].partition("`TaskSettings`")[0]
     assert re.findall(r"``(\w+)``", groups) == [field.name for field in attrs.fields(Limits)]
 

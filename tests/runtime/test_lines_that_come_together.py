@@ -161,7 +161,7 @@ _ODD_LINES = {
 
 
 @pytest.mark.parametrize("name", _ODD_LINES)
-async def test_invalid_line_read_together_with_others_is_handled_as_if_read_alone(
+async def test_invalid_line_received_in_one_read_with_other_lines_is_handled_as_if_received_alone(
     autojump_clock: object, name: str
 ) -> None:
     lines = [log(1), log(2), _ODD_LINES[name], log(3), reply(2, "eins"), log(4), _ODD_LINES[name], log(5)]
@@ -212,7 +212,9 @@ async def test_blocked_callback_does_not_delay_buffered_lines(autojump_clock: ob
         assert told == [1, 2]
 
 
-async def test_cancel_by_a_callback_takes_effect_after_the_buffered_lines(autojump_clock: object) -> None:
+async def test_cancel_by_a_log_callback_takes_effect_after_the_buffered_lines_are_handled(
+    autojump_clock: object,
+) -> None:
     told = list[Any]()
     with trio.CancelScope() as scope:
 

@@ -188,7 +188,7 @@ async def test_request_missing_in_the_revision_is_not_sent() -> None:
         assert (await this.sent(), this.state.outbound) == ([], ())
 
 
-async def test_request_that_cannot_be_encoded_leaves_nothing_and_sends_no_cancel() -> None:
+async def test_request_that_cannot_be_encoded_leaves_no_state_and_sends_no_cancel() -> None:
     async with side(tracer=FakeTracer()) as (this, _):
         with pytest.raises(NotSerializable):
             await this.outbound.request("tools/call", {"name": float("nan")}, LATEST_LEGACY)
@@ -514,7 +514,7 @@ async def test_while_connected_cancels_its_block_when_the_connection_is_lost() -
             pytest.fail("there is no connection")
 
 
-async def test_while_connected_leaves_nothing_behind_after_its_block() -> None:
+async def test_while_connected_block_leaves_no_registration_after_its_end() -> None:
     async with side() as (this, _):
         with this.outbound.while_connected():
             assert len(this.outbound._waiting) == 1
@@ -554,7 +554,7 @@ async def test_lost_response_fails_the_only_request_that_was_sent() -> None:
         assert [each["method"] for each in await this.sent()] == ["tools/call"], "no cancel"
 
 
-async def test_lost_response_among_several_calls_fails_those_without_a_timeout(
+async def test_lost_response_that_may_belong_to_several_calls_fails_the_calls_without_a_timeout(
     autojump_clock: MockClock,
 ) -> None:
     async with side() as (this, nursery):
@@ -683,7 +683,7 @@ async def test_result_without_input_requests_leaves_nothing_to_cancel() -> None:
             assert trips.asked is None, "a list may not ask"
 
 
-async def test_request_of_a_handler_and_its_cancel_use_the_outbox_of_the_handlers_exchange() -> None:
+async def test_request_sent_by_a_handler_and_its_cancel_use_the_outbox_of_the_handler() -> None:
     async with side() as (this, nursery):
         own = Outbox(16384)
         with trio.CancelScope() as scope:

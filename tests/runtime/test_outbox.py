@@ -27,7 +27,7 @@ async def test_outbox_returns_lines_in_the_order_they_were_put() -> None:
     assert await box.take() == b"1\n2\n3\n4\n"
 
 
-async def test_urgent_line_is_written_before_waiting_lines() -> None:
+async def test_urgent_outbox_line_is_written_before_waiting_lines() -> None:
     box = outbox()
     box.put(b"waits\n")
     box.put_first(b"urgent\n")
@@ -63,7 +63,7 @@ async def test_outbox_returns_a_long_line_without_copying(put: str) -> None:
     assert await box.take() == b"short\n"
 
 
-async def test_line_over_64_kib_is_written_by_the_writer_task() -> None:
+async def test_outbox_line_over_64_kib_is_written_by_the_writer_task() -> None:
     sent: list[int] = []
 
     def send(line: bytes) -> int:
@@ -107,7 +107,7 @@ async def test_outbox_writer_waits_until_a_line_is_put() -> None:
 # Withdrawing
 
 
-async def test_withdraw_removes_only_the_waiting_lines_of_the_owner() -> None:
+async def test_outbox_withdraw_removes_only_the_waiting_lines_of_the_given_owner() -> None:
     box, owner = outbox(), Owner()
     box.put(b"before\n")
     box.put(b"mine 1\n", owner)
@@ -118,14 +118,14 @@ async def test_withdraw_removes_only_the_waiting_lines_of_the_owner() -> None:
     assert box.size == 0
 
 
-async def test_lines_taken_by_the_writer_cannot_be_withdrawn() -> None:
+async def test_outbox_lines_taken_by_the_writer_cannot_be_withdrawn() -> None:
     box, owner = outbox(), Owner()
     box.put(b"mine\n", owner)
     await box.take()
     assert not box.withdraw(owner)
 
 
-async def test_withdraw_removes_lines_that_were_not_taken_yet() -> None:
+async def test_outbox_withdraw_removes_lines_that_were_not_taken_yet() -> None:
     box, owner = outbox(high_water=5), Owner()
     box.put_sealed(b"taken\n", owner)
     box.put_sealed(b"waits\n", owner)
@@ -134,11 +134,11 @@ async def test_withdraw_removes_lines_that_were_not_taken_yet() -> None:
     assert box.size == 0
 
 
-async def test_withdraw_without_waiting_lines_returns_false() -> None:
+async def test_outbox_withdraw_without_waiting_lines_returns_false() -> None:
     assert not outbox().withdraw(Owner())
 
 
-async def test_owner_can_put_lines_again_after_a_withdrawal() -> None:
+async def test_owner_can_put_outbox_lines_again_after_withdrawing() -> None:
     box, owner = outbox(), Owner()
     box.put(b"withdrawn\n", owner)
     box.withdraw(owner)
@@ -158,7 +158,7 @@ async def test_replaceable_line_in_the_outbox_is_replaced_in_its_position() -> N
     assert await box.take() == b"newer\nafter\n"
 
 
-async def test_line_taken_by_the_writer_is_not_replaced() -> None:
+async def test_replaceable_outbox_line_taken_by_the_writer_is_not_replaced() -> None:
     box = outbox()
     segment = box.put_sealed(b"old\n")
     await box.take()
@@ -174,7 +174,7 @@ async def test_withdrawn_line_in_the_outbox_is_not_replaced() -> None:
     assert box.size == 0
 
 
-async def test_later_lines_are_not_merged_into_a_replaceable_line() -> None:
+async def test_later_outbox_lines_are_not_merged_into_a_replaceable_line() -> None:
     box, owner = outbox(), Owner()
     segment = box.put_sealed(b"1\n", owner)
     box.put(b"2\n", owner)
@@ -185,14 +185,14 @@ async def test_later_lines_are_not_merged_into_a_replaceable_line() -> None:
 # Room
 
 
-async def test_producer_below_the_high_water_mark_does_not_wait() -> None:
+async def test_outbox_producer_below_the_high_water_mark_does_not_wait() -> None:
     box = outbox(high_water=10)
     box.put(b"x" * 9)
     with trio.testing.assert_no_checkpoints():
         await box.room()
 
 
-async def test_producers_wait_at_the_high_water_mark_until_the_writer_takes_lines() -> None:
+async def test_outbox_producers_wait_at_the_high_water_mark_until_the_writer_takes_lines() -> None:
     box, through = outbox(high_water=10), list[int]()
     box.put(b"x" * 10)
     async with trio.open_nursery() as nursery:
@@ -211,7 +211,7 @@ async def test_producers_wait_at_the_high_water_mark_until_the_writer_takes_line
     assert sorted(through) == [0, 1, 2]
 
 
-async def test_producer_that_puts_no_line_wakes_the_next_producer() -> None:
+async def test_outbox_producer_that_puts_no_line_wakes_the_next_producer() -> None:
     box, through = outbox(high_water=10), list[int]()
     box.put(b"x" * 10)
     async with trio.open_nursery() as nursery:
@@ -227,7 +227,7 @@ async def test_producer_that_puts_no_line_wakes_the_next_producer() -> None:
     assert len(through) == 30
 
 
-async def test_withdrawing_lines_wakes_a_waiting_producer() -> None:
+async def test_withdrawing_outbox_lines_wakes_a_waiting_producer() -> None:
     box, owner = outbox(high_water=10), Owner()
     box.put(b"x" * 10, owner)
     async with trio.open_nursery() as nursery:
@@ -236,7 +236,7 @@ async def test_withdrawing_lines_wakes_a_waiting_producer() -> None:
         box.withdraw(owner)
 
 
-async def test_producer_can_wait_at_a_multiple_of_the_high_water_mark() -> None:
+async def test_outbox_producer_can_wait_at_a_multiple_of_the_high_water_mark() -> None:
     box = outbox(high_water=10)
     box.put(b"x" * 39)
     assert box.is_full()
@@ -262,7 +262,7 @@ async def test_outbox_space_of_an_owner_counts_only_its_own_lines(autojump_clock
 # Flushing
 
 
-async def test_flushed_waits_until_the_writer_has_sent_the_last_lines() -> None:
+async def test_outbox_flushed_waits_until_the_writer_has_sent_the_last_lines() -> None:
     box, steps = outbox(), list[str]()
     sent = trio.Event()
     box.put(b"last words\n")
@@ -287,7 +287,7 @@ async def test_flushed_waits_until_the_writer_has_sent_the_last_lines() -> None:
     assert steps == ["sent", "flushed"]
 
 
-async def test_all_tasks_waiting_in_flushed_are_woken() -> None:
+async def test_all_tasks_waiting_in_outbox_flushed_are_woken() -> None:
     box = outbox()
     box.put(b"1\n")
     with trio.fail_after(PATIENCE):
@@ -300,7 +300,7 @@ async def test_all_tasks_waiting_in_flushed_are_woken() -> None:
                 await box.take()
 
 
-async def test_flushed_returns_at_once_for_an_unused_outbox() -> None:
+async def test_outbox_flushed_returns_at_once_for_an_unused_outbox() -> None:
     with trio.fail_after(PATIENCE):
         await outbox().flushed()
 
@@ -347,7 +347,7 @@ async def writing(wire: Wire, high_water: int = 1000) -> AsyncGenerator[Outbox]:
         nursery.cancel_scope.cancel()
 
 
-async def test_line_is_written_directly_while_the_writer_task_is_idle() -> None:
+async def test_outbox_line_is_written_directly_while_the_writer_task_is_idle() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.put_now(b"reply\n", Owner())
@@ -358,7 +358,7 @@ async def test_line_is_written_directly_while_the_writer_task_is_idle() -> None:
             await box.flushed()
 
 
-async def test_urgent_lines_put_together_are_written_together() -> None:
+async def test_urgent_outbox_lines_put_together_are_written_together() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.put_first(b"cancel 1\n")
@@ -368,14 +368,14 @@ async def test_urgent_lines_put_together_are_written_together() -> None:
         assert wire.bytes == b"cancel 2\ncancel 1\n"
 
 
-async def test_line_written_directly_cannot_be_withdrawn() -> None:
+async def test_outbox_line_written_directly_cannot_be_withdrawn() -> None:
     owner = Owner()
     async with writing(Wire()) as box:
         box.put_now(b"mine\n", owner)
         assert not box.withdraw(owner)
 
 
-async def test_line_behind_waiting_lines_is_queued_and_can_be_withdrawn() -> None:
+async def test_outbox_line_behind_waiting_lines_is_queued_and_can_be_withdrawn() -> None:
     wire, owner = Wire(), Owner()
     async with writing(wire) as box:
         box.put(b"waits\n")
@@ -387,7 +387,7 @@ async def test_line_behind_waiting_lines_is_queued_and_can_be_withdrawn() -> Non
         assert wire.bytes == b"waits\nreply\n"
 
 
-async def test_no_line_is_written_directly_while_the_writer_task_writes() -> None:
+async def test_no_outbox_line_is_written_directly_while_the_writer_task_writes() -> None:
     wire = Wire()
     async with writing(wire) as box:
         wire.blocked = True
@@ -402,7 +402,7 @@ async def test_no_line_is_written_directly_while_the_writer_task_writes() -> Non
         assert wire.bytes == b"slow\ncancel\nreply\n"
 
 
-async def test_no_line_is_written_directly_before_or_after_the_writer_task_runs() -> None:
+async def test_no_outbox_line_is_written_directly_before_or_after_the_writer_task_runs() -> None:
     wire = Wire()
     box = Outbox(1000, wire.send_nowait)
     box.put_now(b"early\n")
@@ -449,7 +449,7 @@ async def test_closing_the_outbox_drops_waiting_lines() -> None:
     assert scope.cancelled_caught
 
 
-async def test_line_that_cannot_be_written_directly_is_queued() -> None:
+async def test_outbox_line_that_cannot_be_written_directly_is_queued() -> None:
     wire, owner = Wire(room=0), Owner()
     async with writing(wire) as box:
         box.put_now(b"withdrawn\n", owner)
@@ -459,7 +459,7 @@ async def test_line_that_cannot_be_written_directly_is_queued() -> None:
         assert wire.bytes == b"reply\n"
 
 
-async def test_rest_of_a_partly_written_line_is_written_before_urgent_lines() -> None:
+async def test_rest_of_a_partly_written_outbox_line_is_written_before_urgent_lines() -> None:
     wire = Wire(room=3)
     async with writing(wire) as box:
         box.put_now(b"begun\n")
@@ -486,7 +486,7 @@ async def test_urgent_line_follows_the_rest_of_a_partly_written_line() -> None:
         assert wire.bytes == b"begun\nurgent\nnext\n"
 
 
-async def test_rest_of_a_partly_written_line_cannot_be_withdrawn() -> None:
+async def test_rest_of_a_partly_written_outbox_line_cannot_be_withdrawn() -> None:
     wire, owner = Wire(room=3), Owner()
     async with writing(wire) as box:
         box.put_now(b"begun\n", owner)
@@ -497,7 +497,7 @@ async def test_rest_of_a_partly_written_line_cannot_be_withdrawn() -> None:
         assert wire.bytes == b"begun\n"
 
 
-async def test_rest_of_a_partly_written_line_counts_until_the_writer_takes_it() -> None:
+async def test_rest_of_a_partly_written_outbox_line_counts_as_waiting_until_the_writer_takes_the_rest() -> None:
     wire = Wire(room=3)
     async with writing(wire, high_water=10) as box:
         box.put_now(b"x" * 12 + b"\n")
@@ -516,7 +516,7 @@ class Interrupted(Wire):
         return count
 
 
-def test_keyboard_interrupt_does_not_lose_the_rest_of_a_partly_written_line() -> None:
+def test_keyboard_interrupt_does_not_lose_the_rest_of_a_partly_written_outbox_line() -> None:
     wire, steps = Interrupted(room=3), list[str]()
 
     async def play() -> None:
@@ -628,7 +628,7 @@ async def test_consecutive_lines_of_one_owner_share_a_segment_up_to_the_high_wat
     assert len(owner.segments) == (10 if size == 1 else 1)
 
 
-async def test_nudge_makes_a_waiting_take_return_without_lines() -> None:
+async def test_outbox_nudge_makes_a_waiting_take_return_without_lines() -> None:
     outbox, taken = Outbox(100), list[bytes]()
 
     async def take_twice() -> None:
@@ -685,7 +685,7 @@ async def test_closed_outbox_drops_lines_although_call_writer_is_set() -> None:
     assert (box.size, calls) == (0, [])
 
 
-async def test_closing_the_outbox_wakes_tasks_waiting_in_flushed() -> None:
+async def test_closing_the_outbox_wakes_tasks_waiting_until_it_is_flushed() -> None:
     box = outbox()
     box.put(b"first\n")
     await box.take()

@@ -110,7 +110,7 @@ async def test_anonymous_callers_do_not_remove_each_others_suspended_handlers(au
         assert [name for name, _ in one.expired] == ["b"]
 
 
-async def test_suspended_handlers_beyond_the_limit_expire_on_the_connection_with_most(
+async def test_suspended_handlers_beyond_the_limit_expire_on_the_connection_that_has_the_most(
     autojump_clock: MockClock,
 ) -> None:
     ada = Caller("ada")

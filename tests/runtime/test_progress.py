@@ -60,7 +60,7 @@ async def test_progress_token_keeps_its_type_and_value(autojump_clock: object, t
     assert type(params["progressToken"]) is type(token)
 
 
-async def test_smallest_number_that_can_be_sent_is_reported(autojump_clock: object) -> None:
+async def test_lowest_finite_float_can_be_reported_as_progress(autojump_clock: object) -> None:
     reporting = Reporting()
     assert reporting.report(-sys.float_info.max)
     assert reporting.values == [-sys.float_info.max]
@@ -221,7 +221,7 @@ async def test_unsent_progress_is_withdrawn_with_its_request(autojump_clock: obj
 
 
 @given(st.lists(st.tuples(st.floats(allow_nan=True), st.sampled_from([0.0, 0.03, 0.1, 0.5])), max_size=30))
-def test_sent_progress_increases_respects_the_interval_and_includes_the_latest(
+def test_progress_values_sent_increase_respect_the_interval_and_include_the_latest(
     reports: list[tuple[float, float]],
 ) -> None:
     async def play() -> None:

@@ -217,7 +217,7 @@ def test_server_request_missing_in_the_revision_is_an_internal_error_of_the_call
     assert caplog.records == []
 
 
-def test_result_found_unsendable_earlier_is_the_same_internal_error(
+def test_result_that_was_already_found_unsendable_is_answered_with_an_internal_error(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = failed(replies.failure(request(), UnsendableResult("NaN")))

@@ -72,7 +72,7 @@ def test_request_received_while_answering_a_server_request_has_its_own_trace() -
         assert present_trace() is None
 
 
-def test_call_made_while_answering_keeps_the_trace_unless_it_names_another() -> None:
+def test_request_while_answering_uses_the_outer_trace_context_unless_it_has_its_own() -> None:
     with answering({TRACEPARENT: PARENT}):
         with answering({}):
             assert present_trace() == TraceContext(PARENT)

@@ -34,7 +34,7 @@ def test_reply_lost_has_request_id_and_error() -> None:
     assert (lost.request_id, lost.error) == ("a", error)
 
 
-def test_transport_has_no_network_by_default() -> None:
+def test_framed_transport_has_network_none_by_default() -> None:
     assert FramedTransport.network is None
 
 
@@ -51,5 +51,5 @@ class Plain(FramedTransport):
         await trio.lowlevel.checkpoint()
 
 
-def test_send_nowait_of_a_transport_sends_nothing_by_default() -> None:
+def test_framed_transport_send_nowait_sends_nothing_by_default() -> None:
     assert Plain().send_nowait(b"{}\n") == 0

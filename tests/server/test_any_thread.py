@@ -89,7 +89,7 @@ def members(kind: type) -> Iterator[str]:
             yield name
 
 
-def test_every_server_method_is_listed_in_a_table_of_thread_tests() -> None:
+def test_thread_tests_cover_every_server_method() -> None:
     """A new method belongs in one of the tables: see `ActiveRuns.call_in_run` and `Observers`."""
     assert set(members(Server)) == READS | set(CHANGES) - OF_PACKAGE | REFUSED
     assert set(members(Offering)) <= set(members(Server))
@@ -128,7 +128,7 @@ OTHERS: dict[type, set[str]] = {
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.__name__)
-def test_every_member_usable_by_handlers_is_listed_in_the_thread_tests(kind: type) -> None:
+def test_thread_tests_cover_every_member_that_handlers_can_use(kind: type) -> None:
     assert set(members(kind)) == OTHERS[kind]
 
 

@@ -349,7 +349,7 @@ def test_deprecated_view_uri_key_is_read_but_the_current_key_takes_precedence() 
         ({"model": {}}, ()),
     ],
 )
-def test_invalid_tool_visibility_is_read_by_the_client_as_visible_to_none(
+def test_tool_with_invalid_visibility_metadata_is_visible_to_no_caller(
     visibility: Any, callers: tuple[str, ...]
 ) -> None:
     assert said({"ui": {"visibility": visibility}}).visible_to == callers

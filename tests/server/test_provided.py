@@ -397,7 +397,9 @@ async def test_timeout_during_one_dependency_cleanup_leaves_time_for_the_other_c
     assert EVENTS == ["opened", "slow is over", "closed"]
 
 
-async def test_call_cancelled_while_a_dependency_opens_closes_the_open_ones(autojump_clock: MockClock) -> None:
+async def test_call_cancelled_while_a_dependency_opens_closes_the_dependencies_that_are_already_open(
+    autojump_clock: MockClock,
+) -> None:
     async def never() -> None:
         await trio.sleep_forever()
 

@@ -209,7 +209,7 @@ async def test_caller_state_can_be_used_in_threads(autojump_clock: MockClock) ->
         assert (await client.call_tool("look", {"key": "n", "handle": "other"})).text == "other"
 
 
-async def test_recording_context_keeps_state_and_passive_context_keeps_none() -> None:
+async def test_recording_context_stores_state_values_and_passive_context_discards_state_values() -> None:
     ctx = RecordingContext()
     await ctx.state.set("a", 1)
     assert (await ctx.state.get("a"), await ctx.state.at("b").get("a")) == (1, None)
@@ -330,7 +330,7 @@ async def test_caller_state_on_a_stateless_server_without_storage_raises() -> No
         assert "this server keeps nothing between requests" in text(await call_with(endpoint, "bob-1", "look", key="a"))
 
 
-async def test_caller_with_the_most_states_loses_one_to_a_new_caller_at_the_limit() -> None:
+async def test_new_caller_at_the_limit_evicts_a_state_of_the_caller_with_the_most_states() -> None:
     async with in_memory(keeper(), max_server_states=3) as endpoint:
         many, other, new = [await endpoint.initialize() for _ in range(3)]
         for session, handle in ((many, "x"), (many, "y"), (other, "x"), (new, "x")):

@@ -411,9 +411,7 @@ class FirstFails(TouchyStore):
 
 @pytest.mark.parametrize("first", ["the handler", "the time limit"])
 @pytest.mark.parametrize("task", ["optional", "required"])
-async def test_task_start_that_fails_is_not_retried_by_other_waiters(
-    autojump_clock: MockClock, first: str, task: Any
-) -> None:
+async def test_task_start_that_failed_is_not_attempted_again(autojump_clock: MockClock, first: str, task: Any) -> None:
     """A second attempt would make a task of a call that has failed, or is about to."""
     store = FirstFails(slowness=3)
     server = Server("s", tasks=TaskSettings(grace=1, store=store))

@@ -121,6 +121,6 @@ def test_transport_options_are_removed_from_the_common_serving_options() -> None
     assert accepting.serving_options(options) == {"limits": limits, "handle_signals": False, "stateless": True}
 
 
-def test_run_with_a_function_before_the_server_says_what_to_write() -> None:
+def test_run_with_arguments_in_the_wrong_order_raises_type_error_with_the_correct_call() -> None:
     with pytest.raises(TypeError, match=r"^run\(\) takes the server first. Write\n    run\(server\)$"):
         RUN(serve_stdio, Server("program"))

@@ -33,6 +33,6 @@ def test_packed_notification_keeps_the_call_that_it_belongs_to() -> None:
     assert event.packed().unpacked().served == "a call"
 
 
-def test_ignored_event_is_not_noteworthy_by_default() -> None:
+def test_event_for_an_ignored_message_is_not_noteworthy_by_default() -> None:
     assert not Ignored("late").noteworthy
     assert Ignored("wrong", noteworthy=True).noteworthy

@@ -69,7 +69,7 @@ def test_request_phase_table_in_the_docstring_matches_the_code() -> None:
 
 
 @given(st.lists(st.sampled_from(Step)))
-def test_finished_request_stays_finished_and_a_muted_one_never_runs_again(steps: list[Step]) -> None:
+def test_finished_request_never_leaves_its_phase_and_a_cancelled_request_never_runs_again(steps: list[Step]) -> None:
     life, phases = a_request(), [Phase.WAITING]
     for step in steps:
         try:

@@ -19,7 +19,7 @@ def request_of(size: int, **params: Any) -> InboundRequest:
     return accepted(ConnectionState("server").receive(Request(1, "tools/list", {"_meta": meta_of(), **params}, size)))
 
 
-def test_new_request_has_no_error_and_has_not_failed() -> None:
+def test_received_request_has_no_error_or_continuation_by_default() -> None:
     request = request_of(100)
     assert (request.error, request.failed, request.continuation, request.packed) == (None, False, None, None)
 
@@ -101,7 +101,7 @@ def test_requests_are_equal_only_if_identical() -> None:
     assert request_of(1) != request_of(1)
 
 
-def test_continuation_of_a_request_has_no_state_by_default() -> None:
+def test_input_required_continuation_has_no_request_state_by_default() -> None:
     first, other = Continuation({"q": 1}), Continuation({})
     assert (first.responses, first.state, first.answers) == ({"q": 1}, "", {})
     assert first.answers is not other.answers

@@ -39,14 +39,16 @@ packed = msgspec.msgpack.decode
         (decoded, None),
     ],
 )
-def test_every_decoding_failure_is_an_unreadable_record(decode: Callable[[Any], object], data: object) -> None:
+def test_every_exception_of_a_decode_function_becomes_unreadable_record(
+    decode: Callable[[Any], object], data: object
+) -> None:
     with pytest.raises(UnreadableRecord) as caught:
         decode_stored("a thing", decode, data)
     assert len(str(caught.value)) < 300
     assert str(caught.value).isprintable()
 
 
-def test_decode_stored_returns_the_value_and_passes_store_errors() -> None:
+def test_decode_stored_returns_the_decoded_value_and_passes_on_store_errors() -> None:
     assert decode_stored("a number", int, "7") == 7
 
     def fail(_: object) -> None:

@@ -82,7 +82,7 @@ SEALED = attrs.evolve(
 """As the first version has sealed it."""
 
 
-def test_row_of_the_first_version_can_be_read():
+def test_task_record_codec_reads_a_row_of_its_first_format_version():
     assert RecordCodec().decode(FIRST_VERSION) == WHOLE
 
 
@@ -90,7 +90,7 @@ NEW_FIELDS = bytes.fromhex("80c0")
 """What came later than the first version: fields at the end, without a value. The number of fields has grown by two."""
 
 
-def test_row_is_written_as_in_the_first_version_plus_new_fields():
+def test_task_record_codec_writes_the_first_format_version_plus_new_fields():
     """Where this fails, a new version is due, and the rows of this one stay readable."""
     row = RecordCodec().encode(WHOLE)
     assert row.body[2] == FIRST_VERSION.body[2] + 2
@@ -98,14 +98,14 @@ def test_row_is_written_as_in_the_first_version_plus_new_fields():
     assert attrs.evolve(row, body=FIRST_VERSION.body) == FIRST_VERSION
 
 
-def test_follow_up_requests_of_a_record_keep_their_order():
+def test_task_record_codec_keeps_the_order_of_follow_up_requests():
     record = attrs.evolve(WHOLE, asked={"b": (), "a": ("b",)}, continuation=b'[{},"state"]')
     kept = RecordCodec().decode(RecordCodec().encode(record))
     assert kept == record
     assert list(kept.asked) == ["b", "a"]
 
 
-def test_encrypted_row_of_the_first_version_can_be_read():
+def test_task_record_codec_reads_an_encrypted_row_of_its_first_format_version():
     codec = RecordCodec([OTHER, SECRET])
     assert codec.decode(SEALED) == WHOLE
     assert SEALED.form in codec.forms
@@ -119,12 +119,12 @@ def test_task_record_survives_encoding_and_decoding(secrets: tuple[bytes, ...]):
     assert codec.decode(codec.encode(WHOLE)) == WHOLE
 
 
-def test_record_without_an_owner_has_an_expired_lease():
+def test_task_record_without_an_owner_is_encoded_with_an_expired_lease():
     record = attrs.evolve(WHOLE, holder=None)
     assert RecordCodec().encode(record).leased_until == 0
 
 
-def test_only_tasks_a_process_may_run_are_open():
+def test_task_record_is_marked_as_open_only_in_the_phases_working_and_input_required():
     def is_open(**changes: object) -> bool:
         return RecordCodec().encode(attrs.evolve(WHOLE, **changes)).is_open
 
@@ -137,7 +137,7 @@ def test_only_tasks_a_process_may_run_are_open():
     assert not is_open(phase=TaskPhase.WORKING, is_external=True)
 
 
-def test_encrypted_row_reveals_neither_scope_nor_content():
+def test_encrypted_task_record_row_reveals_neither_scope_nor_content():
     row = RecordCodec([SECRET]).encode(attrs.evolve(WHOLE, scope="a rare name"))
     shown = repr(attrs.asdict(row)).encode()
     for secret in (b"a rare name", WHOLE.name.encode(), WHOLE.params, b"done", b"why"):
@@ -169,7 +169,7 @@ def test_row_of_a_later_version_is_refused_naming_the_version():
         RecordCodec().decode(attrs.evolve(FIRST_VERSION, form=b"\x02"))
 
 
-def test_codec_forms_are_those_it_can_read():
+def test_task_record_codec_has_a_row_format_for_each_of_its_secrets():
     assert RecordCodec().forms == [FIRST_VERSION.form]
     forms = RecordCodec([SECRET, OTHER]).forms
     assert forms == [RecordCodec([secret]).encode(WHOLE).form for secret in (SECRET, OTHER)]
@@ -217,7 +217,7 @@ def test_short_secret_is_refused_when_the_codec_is_created():
         RecordCodec([b"short"])
 
 
-def test_repr_of_a_row_contains_no_content():
+def test_repr_of_a_task_record_row_contains_no_content():
     assert "report" not in repr(RecordCodec().encode(WHOLE))
 
 
@@ -240,6 +240,6 @@ for read, data in (
 
 
 @pytest.mark.commands
-def test_record_classes_are_prepared_before_threads_decode_them() -> None:
+def test_task_record_classes_are_compiled_for_decoding_when_their_modules_are_imported() -> None:
     read = subprocess.run([sys.executable, "-c", _FIRST_READS], capture_output=True, text=True, timeout=PATIENCE)
     assert read.stdout.split() == ["_Content", "_StoredFile", "StoredAuthorization"], read.stderr

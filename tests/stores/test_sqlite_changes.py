@@ -59,7 +59,7 @@ async def test_changes_by_another_process_are_polled_at_the_interval(path: Path,
         assert trio.current_time() - begun == pytest.approx(10)
 
 
-async def test_watcher_busy_with_own_changes_also_gets_those_of_others(path: Path):
+async def test_watcher_that_receives_many_own_changes_also_receives_changes_by_another_store(path: Path):
     async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SQLiteTaskStore(path) as other:
             await create(other, record("theirs"))
@@ -96,7 +96,9 @@ async def test_old_change_records_are_deleted(path: Path, monkeypatch: pytest.Mo
     assert 1000 <= kept < 1064
 
 
-async def test_deleted_change_records_are_reported_as_lost_hints(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_watcher_is_notified_of_lost_changes_if_old_change_records_were_deleted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
     async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SQLiteTaskStore(path) as other:

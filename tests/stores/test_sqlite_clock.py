@@ -146,7 +146,7 @@ async def test_store_clock_is_wall_time_without_a_boot_id(path: Path, machine: M
         assert after.created_at - before.created_at >= 2 * HOUR
 
 
-async def test_processes_opening_a_new_file_together_share_one_clock(path: Path, machine: Machine):
+async def test_processes_that_concurrently_create_an_sqlite_task_store_use_the_same_clock(path: Path, machine: Machine):
     stores = [SQLiteTaskStore(path) for _ in range(8)]
     created = dict[str, Any]()
 

@@ -76,7 +76,7 @@ async def test_no_committed_change_is_lost_when_processes_are_killed(path: Path)
     connection.close()
 
 
-async def test_processes_opening_a_new_file_together_share_it(path: Path):
+async def test_processes_that_concurrently_create_an_sqlite_task_store_use_the_same_file(path: Path):
     writers = [Writer(path, str(number)) for number in range(5)]
     try:
         for writer in writers:

@@ -76,7 +76,7 @@ def write(path: Path, data: bytes) -> None:
 # The file
 
 
-async def test_records_outlive_the_store_object(path: Path):
+async def test_task_records_are_readable_after_the_sqlite_task_store_was_reopened(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     async with SQLiteTaskStore(path) as store:
@@ -135,7 +135,7 @@ async def test_relative_store_path_is_resolved_when_the_store_is_created(path: P
 
 
 @pytest.mark.commands
-async def test_store_that_is_never_closed_leaks_nothing(path: Path):
+async def test_sqlite_task_store_that_is_never_closed_leaks_no_resources(path: Path):
     code = (
         "import sys, trio\nfrom functools import partial\n"
         "from trio_mcp.stores.sqlite_store import SQLiteTaskStore\n"
@@ -324,7 +324,7 @@ async def test_full_disk_fails_the_write_and_changes_nothing(path: Path):
         assert [each.id for each in await store.page("ann", None, 9)] == ["one", "three"]
 
 
-async def test_lease_renewal_goes_before_queued_writes(path: Path):
+async def test_lease_renewal_is_written_before_queued_writes(path: Path):
     entered, release, order = threading.Event(), threading.Event(), list[str]()
 
     def hold(_: sqlite3.Connection) -> None:
@@ -355,7 +355,7 @@ async def test_lease_renewal_goes_before_queued_writes(path: Path):
 # Records that cannot be read
 
 
-async def test_damaged_record_raises_and_the_others_can_be_read(path: Path):
+async def test_damaged_task_record_raises_unreadable_record_and_other_records_are_readable(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("good"))
         await create(store, record("bad"))
@@ -379,7 +379,7 @@ async def test_damaged_record_does_not_block_claims(path: Path, caplog: pytest.L
     assert [line.getMessage() for line in caplog.records] == ["An abandoned task cannot be read, so no process runs it"]
 
 
-async def test_tasks_of_another_secret_or_version_are_claimed_only_by_stores_that_can_read_them(path: Path):
+async def test_task_is_claimed_only_by_a_store_that_can_decrypt_and_decode_the_record(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store, SQLiteTaskStore(path, secrets=[OTHER]) as other:
         await create(store, record("one"))
         await create(store, record("later"))

@@ -106,7 +106,9 @@ async def test_one_transaction_contains_a_bounded_number_of_writes(notebook: Not
 
 
 @pytest.mark.parametrize("text", ["refused", None, "0"])
-async def test_failing_write_does_not_affect_others_in_its_transaction(notebook: Notebook, text: str | None):
+async def test_failing_write_does_not_affect_other_writes_in_the_same_sqlite_transaction(
+    notebook: Notebook, text: str | None
+):
     errors = list[BaseException]()
 
     async def fail(text: str | None, **options: Any) -> None:

@@ -70,5 +70,5 @@ def test_garble_fraction_above_one_is_refused() -> None:
         (b"nonsense", None),
     ],
 )
-def test_message_in_transit_exposes_its_method(message: bytes, method: str | None) -> None:
+def test_message_in_transit_has_the_method_of_its_json_rpc_message(message: bytes, method: str | None) -> None:
     assert MessageInTransit("sent", 0, message).method == method

@@ -86,7 +86,9 @@ async def test_messages_sent_together_are_faulted_individually() -> None:
 
 
 @pytest.mark.parametrize("direction", ["sent", "received"])
-async def test_delay_fault_takes_its_seconds(autojump_clock: MockClock, direction: Direction) -> None:
+async def test_delay_fault_delays_its_message_by_the_given_seconds(
+    autojump_clock: MockClock, direction: Direction
+) -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(0, Delay(5), direction))
     sender, receiver = (faulty, theirs) if direction == "sent" else (theirs, faulty)

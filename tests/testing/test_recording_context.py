@@ -115,7 +115,7 @@ async def test_recording_context_supports_only_capabilities_with_answers() -> No
     assert ctx.questions == []
 
 
-async def test_in_turn_answers_are_used_in_order_and_errors_are_raised() -> None:
+async def test_in_turn_returns_its_answers_in_order_and_raises_errors_among_its_answers() -> None:
     ctx = RecordingContext(sampling=in_turn(HELLO, CodedError(-1, "the user said no")))
     assert await ctx.sample("one", max_tokens=1) == HELLO
     with pytest.raises(PeerError, match="the user said no"):

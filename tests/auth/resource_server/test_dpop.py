@@ -232,7 +232,7 @@ async def test_dpop_proof_with_another_key_is_refused_although_the_bound_key_is_
     assert await let_in(gate, proven(proof()))
 
 
-async def test_clients_beyond_the_key_cache_limit_are_still_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dpop_clients_beyond_the_key_cache_limit_are_still_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_KEYS", 2)
     keys = {name: ProofKey.generate() for name in "abc"}
     verifier = Verifier(**{name: anna(key_thumbprint=key.thumbprint) for name, key in keys.items()})

@@ -145,7 +145,7 @@ async def test_malformed_authorization_headers_are_refused(value: str | None, st
     assert found.status == status
 
 
-def test_repr_contains_no_token() -> None:
+def test_repr_of_auth_objects_contains_no_token() -> None:
     came = presented_token("Bearer s3cret", {"bearer"})
     assert came is not None
     assert "s3cret" not in repr(came) + repr(Auth(came.token, anna()))

@@ -125,6 +125,6 @@ def test_offline_access_is_refused_as_a_required_scope(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["max_cached", "cache_for", "max_verifications"])
-def test_protected_limits_must_be_positive(name: str) -> None:
+def test_zero_as_limit_of_protected_raises_value_error(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be greater than 0"):
         protected(**{name: 0})

@@ -121,7 +121,7 @@ async def test_cancelled_waits_for_a_file_lock_leave_at_most_one_thread(
         pass
 
 
-def test_trio_run_that_ends_during_a_wait_leaves_the_lock_free(tmp_path: Path):
+def test_file_lock_is_free_after_a_trio_run_that_ended_during_a_wait_for_the_lock(tmp_path: Path):
     folder = PrivateFolder(tmp_path / "locks")
 
     async def give_up() -> None:

@@ -81,7 +81,7 @@ async def test_auth_object_sees_the_headers_of_every_answer() -> None:
     assert [headers.get("dpop-nonce") for headers in auth.answers] == [None, "n-1"]
 
 
-async def test_call_without_an_obtainable_token_fails_alone() -> None:
+async def test_call_whose_token_cannot_be_obtained_fails_without_affecting_other_calls() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.message["params"]["name"] == "secret":
             await answer.whole(401)

@@ -101,7 +101,7 @@ async def test_connection_closed_during_discover_raises_connection_lost() -> Non
     assert server.names == ["server/discover"]
 
 
-async def test_version_error_naming_our_revision_is_retried_only_once(
+async def test_unsupported_version_error_that_lists_the_requested_version_is_retried_only_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refusals = 0
@@ -119,7 +119,7 @@ async def test_version_error_naming_our_revision_is_retried_only_once(
     assert server.names.count("server/discover") == 2
 
 
-async def test_version_error_naming_our_revision_is_retried() -> None:
+async def test_unsupported_version_error_that_lists_the_requested_version_is_retried() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if len(server.got) == 1:
             await answer.json(error(got, -32022, "no", supported=["2026-07-28"], requested="2026-07-28"), 400)
@@ -140,7 +140,7 @@ async def test_modern_server_without_a_common_revision_raises_protocol_violation
 
 
 @pytest.mark.parametrize(("era", "names"), [("modern", ["server/discover"]), ("legacy", ["initialize", "GET"])])
-async def test_explicit_legacy_or_modern_option_is_the_only_one_tried(era: Any, names: list[str]) -> None:
+async def test_client_tries_only_the_legacy_or_modern_protocol_given_as_option(era: Any, names: list[str]) -> None:
     async with serving(refused(404)) as server:
         with pytest.raises(HTTPError) as caught:
             async with open_http(server.url, era=era):

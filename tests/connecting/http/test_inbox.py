@@ -18,7 +18,7 @@ def framed(data: bytes) -> Frame:
     return Frame(Notification("n"), data)
 
 
-async def test_inbox_returns_messages_and_losses_in_order() -> None:
+async def test_http_client_inbox_returns_messages_and_lost_replies_in_order() -> None:
     inbox = Inbox(100)
     lost, questions = ReplyLost(7, MCPError("gone")), QuestionsLost((1, "a"), "forgotten")
     for each in (framed(b"one"), lost, framed(b"two"), questions):
@@ -29,7 +29,7 @@ async def test_inbox_returns_messages_and_losses_in_order() -> None:
     assert await inbox.receive() is questions
 
 
-async def test_inbox_blocks_an_exchange_until_the_reader_catches_up(nursery: trio.Nursery) -> None:
+async def test_full_http_client_inbox_blocks_an_exchange_until_messages_are_read(nursery: trio.Nursery) -> None:
     inbox = Inbox(10)
     went_on = trio.Event()
 
@@ -48,7 +48,9 @@ async def test_inbox_blocks_an_exchange_until_the_reader_catches_up(nursery: tri
     assert went_on.is_set()
 
 
-async def test_inbox_blocks_an_exchange_while_answers_to_the_server_are_undelivered(nursery: trio.Nursery) -> None:
+async def test_http_client_inbox_blocks_an_exchange_while_answers_to_the_server_are_undelivered(
+    nursery: trio.Nursery,
+) -> None:
     inbox = Inbox(10)
     went_on = trio.Event()
 
@@ -66,7 +68,7 @@ async def test_inbox_blocks_an_exchange_while_answers_to_the_server_are_undelive
     await went_on.wait()
 
 
-async def test_cancelled_inbox_reader_loses_no_message() -> None:
+async def test_cancelled_read_of_the_http_client_inbox_loses_no_message() -> None:
     inbox = Inbox(10)
     with trio.move_on_after(0):
         await inbox.receive()

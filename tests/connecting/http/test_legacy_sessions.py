@@ -62,7 +62,7 @@ async def test_session_id_with_invalid_characters_is_refused() -> None:
                 pass
 
 
-async def test_calls_wait_for_the_answer_to_initialized() -> None:
+async def test_calls_wait_for_the_response_to_the_initialized_notification() -> None:
     order = list[str]()
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -79,7 +79,7 @@ async def test_calls_wait_for_the_answer_to_initialized() -> None:
 
 
 @pytest.mark.parametrize("slow", ["notifications/initialized", "GET", "DELETE"])
-async def test_unanswered_initialized_get_or_delete_does_not_delay_calls(slow: str) -> None:
+async def test_unanswered_initialized_post_get_or_delete_does_not_delay_calls(slow: str) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name == slow:
             await answer.gone()
@@ -361,7 +361,7 @@ class Forgetful:
         self.known = ""
 
 
-async def test_lost_session_fails_its_calls_and_one_new_session_is_opened() -> None:
+async def test_lost_http_session_fails_its_running_calls_and_one_new_session_is_opened() -> None:
     handler = Forgetful(call)
     async with serving(handler) as server, open_http(server.url, era="legacy") as client:
         assert (await client.call_tool("any")).text == "done"

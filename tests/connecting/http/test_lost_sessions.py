@@ -98,7 +98,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("refuse", REFUSALS)
-async def test_refusal_naming_the_session_opens_a_new_session(
+async def test_http_error_for_an_unknown_session_makes_the_client_open_a_new_session(
     mock_clock: MockClock, patient: None, refuse: Handler
 ) -> None:
     mock_clock.rate = 20
@@ -114,7 +114,7 @@ async def test_refusal_naming_the_session_opens_a_new_session(
 
 
 @pytest.mark.parametrize("refuse", ODD_REFUSALS)
-async def test_repeated_refusal_naming_the_session_opens_no_further_session(refuse: Handler) -> None:
+async def test_repeated_http_error_for_an_unknown_session_opens_only_one_new_session(refuse: Handler) -> None:
     async with serving(legacy(refuse)) as server, open_http(server.url) as client:
         for _ in range(5):
             with pytest.raises(MCPError):
@@ -122,7 +122,7 @@ async def test_repeated_refusal_naming_the_session_opens_no_further_session(refu
     assert server.names.count("initialize") == 2
 
 
-async def test_refusal_naming_the_session_much_later_opens_a_new_session(
+async def test_http_error_for_an_unknown_session_long_after_the_first_opens_a_new_session(
     mock_clock: MockClock, patient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mock_clock.rate = 50
@@ -138,7 +138,7 @@ async def test_refusal_naming_the_session_much_later_opens_a_new_session(
 
 
 @pytest.mark.parametrize("words", [b"", b"bad argument", b'{"error": "no such file"}'])
-async def test_status_400_about_something_else_keeps_the_session(words: bytes) -> None:
+async def test_status_400_unrelated_to_the_session_keeps_the_session(words: bytes) -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         await answer.whole(400, words)
 
@@ -149,7 +149,7 @@ async def test_status_400_about_something_else_keeps_the_session(words: bytes) -
     assert server.names.count("initialize") == 1
 
 
-async def test_error_32001_about_something_else_keeps_the_session() -> None:
+async def test_error_32001_unrelated_to_the_session_keeps_the_session() -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         await answer.json(error(got, -32001, "Request timed out"))
 
@@ -221,7 +221,7 @@ def quick(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 @pytest.mark.parametrize("times", [1, 3])
-async def test_initialized_refused_by_a_busy_server_is_retried_before_other_requests(
+async def test_initialized_notification_refused_by_a_busy_server_is_retried_before_other_requests(
     quick: None, status: int, times: int
 ) -> None:
     async def handler(got: Got, answer: Answer) -> None:
@@ -235,7 +235,7 @@ async def test_initialized_refused_by_a_busy_server_is_retried_before_other_requ
     assert server.names[2 : 3 + times] == [INITIALIZED] * (times + 1)
 
 
-async def test_initialized_refused_permanently_is_retried_a_bounded_number_of_times(
+async def test_initialized_notification_refused_repeatedly_is_retried_a_limited_number_of_times(
     quick: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handler(got: Got, answer: Answer) -> None:
@@ -250,7 +250,7 @@ async def test_initialized_refused_permanently_is_retried_a_bounded_number_of_ti
     assert caplog.text.count("the server refused notifications/initialized") == 1
 
 
-async def test_retry_of_initialized_waits_for_retry_after(mock_clock: MockClock) -> None:
+async def test_retry_of_the_initialized_notification_waits_for_the_retry_after_header(mock_clock: MockClock) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if server.names.count(INITIALIZED) == 1 and got.name == INITIALIZED:
             await answer.whole(503, retry_after="2")

@@ -227,7 +227,7 @@ async def test_reconnect_delay_is_at_least_a_tenth_of_a_second(retry: int, autoj
         comebacks.record_end(trio.current_time(), has_brought=True)
 
 
-async def test_stream_that_lasted_without_messages_counts_as_a_success(autojump_clock: object) -> None:
+async def test_stream_open_for_ten_seconds_without_messages_resets_the_reconnect_delay(autojump_clock: object) -> None:
     comebacks = Backoff()
     for _ in range(20):
         assert await slept(comebacks, 500) == pytest.approx(0.5)

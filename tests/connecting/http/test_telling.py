@@ -181,7 +181,7 @@ async def test_error_for_an_undeliverable_answer_is_not_retried_once_it_is_obsol
     assert len(refused.times) == 2
 
 
-async def test_error_for_an_answer_denied_authorization_is_not_sent(autojump_clock: object) -> None:
+async def test_no_error_is_sent_for_an_answer_whose_authorization_was_denied(autojump_clock: object) -> None:
     question, refused = SessionQuestion(Session("s", "2025-11-25"), 1), Refused()
     denied = AuthorizationError("the user has declined")
     assert await refused.send_failure(question, "q", denied) is denied

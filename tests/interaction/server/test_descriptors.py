@@ -237,7 +237,7 @@ def test_closed_standard_stream_raises_os_error_naming_it(redirection: str, name
     assert ended.stdout == b""
 
 
-def test_server_without_stderr_keeps_stray_output_off_the_wire(tmp_path: Path) -> None:
+def test_server_without_stderr_writes_no_stray_output_to_stdout(tmp_path: Path) -> None:
     command = ["sh", "-c", f"exec {sys.executable} {FIXTURE} 2>&-"]
     with serving(tmp_path, command=command, revision=LATEST_LEGACY) as client:
         assert client.text(client.call("dirty")) == "read b'' and ''"

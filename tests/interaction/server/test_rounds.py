@@ -35,7 +35,7 @@ def answers(client: RawClient, request_id: Any) -> list[str]:
     return ast.literal_eval(client.text(request_id))
 
 
-def test_s2c_01_others_are_served_while_modern_handler_awaits_input(start: Start) -> None:
+def test_s2c_01_other_requests_are_served_while_a_modern_handler_awaits_input(start: Start) -> None:
     with start(revision=MODERN, capabilities=ALL) as client:
         first, result = ask(client, {"kind": "sampling", "n": 10})
         assert len(result["inputRequests"]) == 10

@@ -129,7 +129,7 @@ def test_mod_02_listen_streams_end_before_accepted_requests_during_drain(start: 
         assert order == [ACKNOWLEDGED, CANCELLED, "result", slow]
 
 
-def test_mod_03_legacy_and_modern_requests_and_a_stream_do_not_mix(start: Start) -> None:
+def test_mod_03_legacy_requests_modern_requests_and_a_listen_stream_get_only_their_own_messages(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
         client.result(client.request("logging/setLevel", {"level": "emergency"}))
         client.result(client.request("resources/subscribe", {"uri": NOTE}))

@@ -15,13 +15,13 @@ def report(request: pytest.FixtureRequest, makes: Makes, tmp_path_factory: pytes
     return Report(make, "any", journal, makes.run_client(make, "stdio", makes.server(make), journal))
 
 
-def test_other_sdks_task_returns_its_result(report: Report) -> None:
+def test_task_on_a_server_of_another_sdk_returns_its_result(report: Report) -> None:
     assert "3 steps" in str(report.saw("work"))
 
 
-def test_other_sdks_task_receives_an_elicitation_answer(report: Report) -> None:
+def test_task_on_a_server_of_another_sdk_receives_an_elicitation_answer(report: Report) -> None:
     assert "accept green" in str(report.saw("ask_user"))
 
 
-def test_other_sdks_task_can_be_cancelled(report: Report) -> None:
+def test_task_on_a_server_of_another_sdk_can_be_cancelled(report: Report) -> None:
     assert report.saw("hang cancelled")["status"] == "cancelled"

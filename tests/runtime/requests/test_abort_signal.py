@@ -277,7 +277,7 @@ async def test_reading_the_cancelled_event_neither_sets_it_nor_keeps_the_handler
     assert not abort.is_cancelled
 
 
-async def test_cancelled_event_is_not_watched_after_the_handler_returned() -> None:
+async def test_cancelled_event_has_no_watcher_task_after_the_handler_returned() -> None:
     abort = a_request()
 
     async def child() -> None:

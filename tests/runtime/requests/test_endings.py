@@ -159,7 +159,7 @@ async def test_cancel_token_in_use_is_ignored_for_another_request() -> None:
     assert len(endings) == 1
 
 
-async def test_oldest_ending_records_of_a_caller_are_dropped_before_those_of_other_callers() -> None:
+async def test_limit_on_ending_records_drops_the_oldest_record_of_the_caller_before_other_callers() -> None:
     endings, ada, eve = some(max_endings=2, max_server_endings=4), Caller(), Caller()
 
     def over(token: str, caller: Caller) -> None:

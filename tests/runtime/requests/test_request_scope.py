@@ -101,7 +101,7 @@ async def floor(**runner: Any) -> AsyncGenerator[Floor]:
 # Phases
 
 
-async def test_request_scope_phases_are_waiting_running_and_over() -> None:
+async def test_request_scope_phase_changes_from_waiting_to_running_to_over() -> None:
     async with floor() as this:
         scope = this.scope()
         assert (scope.phase, scope.sends, (scope.handler_task is not None), scope.is_cancelled) == (

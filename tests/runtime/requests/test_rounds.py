@@ -207,7 +207,7 @@ async def test_no_input_required_result_is_sent_if_all_input_requests_were_cance
     await asking(test)
 
 
-async def test_input_request_of_a_request_that_no_longer_sends_is_not_sent() -> None:
+async def test_input_request_of_an_ended_request_is_not_sent() -> None:
     async def test(asker: Asker) -> None:
         asker.scope.sends = False
         asker.ask()
@@ -301,7 +301,7 @@ async def test_input_request_made_before_the_retry_arrives_is_sent_with_the_next
     await asking(test)
 
 
-async def test_resumed_waits_only_while_the_request_awaits_a_retry() -> None:
+async def test_resumed_waits_for_the_retry_only_if_an_input_request_is_open() -> None:
     async def test(asker: Asker) -> None:
         await asker.rounds.resumed()
         asker.ask()

@@ -480,7 +480,7 @@ async def test_request_cancelled_before_its_handler_started_never_runs() -> None
 
 
 @pytest.mark.parametrize("size", [1, 1000])
-async def test_request_cancelled_while_queued_leaves_no_timer(size: int) -> None:
+async def test_request_cancelled_while_queued_stops_its_timer(size: int) -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.handler.handle = nobody_answers
         this.call(1)

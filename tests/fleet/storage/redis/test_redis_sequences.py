@@ -408,7 +408,7 @@ def _replace_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_scripts_and_their_twins_agree_after_all_sequences(
+def test_redis_scripts_and_their_python_models_agree_after_all_operation_sequences(
     name: str, redis_of_process: RedisServer, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
     _replace_what_waits(monkeypatch)
@@ -422,7 +422,7 @@ def test_scripts_and_their_twins_agree_after_all_sequences(
     trio.run(main)
 
 
-def test_page_has_the_number_of_operations_sequences_and_defects() -> None:
+def test_proof_page_states_the_numbers_of_operations_and_sequences_and_planted_defects() -> None:
     page = (Path(__file__).parents[4] / "docs" / "proof.md").read_text()
     for family in FAMILIES.values():
         count = len(family.operations)
@@ -430,7 +430,7 @@ def test_page_has_the_number_of_operations_sequences_and_defects() -> None:
     assert f"finds {len(DEFECTS)} small defects of the scripts" in page
 
 
-def test_all_scripts_are_run() -> None:
+def test_operation_sequences_cover_all_redis_scripts() -> None:
     of_families = {name for family in FAMILIES.values() for name in family.scripts}
     assert of_families == {name for each in _ALL_SCRIPTS for name in each}
 
@@ -456,7 +456,7 @@ DEFECTS: Final = {
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_planted_defect_of_a_script_is_found(
+def test_planted_defect_of_a_redis_script_is_found(
     defect: str, redis_of_process: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, script, old, new = DEFECTS[defect]
