@@ -50,7 +50,7 @@ LABEL = "a" * 64
         (lambda: open_unix("\0abstract"), "the path of a Unix socket"),
     ],
 )
-def test_invalid_target_raises_bad_target_when_constructed(make: Callable[[], Any], told: str) -> None:
+def test_invalid_connection_target_raises_bad_target_when_constructed(make: Callable[[], Any], told: str) -> None:
     with pytest.raises(BadTarget, match=told) as caught:
         make()
     assert isinstance(caught.value, MCPError)
@@ -68,7 +68,7 @@ def test_invalid_target_raises_bad_target_when_constructed(make: Callable[[], An
         ("http://127.0.0.1/mcp", "a WebSocket URL must be like"),
     ],
 )
-async def test_invalid_websocket_url_raises_bad_target(url: str, told: str) -> None:
+async def test_invalid_url_in_open_websocket_raises_bad_target(url: str, told: str) -> None:
     with pytest.raises(BadTarget, match=told):
         async with open_websocket(url):
             pass

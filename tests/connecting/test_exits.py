@@ -100,7 +100,7 @@ async def test_idle_daemonized_server_is_pinged_once(tmp_path: Path, soon: pytes
             assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_last_output_of_an_exited_server_is_read_first(tmp_path: Path) -> None:
+async def test_last_answer_of_a_server_that_exits_immediately_is_read(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'handshake(); text(until("tools/call"), "x" * 10_000_000); os._exit(0)')
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:

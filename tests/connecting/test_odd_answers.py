@@ -167,7 +167,7 @@ DONE = '"result":{"content":[{"type":"text","text":"done"}]}'
 
 
 @ERAS
-async def test_two_answers_on_one_line_fail_both_calls(autojump_clock: object, era: Any) -> None:
+async def test_two_replies_on_one_line_fail_both_calls(autojump_clock: object, era: Any) -> None:
     async def script(peer: RawPeer) -> None:
         await opened(peer, era)
         ids = [(await peer.until("tools/call"))["id"] for _ in range(3)]
@@ -208,7 +208,7 @@ async def test_two_answers_on_one_line_fail_both_calls(autojump_clock: object, e
         "text",
     ],
 )
-async def test_ambiguous_reply_fails_no_call(autojump_clock: object, line: str) -> None:
+async def test_reply_that_may_belong_to_two_calls_fails_no_call(autojump_clock: object, line: str) -> None:
     """With two calls in flight an id of another type may belong to either; the requests are the server's own."""
 
     async def script(peer: RawPeer) -> None:

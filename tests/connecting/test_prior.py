@@ -54,7 +54,7 @@ async def saved_by(url: str) -> Any:
         return json.loads(json.dumps(client.discovery))
 
 
-async def test_client_with_prior_discovery_sends_only_its_call() -> None:
+async def test_client_with_saved_discovery_sends_no_discover_request_before_its_call() -> None:
     async with serving(modern(call, tools={"listChanged": True})) as server:
         prior = await saved_by(server.url)
         server.got.clear()
@@ -144,7 +144,7 @@ async def test_concurrent_refused_calls_share_one_discover_request() -> None:
         assert (len(server.named("server/discover")), len(server.named("initialize"))) == (1, 1)
 
 
-async def test_call_that_may_have_run_is_not_repeated() -> None:
+async def test_call_that_failed_with_an_internal_error_is_not_repeated_by_a_client_with_prior_discovery() -> None:
     async def fail(got: Got, answer: Answer) -> None:
         if got.name == "tools/call":
             await answer.json(error(got, -32603, "out of paper"))
@@ -214,7 +214,7 @@ async def test_prior_discovery_is_used_until_its_ttl_expires(monkeypatch: pytest
             now -= later
 
 
-async def test_endless_ttl_of_a_discovery_counts_as_one_day(autojump_clock: object) -> None:
+async def test_infinite_discovery_ttl_is_treated_as_one_day(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered(ttlMs=10**400)
 

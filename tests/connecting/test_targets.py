@@ -70,7 +70,7 @@ async def test_address_target_selects_the_transport_by_url_scheme(socket_folder:
         nursery.cancel_scope.cancel()
 
 
-async def test_address_without_a_listener_raises_connection_lost(socket_folder: Path) -> None:
+async def test_unix_socket_address_without_a_listener_raises_connection_lost(socket_folder: Path) -> None:
     with pytest.raises(ConnectionLost, match=r"nobody\.sock"):
         await greeted(Address(f"unix://{socket_folder}/nobody.sock"))
 
@@ -123,7 +123,7 @@ def test_headers_tls_and_auth_for_a_tcp_address_raise_value_error(more: dict[str
         Address("tcp://127.0.0.1:1", **more)
 
 
-def test_address_with_two_authorizations_raises_bad_target() -> None:
+def test_address_with_an_authorization_header_and_auth_option_raises_bad_target() -> None:
     with pytest.raises(BadTarget, match="auth= sets that header"):
         Address("https://example.com/mcp", headers={"Authorization": "Bearer x"}, auth=Bearer("y"))
 

@@ -77,7 +77,7 @@ async def test_host_and_port_of_wrong_types_raise_type_error(address: Any) -> No
 
 
 @pytest.mark.parametrize("path", ["mcp", "/\ud800", "/mcp?a=b", "/ä", 5], ids=ascii)
-async def test_invalid_endpoint_path_raises_value_error(path: Any) -> None:
+async def test_invalid_http_endpoint_path_raises_value_error(path: Any) -> None:
     with pytest.raises(ValueError, match="path must be like /mcp"):
         await serve_http(Server("s"), port=0, path=path)
     with pytest.raises(ValueError, match="path must be like /mcp"):

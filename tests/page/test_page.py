@@ -34,7 +34,7 @@ class Pot:
     colour: Literal["red", "green"] = "red"
 
 
-async def test_form_with_every_kind_of_field_calls_the_tool(browser: Browser) -> None:
+async def test_inspector_form_with_every_kind_of_field_calls_the_tool(browser: Browser) -> None:
     server, called = Server("garden"), list[Any]()
 
     @server.tool
@@ -77,7 +77,7 @@ async def test_form_with_every_kind_of_field_calls_the_tool(browser: Browser) ->
     assert result == '{\n  "planted": 3\n}'
 
 
-async def test_arguments_can_be_edited_as_json_and_as_a_form(browser: Browser) -> None:
+async def test_tool_arguments_on_the_inspector_page_can_be_edited_as_json_and_as_a_form(browser: Browser) -> None:
     server = Server("garden")
 
     @server.tool
@@ -101,7 +101,9 @@ async def test_arguments_can_be_edited_as_json_and_as_a_form(browser: Browser) -
 
 
 @eras
-async def test_page_shows_live_progress_and_logs_and_cancel_stops_the_handler(browser: Browser, era: str) -> None:
+async def test_inspector_page_shows_live_progress_and_logs_and_its_cancel_button_stops_the_handler(
+    browser: Browser, era: str
+) -> None:
     server, ended, causes = Server("garden"), trio.Event(), list[Any]()
 
     @server.tool
@@ -136,7 +138,7 @@ class Who:
 
 
 @eras
-async def test_page_answers_elicitation_sampling_and_roots_requests(browser: Browser, era: str) -> None:
+async def test_inspector_page_answers_elicitation_sampling_and_roots_requests(browser: Browser, era: str) -> None:
     server = Server("garden")
 
     @server.tool
@@ -206,7 +208,7 @@ def wave() -> bytes:
     )
 
 
-async def test_page_shows_images_and_audio_but_opens_no_other_files(browser: Browser) -> None:
+async def test_inspector_page_shows_images_and_audio_but_opens_no_other_files(browser: Browser) -> None:
     server = Server("garden")
     svg = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
 
@@ -229,7 +231,7 @@ async def test_page_shows_images_and_audio_but_opens_no_other_files(browser: Bro
         await page.shows(".card .faint", "image/x-page")
 
 
-async def test_page_escapes_hostile_server_text_everywhere(browser: Browser) -> None:
+async def test_inspector_page_escapes_hostile_server_text_everywhere(browser: Browser) -> None:
     async with inspected(browser, Command([sys.executable, str(HOSTILE_SERVER)]), "legacy") as page:
         await page.shows("h1", HOSTILE)
         await chosen_first(page)
@@ -271,7 +273,7 @@ async def chosen_first(page: Page) -> None:
     await page.shows("#detail h2", HOSTILE)
 
 
-async def test_page_shows_the_problem_of_a_list_above_its_items(browser: Browser) -> None:
+async def test_inspector_page_shows_a_listing_problem_above_the_listed_items(browser: Browser) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         while True:
@@ -283,7 +285,7 @@ async def test_page_shows_the_problem_of_a_list_above_its_items(browser: Browser
         assert await page.count(".offer") == 1
 
 
-async def test_page_warns_if_a_result_does_not_match_its_output_schema(browser: Browser) -> None:
+async def test_inspector_page_warns_if_a_result_does_not_match_its_output_schema(browser: Browser) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         tool = {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object", "required": ["n"]}}
@@ -303,7 +305,7 @@ async def test_page_warns_if_a_result_does_not_match_its_output_schema(browser: 
         assert await page.run("[...document.querySelectorAll('.card .bad')].map(each => each.hidden)") == [True, False]
 
 
-async def test_page_filters_five_hundred_tools(browser: Browser) -> None:
+async def test_inspector_page_filters_five_hundred_tools(browser: Browser) -> None:
     server = Server("many")
     for number in range(500):
         server.tool(name=f"tool_{number:03}", description=f"Number {number} of many." + " And more." * 50)(
@@ -328,7 +330,7 @@ def _named(number: int) -> Any:
     return tool
 
 
-async def test_page_reads_resources_and_prompts_with_completion(browser: Browser) -> None:
+async def test_inspector_page_reads_resources_and_prompts_with_completion(browser: Browser) -> None:
     server = Server("garden")
 
     @server.resource("garden://bed/{row}/{plant}")
@@ -359,7 +361,7 @@ async def test_page_reads_resources_and_prompts_with_completion(browser: Browser
         await page.shows(".card .result", "praise the ro, warm")
 
 
-async def test_page_lists_messages_with_secrets_masked(browser: Browser) -> None:
+async def test_inspector_page_lists_messages_with_secrets_masked(browser: Browser) -> None:
     server = Server("garden")
 
     @server.tool
@@ -383,7 +385,7 @@ async def test_page_lists_messages_with_secrets_masked(browser: Browser) -> None
         assert "hunter2" not in shown
 
 
-async def test_page_reconnects_to_an_http_server(browser: Browser) -> None:
+async def test_inspector_page_reconnects_to_an_http_server(browser: Browser) -> None:
     server = Server("garden")
 
     @server.tool
@@ -405,7 +407,7 @@ async def test_page_reconnects_to_an_http_server(browser: Browser) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_page_without_its_token_shows_nothing(browser: Browser) -> None:
+async def test_inspector_page_without_its_token_shows_nothing(browser: Browser) -> None:
     async with inspected(browser, Server("garden")) as page:
         await page.shows("h1", "garden")
         address = await page.run("location.href")
@@ -413,7 +415,7 @@ async def test_page_without_its_token_shows_nothing(browser: Browser) -> None:
         assert "open the complete address" in await other.run("document.body.innerText")
 
 
-async def test_each_tab_of_the_page_starts_without_a_selection(browser: Browser) -> None:
+async def test_each_tab_of_the_inspector_page_starts_without_a_selection(browser: Browser) -> None:
     server = Server("garden")
 
     @server.tool
@@ -433,7 +435,7 @@ async def test_each_tab_of_the_page_starts_without_a_selection(browser: Browser)
             assert await page.count("[aria-current]") == 0
 
 
-async def test_reconnecting_resets_the_log_level_on_the_page(browser: Browser) -> None:
+async def test_reconnecting_resets_the_log_level_on_the_inspector_page(browser: Browser) -> None:
     async with inspected(browser, Server("garden")) as page:
         await page.shows("#state", "connected")
         await page.click("#tabs button", "Logs")

@@ -47,7 +47,7 @@ async def waited_for(page: Page) -> None:
     await page.shows(".card h3", "Wait for task")
 
 
-async def test_page_starts_a_task_and_shows_its_result(browser: Browser, era: str) -> None:
+async def test_inspector_page_starts_a_task_and_shows_its_result(browser: Browser, era: str) -> None:
     digging = Digging()
     async with inspected(browser, digging.server, era) as page:
         await waited_for(page)
@@ -59,7 +59,7 @@ async def test_page_starts_a_task_and_shows_its_result(browser: Browser, era: st
         await page.shows(".offer[aria-current]", "completed")
 
 
-async def test_task_cancelled_on_the_page_is_cancelled_in_the_server(browser: Browser, era: str) -> None:
+async def test_task_cancelled_on_the_inspector_page_is_cancelled_in_the_server(browser: Browser, era: str) -> None:
     digging = Digging()
     async with inspected(browser, digging.server, era) as page:
         await waited_for(page)

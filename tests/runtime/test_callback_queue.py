@@ -79,7 +79,9 @@ async def test_notification_queue_uses_the_limits_of_the_connection(autojump_clo
         assert (queue.dropped, queue.handled) == (3, 3)
 
 
-async def test_dropped_notification_counts_as_handled_for_waiting_tasks(autojump_clock: MockClock) -> None:
+async def test_dropped_notification_counts_as_handled_for_tasks_waiting_for_earlier_notifications(
+    autojump_clock: MockClock,
+) -> None:
     async with running(Callback(a=1000), max_pending_notifications=2) as queue, trio.open_nursery() as nursery:
         queue.put(message("a"), 10)
         await wait_all_tasks_blocked()
@@ -115,7 +117,7 @@ async def test_failed_callback_is_logged_and_counts_as_handled(
 
 
 @pytest.mark.parametrize(("size", "as_text"), [(256, False), (257, True)])
-async def test_only_a_large_waiting_notification_is_kept_as_text(
+async def test_waiting_notification_is_stored_as_json_text_only_if_it_is_large(
     autojump_clock: MockClock, size: int, as_text: bool
 ) -> None:
     seen = list[NotificationReceived]()
@@ -168,7 +170,7 @@ async def test_detached_notification_queue_keeps_no_reference_to_its_callback() 
 # How long an answer waits
 
 
-async def test_response_waits_only_for_callbacks_of_earlier_notifications(
+async def test_response_waits_only_for_callbacks_of_notifications_received_before_the_response(
     autojump_clock: MockClock,
 ) -> None:
     async with running(Callback(), grace=100) as queue:
@@ -188,7 +190,9 @@ async def test_response_without_earlier_notifications_does_not_wait(autojump_clo
         assert trio.current_time() == begun
 
 
-async def test_response_does_not_wait_for_the_callback_that_made_the_request(autojump_clock: MockClock) -> None:
+async def test_response_to_a_request_made_in_a_callback_does_not_wait_for_that_callback(
+    autojump_clock: MockClock,
+) -> None:
     async with running(Callback(), grace=100) as queue:
         queue.put(message(), 10)
         queue.put(message(), 10)

@@ -134,7 +134,7 @@ async def test_accepted_requests_are_answered_before_the_connection_closes(autoj
         assert this.handler.cancels == []
 
 
-async def test_request_running_at_the_drain_timeout_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_request_still_running_at_the_drain_timeout_is_cancelled(autojump_clock: MockClock) -> None:
     for seconds, more in ((10, {}), (4, {"drain_timeout": 4}), (0, {"drain_timeout": 0.0})):
         async with serving() as this:
             begun = trio.current_time()
@@ -254,7 +254,7 @@ async def test_connection_lost_during_its_last_flush_closes_at_once(autojump_clo
         assert this.ended == begun + 1
 
 
-async def test_lost_connection_drops_all_outgoing_messages(autojump_clock: MockClock) -> None:
+async def test_outgoing_messages_of_a_lost_connection_are_dropped(autojump_clock: MockClock) -> None:
     async with serving() as this:
         await this.call(1, seconds=1000, cleanup=3)
         await this.wire.aclose()
@@ -294,7 +294,7 @@ async def test_lost_connection_cancels_requests_and_fails_calls(
             await this.connection.request("roots/list", None, LATEST_LEGACY)
 
 
-async def test_end_of_input_fails_own_calls_but_finishes_accepted_requests(
+async def test_end_of_input_fails_outgoing_calls_but_finishes_accepted_requests(
     autojump_clock: MockClock,
 ) -> None:
     this, failures = Served(Limits(drain_timeout=10), UNKNOWN_PEER), list[str]()
@@ -337,7 +337,7 @@ async def test_call_after_the_end_of_the_connection_fails_with_connection_lost(a
             await this.connection.request("roots/list", None, LATEST_LEGACY)
 
 
-async def test_cancelling_a_connection_cancels_its_requests_with_cause_parent(autojump_clock: MockClock) -> None:
+async def test_requests_of_a_cancelled_connection_are_cancelled_with_cause_parent(autojump_clock: MockClock) -> None:
     async with serving() as this:
         await this.call(1, seconds=1000)
     [(_, cause, reason, _)] = this.handler.cancels

@@ -30,14 +30,14 @@ NAMES = [field.name for field in attrs.fields(Limits)]
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", [-1, -0.5, math.nan])
-def test_limits_reject_negative_values_and_nan(name: str, value: float) -> None:
+def test_negative_or_nan_limit_raises_value_error(name: str, value: float) -> None:
     wrong: Any = {name: value}
     with pytest.raises(ValueError, match=rf"{name} must .* not (-1|-0.5|nan)"):
         Limits(**wrong)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_some_limits_accept_zero(name: str) -> None:
+def test_some_limits_can_be_zero(name: str) -> None:
     nothing: Any = {name: 0}
     if name in MAY_BE_NOTHING:
         assert getattr(Limits(**nothing), name) == 0
@@ -47,7 +47,7 @@ def test_some_limits_accept_zero(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_limits_accept_small_and_infinite_values(name: str) -> None:
+def test_limits_can_be_small_or_infinite(name: str) -> None:
     for value in (0.001, math.inf):
         bound: Any = {name: value}
         assert getattr(Limits(**bound), name) == value

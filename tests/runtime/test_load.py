@@ -29,14 +29,14 @@ class Linked:
         self.is_up = True
 
 
-def test_new_server_has_statistics_of_zero() -> None:
+def test_statistics_of_a_new_server_are_zero() -> None:
     parts = {"callers", "links"}
     counts = attrs.asdict(Load(), filter=attrs.filters.exclude(*parts))
     assert counts == dict.fromkeys([field.name for field in attrs.fields(Load) if field.name not in parts], 0)
     assert attrs.asdict(Load().statistics()) == dict.fromkeys([*COUNTS, *OF_LINKS], 0)
 
 
-def test_statistics_show_the_current_counts() -> None:
+def test_server_statistics_show_the_current_counts() -> None:
     load = Load(**COUNTS)
     link: Any = Linked(**OF_LINKS)
     with load.links.counting(link, lambda: link.sent_count):
@@ -63,7 +63,7 @@ def test_storage_counters_are_summed_and_kept_after_a_storage_closes() -> None:
     assert load.statistics().hints_lost == 4 * 7
 
 
-def test_storage_status_is_up_if_all_storages_are_and_none_without_storages() -> None:
+def test_storage_status_is_up_only_if_all_storages_are_up_and_none_without_storages() -> None:
     links = Load().links
     one: Any = Linked(**OF_LINKS)
     other: Any = Linked(**OF_LINKS)

@@ -32,7 +32,7 @@ async def queue_to(
         nursery.cancel_scope.cancel()
 
 
-async def test_notifications_are_handled_one_after_another_in_order(autojump_clock: object) -> None:
+async def test_notifications_are_handled_one_at_a_time_in_order(autojump_clock: object) -> None:
     handled: list[Any] = []
 
     async def handle(value: Any) -> None:
@@ -126,7 +126,7 @@ async def test_wait_until_handled_waits_in_a_callback_of_another_connection(auto
     assert order == ["theirs", "ours"]
 
 
-async def test_end_of_the_notification_queue_ends_the_wait(autojump_clock: object) -> None:
+async def test_waiting_for_notifications_ends_when_the_notification_queue_ends(autojump_clock: object) -> None:
     async def stuck(_: Any) -> None:
         await trio.sleep_forever()
 

@@ -8,7 +8,7 @@ from trio_mcp import CodedError
 from trio_mcp.runtime.peer import SOLE_CLIENT, UNKNOWN_PEER, Headers, Peer
 
 
-def test_headers_are_looked_up_case_insensitively() -> None:
+def test_peer_headers_are_looked_up_case_insensitively() -> None:
     headers = Headers({"User-Agent": "x", "origin": "null"})
     assert headers["user-agent"] == headers["USER-AGENT"] == headers.get("User-Agent") == "x"
     assert "Origin" in headers
@@ -17,7 +17,7 @@ def test_headers_are_looked_up_case_insensitively() -> None:
         headers["Host"]
 
 
-def test_headers_are_listed_in_lower_case() -> None:
+def test_peer_headers_are_listed_in_lower_case() -> None:
     assert dict(Headers({"User-Agent": "x"})) == {"user-agent": "x"}
     assert len(Headers({"User-Agent": "x"})) == 1
 
@@ -26,7 +26,7 @@ def test_headers_repr_shows_names_and_values() -> None:
     assert repr(Headers({"Host": "x"})) == "Headers({'host': 'x'})"
 
 
-def test_packed_headers_equal_the_original_headers() -> None:
+def test_packed_peer_headers_equal_the_original_headers() -> None:
     headers = Headers({"User-Agent": "größe", "Host": "x"})
     for peer in (Peer(headers=headers), Peer(headers={"host": "x"}), UNKNOWN_PEER):
         peer.pack()
@@ -40,7 +40,7 @@ class Values(dict[str, str]):
     """Headers whose end can be seen."""
 
 
-def test_packed_headers_keep_no_reference_to_the_original_objects() -> None:
+def test_packed_peer_headers_keep_no_reference_to_the_original_objects() -> None:
     values = Values({"host": "x"})
     headers, seen = Headers.of_lower_case(values), ref(values)
     del values

@@ -269,7 +269,7 @@ def test_exposed_exception_is_truncated_and_can_always_be_sent(caplog: pytest.Lo
     assert len(told) == len("internal error in tool add: ") + 4000 + len("\\ud800") - 1
 
 
-def test_reason_of_an_unsendable_result_is_exposed() -> None:
+def test_exposed_error_contains_the_reason_why_a_result_cannot_be_sent() -> None:
     replies = Replies({}, expose_errors=True)
     told = failed(replies.result(request(), result(structured_content={"a": float("nan")})))
     assert told.startswith("internal error in tool add: trio_mcp")

@@ -261,7 +261,7 @@ async def test_progress_reports_from_threads_succeed_while_a_handler_blocks_the_
     assert heard[-1] == 3, "a later report takes the place of one that was not read yet"
 
 
-async def test_progress_report_from_a_thread_within_the_interval_is_delayed_and_last_one_sent() -> None:
+async def test_progress_reports_from_a_thread_are_sent_at_the_interval_and_the_last_report_is_always_sent() -> None:
     server, heard = Server("s", limits=Limits(progress_interval=1000)), list[Progress]()
 
     @server.tool

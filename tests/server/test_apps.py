@@ -100,7 +100,7 @@ async def test_tools_list_contains_the_view_uri_and_visibility_of_a_tool(era: Er
         assert (await client.call_tool("refresh")).text == "fresh"  # servers filter nothing
 
 
-async def test_view_contents_have_the_app_mime_type_and_content_security_policy(era: Era) -> None:
+async def test_app_view_contents_have_the_app_mime_type_and_content_security_policy(era: Era) -> None:
     policy = AppPolicy(
         connect=["https://api.example.com", "wss://*.example.com:8443"],
         resources=["https://cdn.example.com"],
@@ -131,13 +131,13 @@ async def test_view_contents_have_the_app_mime_type_and_content_security_policy(
     assert AppPolicy.of(contents) == policy
 
 
-async def test_view_without_declared_needs_has_no_policy_in_meta(era: Era) -> None:
+async def test_app_view_without_declared_needs_has_no_policy_in_meta(era: Era) -> None:
     async with open_memory(dashboard(), era=era) as client:
         assert (await read(client)).meta is None
 
 
 @pytest.mark.parametrize("form", ["bytes", "contents", "result"])
-async def test_view_can_be_registered_in_every_accepted_form(form: str) -> None:
+async def test_app_view_can_be_registered_in_every_accepted_form(form: str) -> None:
     server = Server("w", extensions=[Apps()])
 
     @server.resource("ui://w/{name}", app=AppPolicy(prefers_border=True))
@@ -152,7 +152,7 @@ async def test_view_can_be_registered_in_every_accepted_form(form: str) -> None:
     assert isinstance(contents, BlobResourceContents) or contents.meta["com.example/k"] == 1
 
 
-async def test_meta_of_view_contents_overrides_the_policy() -> None:
+async def test_meta_of_app_view_contents_overrides_the_policy() -> None:
     server = Server("w", extensions=[Apps()])
 
     @server.resource(VIEW, app=AppPolicy(prefers_border=True))
@@ -167,7 +167,7 @@ async def test_meta_of_view_contents_overrides_the_policy() -> None:
     "page",
     [PAGE, "<!doctype HTML>", f"\ufeff \n{PAGE}", f"<!-- made by -->\n<!-- us -->{PAGE}"],
 )
-def test_string_with_an_html_document_is_a_view(page: str) -> None:
+def test_string_with_an_html_document_is_accepted_as_an_app_view(page: str) -> None:
     assert AppPolicy()._on(TextResourceContents(VIEW, page)).mime_type == TYPE
 
 
@@ -179,7 +179,7 @@ def test_string_with_an_html_document_is_a_view(page: str) -> None:
         (TextResourceContents(VIEW, PAGE, "text/html"), "have the type text/html;profile=mcp-app"),
     ],
 )
-async def test_view_that_does_not_return_html_is_a_server_error(
+async def test_app_view_that_does_not_return_html_is_a_server_error(
     value: Any, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("w", extensions=[Apps()])
@@ -192,7 +192,7 @@ async def test_view_that_does_not_return_html_is_a_server_error(
 
 
 @pytest.mark.parametrize("schema", [None, {"type": "object"}])
-async def test_tool_with_a_view_returns_text_content_to_hosts_without_apps(schema: dict[str, Any] | None) -> None:
+async def test_tool_with_an_app_view_returns_text_content_to_hosts_without_apps(schema: dict[str, Any] | None) -> None:
     server = dashboard()
 
     @server.tool(ui=UI(VIEW), output_schema=schema)
@@ -212,7 +212,7 @@ async def test_tool_with_a_view_returns_text_content_to_hosts_without_apps(schem
 # What an author may not say
 
 
-def test_registering_a_view_without_the_apps_extension_raises() -> None:
+def test_registering_an_app_view_without_the_apps_extension_raises() -> None:
     server = Server("w")
     with pytest.raises(ValueError, match=r"extensions=\[Apps\(\)\]"):
         server.tool(ui=UI(VIEW))(lambda: "a")
@@ -221,14 +221,14 @@ def test_registering_a_view_without_the_apps_extension_raises() -> None:
 
 
 @pytest.mark.parametrize("uri", ["w/dash", "https://example.com", "ui://", "ui:/w"])
-def test_view_uri_without_the_ui_scheme_raises_at_registration(uri: str) -> None:
+def test_app_view_uri_without_the_ui_scheme_raises_at_registration(uri: str) -> None:
     with pytest.raises(ValueError, match="must begin with ui://"):
         UI(uri)
     with pytest.raises(ValueError, match=r"must begin with ui://|is not a URI"):
         dashboard().resource(uri, app=AppPolicy())(lambda: PAGE)
 
 
-def test_view_with_a_mime_type_of_its_own_raises_at_registration() -> None:
+def test_app_view_with_another_mime_type_than_the_app_mime_type_raises_at_registration() -> None:
     server = dashboard()
     server.resource("ui://w/same", app=AppPolicy(), mime_type=TYPE)(lambda: PAGE)
     with pytest.raises(ValueError, match="leave out mime_type="):
@@ -252,13 +252,13 @@ def test_tool_ui_with_empty_visibility_or_two_views_raises_at_registration() -> 
 @pytest.mark.parametrize(
     "origin", ["example.com", "https://a.example;script-src *", "https://a b", "'unsafe-eval'", "*", "https://a/p"]
 )
-def test_origin_with_a_policy_directive_raises_instead_of_being_injected(origin: str) -> None:
+def test_app_policy_origin_that_contains_a_policy_directive_raises(origin: str) -> None:
     for name in ("connect", "resources", "frames", "base_uris"):
         with pytest.raises(ValueError, match="is not an origin"):
             AppPolicy(**{name: [origin]})  # type: ignore[arg-type]
 
 
-def test_unknown_view_permission_raises_at_registration() -> None:
+def test_unknown_app_view_permission_raises_at_registration() -> None:
     with pytest.raises(ValueError, match="camera, microphone, geolocation, clipboard_write"):
         AppPolicy(permissions=["clipboardWrite"])
 

@@ -149,7 +149,7 @@ async def test_changed_status_message_alone_sends_no_task_notification(autojump_
         await client.expect_silence(1)
 
 
-async def test_task_whose_client_disconnected_can_log_without_waiting(autojump_clock: MockClock) -> None:
+async def test_task_can_log_without_waiting_after_its_client_disconnected(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(drain_timeout=0.01))
     gone, done = trio.Event(), trio.Event()
 

@@ -33,7 +33,7 @@ class Booking:
     insured: bool = False
 
 
-def test_class_becomes_a_flat_elicitation_schema() -> None:
+def test_form_schema_of_a_class_is_a_flat_elicitation_schema() -> None:
     schema = form_schema(Booking)
     assert schema["required"] == ["name"]
     properties = cast("Any", schema["properties"])

@@ -142,7 +142,7 @@ async def test_cached_list_after_changes_equals_the_list_of_a_new_server(revisio
         assert [each async for each in lists(peer)] == fewer
 
 
-async def test_list_items_changed_by_middleware_are_sent_without_changing_the_registry() -> None:
+async def test_list_items_changed_by_middleware_are_sent_without_changing_the_registered_items() -> None:
     server = offering()
 
     @server.middleware("tools/list")
@@ -178,7 +178,7 @@ async def test_list_items_that_middleware_changes_in_place_are_encoded_per_calle
             assert {tool["description"] for tool in tools} == {f"for caller {number}"}
 
 
-def test_encoded_items_that_are_removed_or_not_registered_are_not_cached() -> None:
+def test_list_items_that_are_removed_or_not_registered_are_not_cached_in_encoded_form() -> None:
     server = offering()
     page, _ = server._tools.registry.listing(None, UNKNOWN_PEER)
     texts = page.texts

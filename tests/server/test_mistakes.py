@@ -291,12 +291,12 @@ async def call(server: Server, do: Any) -> None:
     assert result.text == "internal error in tool do", "the caller is told nothing of it"
 
 
-def test_at_least_60_usage_mistakes_are_covered() -> None:
+def test_usage_mistake_tests_cover_at_least_60_mistakes() -> None:
     assert len(ROWS) >= 60
 
 
 @pytest.mark.commands
-def test_module_of_usage_mistakes_is_not_imported_without_a_mistake() -> None:
+def test_module_of_usage_mistake_messages_is_not_imported_without_a_mistake() -> None:
     import subprocess
     import sys
 

@@ -332,7 +332,7 @@ async def test_parameter_name_can_begin_with_two_underscores(is_async: bool) -> 
         assert message.content.text == "User 1 3"  # type: ignore[union-attr]
 
 
-def test_annotation_that_needs_no_adapter_is_returned_as_the_same_object() -> None:
+def test_adapted_returns_a_type_that_needs_no_adapter_as_the_same_object() -> None:
     for _ in range(2):
         hint = int | list[str]  # a new object each time
         assert adapted(hint) is hint

@@ -375,7 +375,7 @@ async def test_server_shutdown_shortens_the_cleanup_grace_of_dependencies(autoju
     assert trio.current_time() - start < 10
 
 
-async def test_timeout_during_one_dependency_cleanup_leaves_time_for_the_other_cleanups(
+async def test_dependency_cleanup_that_times_out_leaves_time_for_the_other_cleanups(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")

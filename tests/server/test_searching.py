@@ -60,7 +60,7 @@ async def found(client: Any, query: str, **more: Any) -> list[str]:
 
 
 @ERAS
-async def test_tool_search_replaces_the_list_by_two_tools_and_the_pinned_ones(era: str) -> None:
+async def test_tool_search_lists_only_its_two_search_tools_and_the_pinned_tools(era: str) -> None:
     server = many()
     server.searchable(pinned=["git_log", "later"])
 

@@ -213,7 +213,7 @@ async def test_skills_results_have_the_cache_hints_of_the_server_in_modern_revis
             assert "ttlMs" not in folder
 
 
-async def test_nested_skill_is_a_skill_and_part_of_the_files_of_the_outer_skill(era: Era, folder: Path) -> None:
+async def test_nested_skill_is_listed_and_its_files_belong_to_the_outer_skill_too(era: Era, folder: Path) -> None:
     (folder / "pdf" / "forms").mkdir()
     (folder / "pdf" / "forms" / "SKILL.md").write_text(text_of("forms"))
     async with open_memory(Server("s", extensions=[Skills(folder)]), era=era) as client:
@@ -435,7 +435,7 @@ def test_directory_without_skills_raises(tmp_path: Path) -> None:
         Skills().add_folder(tmp_path / "none")
 
 
-def test_directory_with_an_invalid_skill_raises_at_creation(folder: Path) -> None:
+def test_skills_object_for_a_directory_with_an_invalid_skill_raises_value_error(folder: Path) -> None:
     (folder / "acme" / "refunds" / "SKILL.md").write_text("")
     with pytest.raises(ValueError, match=r"refunds/SKILL\.md"):
         Skills(folder)

@@ -83,7 +83,7 @@ def test_uri_normalization_is_idempotent(rest: str) -> None:
 
 
 @given(st.from_regex(r"(note|a|x-y\+1|http|FILE):/{0,3}[ab:/.@_?#\[\]!1A( %{}-]{0,9}", fullmatch=True))
-def test_fast_path_for_normalized_uris_gives_the_same_validation(uri: str) -> None:
+def test_uri_that_is_already_normalized_is_validated_like_any_other_uri(uri: str) -> None:
     def checked() -> str:
         try:
             return checked_uri(uri)

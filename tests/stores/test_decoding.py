@@ -59,7 +59,7 @@ def test_decode_stored_returns_the_decoded_value_and_passes_on_store_errors() ->
 
 
 @pytest.mark.parametrize("row", [(), (b"x",), (b"x", None), (b"x", "y"), (b"x", 1.5), None, b"xy"])
-def test_stored_columns_of_wrong_types_are_refused(row: Any) -> None:
+def test_stored_row_with_columns_of_wrong_types_raises_unreadable_record(row: Any) -> None:
     assert decode_columns("a row", (b"x", 1), tuple[bytes, int]) == (b"x", 1)
     with pytest.raises(UnreadableRecord, match="a row cannot be read"):
         decode_columns("a row", row, tuple[bytes, int])

@@ -45,7 +45,7 @@ def test_derived_encryption_keys_differ_by_purpose():
     assert derived_key(SECRET, b"p") != derived_key(SECRET, b"q")
 
 
-def test_secrets_must_be_at_least_32_bytes():
+def test_secret_below_32_bytes_raises_value_error():
     assert check_secrets([SECRET, bytes(32)]) == (SECRET, bytes(32))
     with pytest.raises(ValueError, match="at least 32 bytes, not 31"):
         check_secrets([SECRET, bytes(31)])

@@ -92,7 +92,7 @@ async def test_closed_store_reopens_the_file_on_use(path: Path):
     await store.aclose()
 
 
-async def test_closing_the_store_leaves_only_the_database_file(path: Path):
+async def test_closed_sqlite_task_store_leaves_only_the_database_file(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     assert set(modes(path)) == {"tasks.db"}
@@ -163,7 +163,7 @@ def test_unknown_synchronous_level_is_refused(path: Path):
 
 
 @pytest.mark.commands
-def test_sqlite3_is_imported_only_with_the_sqlite_store():
+def test_sqlite3_module_is_imported_only_when_the_sqlite_task_store_is_used():
     code = "import sys, trio_mcp; trio_mcp.stores.MemoryTaskStore; print('sqlite3' in sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed == "False\n"
@@ -293,7 +293,7 @@ async def test_write_waits_for_another_process_that_writes(path: Path):
         assert (await read_record(store, "two")).id == "two"
 
 
-async def test_new_file_locked_by_another_process_is_awaited(path: Path):
+async def test_opening_a_new_store_file_waits_while_another_process_locks_the_file(path: Path):
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     async with SQLiteTaskStore(path, busy_timeout=PATIENCE) as store, trio.open_nursery() as nursery:
@@ -388,7 +388,7 @@ async def test_task_is_claimed_only_by_a_store_that_can_decrypt_and_decode_the_r
         assert set(await claim(store, "me")) == {"one"}
 
 
-async def test_swapped_row_bodies_are_refused(path: Path):
+async def test_encrypted_row_bodies_swapped_between_tasks_are_refused(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("anns"))
         await create(store, record("bobs", scope="bob"))
@@ -513,7 +513,7 @@ async def test_no_sql_statement_scans_a_whole_table(path: Path, secrets: tuple[b
     assert [plan for plan in plans if plan.startswith("SCAN") and "CONSTANT" not in plan and plan not in ours] == []
 
 
-async def test_record_counts_are_correct_after_all_operations(path: Path):
+async def test_task_record_counts_are_correct_after_all_store_operations(path: Path):
     async with SQLiteTaskStore(path, secrets=[OTHER]) as store:
         a = await create(store, record("a"))
         await create(store, record("b"), ttl_ms=1, retention_ms=0)

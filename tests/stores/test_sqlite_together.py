@@ -97,7 +97,7 @@ async def test_queued_writes_are_committed_in_one_transaction(notebook: Notebook
     assert notebook.statements.count("BEGIN IMMEDIATE") == 1
 
 
-async def test_one_transaction_contains_a_bounded_number_of_writes(notebook: Notebook):
+async def test_number_of_writes_in_one_sqlite_transaction_is_limited(notebook: Notebook):
     async with notebook.holding() as nursery:
         for number in range(1000):
             nursery.start_soon(notebook.note, str(number))
@@ -127,7 +127,7 @@ async def test_failing_write_does_not_affect_other_writes_in_the_same_sqlite_tra
     assert len(set(map(id, errors))) == 11
 
 
-async def test_write_cancelled_in_the_queue_is_not_executed(notebook: Notebook):
+async def test_queued_sqlite_write_that_is_cancelled_is_not_executed(notebook: Notebook):
     async with notebook.holding() as nursery:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as left:
@@ -139,7 +139,7 @@ async def test_write_cancelled_in_the_queue_is_not_executed(notebook: Notebook):
     assert notebook.notes() == {f"kept {number}" for number in range(5)}
 
 
-async def test_write_that_has_begun_is_completed_despite_a_cancel(notebook: Notebook):
+async def test_sqlite_write_in_progress_is_completed_despite_a_cancel(notebook: Notebook):
     begun, go_on = threading.Event(), threading.Event()
     returned = list[str | None]()
     scope = trio.CancelScope()
@@ -169,7 +169,7 @@ async def test_write_that_has_begun_is_completed_despite_a_cancel(notebook: Note
     assert notebook.notes() == set(returned)
 
 
-async def test_locked_file_fails_all_queued_writes_together(tmp_path: Path):
+async def test_locked_sqlite_file_fails_all_queued_writes_together(tmp_path: Path):
     notebook = Notebook(tmp_path / "notes.db", busy_timeout=0.2)
     await notebook.open()
     lock = sqlite3.connect(notebook.path, isolation_level=None)
@@ -193,7 +193,7 @@ async def test_locked_file_fails_all_queued_writes_together(tmp_path: Path):
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_each_writer_gets_its_own_result_in_any_task_order(notebook: Notebook, seed: int):
+async def test_each_concurrent_sqlite_writer_gets_its_own_result_in_any_task_order(notebook: Notebook, seed: int):
     scheduler._r.seed(seed)
     chance = scheduler._r
 

@@ -23,7 +23,7 @@ def numbers(connection: sqlite3.Connection) -> list[int]:
     return [number for (number,) in connection.execute("SELECT number FROM numbers")]
 
 
-def test_transaction_is_committed_at_the_end_of_the_block(connection: sqlite3.Connection):
+def test_sqlite_transaction_is_committed_at_the_end_of_its_block(connection: sqlite3.Connection):
     with transaction(connection):
         connection.execute("INSERT INTO numbers VALUES (1)")
         assert connection.in_transaction
@@ -31,7 +31,7 @@ def test_transaction_is_committed_at_the_end_of_the_block(connection: sqlite3.Co
     assert numbers(connection) == [1]
 
 
-def test_transaction_is_rolled_back_if_the_block_fails(connection: sqlite3.Connection):
+def test_sqlite_transaction_is_rolled_back_if_its_block_fails(connection: sqlite3.Connection):
     with pytest.raises(KeyError), transaction(connection):
         connection.execute("INSERT INTO numbers VALUES (1)")
         raise KeyError
@@ -39,7 +39,7 @@ def test_transaction_is_rolled_back_if_the_block_fails(connection: sqlite3.Conne
     assert numbers(connection) == []
 
 
-def test_transaction_is_rolled_back_if_the_commit_fails(connection: sqlite3.Connection):
+def test_sqlite_transaction_is_rolled_back_if_its_commit_fails(connection: sqlite3.Connection):
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("CREATE TABLE others (number REFERENCES numbers (number) DEFERRABLE INITIALLY DEFERRED)")
     with pytest.raises(sqlite3.IntegrityError), transaction(connection):
@@ -52,7 +52,7 @@ def test_transaction_is_rolled_back_if_the_commit_fails(connection: sqlite3.Conn
     ("code", "expected"),
     [(sqlite3.SQLITE_IOERR_FSYNC, Uncertain), (sqlite3.SQLITE_FULL, sqlite3.OperationalError)],
 )
-def test_io_error_during_commit_is_reported_as_uncertain(code: int, expected: type[Exception]):
+def test_io_error_during_an_sqlite_commit_raises_uncertain(code: int, expected: type[Exception]):
     class Failing(sqlite3.Connection):
         def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
             if statement == "COMMIT":
@@ -70,7 +70,7 @@ def test_io_error_during_commit_is_reported_as_uncertain(code: int, expected: ty
     connection.close()
 
 
-def test_error_that_has_already_ended_the_transaction_is_raised(connection: sqlite3.Connection):
+def test_error_that_has_already_rolled_back_the_sqlite_transaction_is_raised(connection: sqlite3.Connection):
     connection.execute("INSERT INTO numbers VALUES (1)")
     with pytest.raises(sqlite3.IntegrityError), transaction(connection):
         connection.execute("INSERT OR ROLLBACK INTO numbers VALUES (1)")

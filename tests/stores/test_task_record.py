@@ -8,7 +8,7 @@ from trio_mcp.stores.task_store import Outcome, TaskPhase
 from trio_mcp.testing.stores.task_store_records import record
 
 
-def test_record_size_is_the_sum_of_its_json_fields():
+def test_task_record_size_is_the_sum_of_the_lengths_of_its_json_fields():
     empty = record("one", params=b"", capabilities=b"")
     assert empty.size == 0
     whole = record(
@@ -23,7 +23,7 @@ def test_record_size_is_the_sum_of_its_json_fields():
     assert whole.size == 63
 
 
-def test_task_ttl_counts_from_the_creation():
+def test_task_ttl_is_counted_from_the_creation_of_the_task():
     assert record("one", created_at=7, expires_at=12).ttl_ms == 5
     assert record("one", expires_at=None).ttl_ms is None
 

@@ -71,7 +71,7 @@ async def test_authorization_attempts_of_a_request_are_counted() -> None:
     assert [refused.attempt for refused in auth.refusals] == [1, 2, 3]
 
 
-async def test_auth_object_sees_the_headers_of_every_answer() -> None:
+async def test_auth_object_receives_the_headers_of_every_response() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(text(got), dpop_nonce="n-1")
 
@@ -104,7 +104,7 @@ async def test_client_without_an_obtainable_token_is_not_opened(era: Any) -> Non
     assert len(server.got) == 1
 
 
-async def test_status_403_without_challenge_raises_http_error() -> None:
+async def test_status_403_without_a_challenge_raises_http_error() -> None:
     handler = modern(guarded(as_json, status=403))
     async with serving(handler) as server, open_http(server.url, auth=Handed(gives_up)) as client:
         with pytest.raises(HTTPError, match="who are you"):

@@ -192,7 +192,7 @@ async def test_unknown_tool_over_http_raises_peer_error(bench: Bench, era: Any) 
         assert caught.value.code == -32602
 
 
-async def test_https_client_trusts_only_a_known_certificate(bench: Bench, era: Any) -> None:
+async def test_https_client_refuses_a_certificate_of_an_unknown_authority(bench: Bench, era: Any) -> None:
     authority = trustme.CA()
     ours, theirs = ssl.create_default_context(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.configure_trust(ours)

@@ -90,7 +90,7 @@ async def test_status_404_for_the_event_stream_opens_a_new_session(
     assert handler.sessions == 2
 
 
-async def test_status_404_for_the_first_event_stream_of_a_forgotten_session_opens_a_new_one(told: list[str]) -> None:
+async def test_status_404_for_the_first_event_stream_opens_a_new_session(told: list[str]) -> None:
     handler = Heard(404, "open")
     async with serving(handler) as server, open_http(server.url, era="legacy", on_list_changed=told.append):
         await server.until("initialize", 2)
@@ -160,7 +160,7 @@ async def test_client_without_calls_retries_to_open_a_lost_session(told: list[st
     assert handler.sessions == 2
 
 
-async def test_call_whose_resumption_gets_404_fails_and_the_next_call_works() -> None:
+async def test_call_fails_if_resuming_its_stream_gets_404_and_the_next_call_works() -> None:
     handler = Heard(405)
 
     async def then(got: Got, answer: Answer) -> None:

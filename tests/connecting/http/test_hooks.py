@@ -101,7 +101,7 @@ async def test_on_request_hook_cannot_set_or_remove_protocol_headers(name: str) 
 
 @ERAS
 @pytest.mark.parametrize("hook", ["on_request", "on_response"])
-async def test_hook_that_raises_fails_only_its_call(era: Any, hook: str) -> None:
+async def test_exception_in_an_http_hook_fails_only_its_call(era: Any, hook: str) -> None:
     fails = False
 
     async def fail(_: object) -> None:
@@ -252,7 +252,7 @@ async def test_on_request_hook_cannot_send_a_token_over_remote_plain_http(name: 
         *product(["tcp://127.0.0.1:1", "unix:///run/s.sock", "http+unix://%2Frun%2Fs.sock/mcp"], ["dial"]),
     ],
 )
-def test_hooks_for_a_target_without_http_raise_bad_target(url: str, hook: str) -> None:
+def test_http_hooks_for_a_target_without_http_raise_bad_target(url: str, hook: str) -> None:
     with pytest.raises(BadTarget, match=r"(on_request= and on_response= need|dial= needs) an HTTP"):
         Address(url, **{hook: print})  # type: ignore[arg-type]
 

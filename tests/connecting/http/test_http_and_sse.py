@@ -242,7 +242,7 @@ async def test_server_without_sse_is_reported_with_its_first_refusal(era: Any, g
         assert server.names.count("GET") == (era != "modern")
 
 
-async def test_sse_stream_without_an_endpoint_event_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sse_stream_without_an_endpoint_event_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "_LONGEST_WAIT", 0.05)
 
     async def handler(got: Got, answer: Answer) -> None:

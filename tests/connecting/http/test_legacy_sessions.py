@@ -202,7 +202,7 @@ async def test_cancel_is_sent_even_if_the_http_client_closes_at_once() -> None:
         assert server.names[-2:] == ["notifications/cancelled", "DELETE"]
 
 
-async def test_send_cancels_false_sends_no_cancel_over_http() -> None:
+async def test_send_cancels_false_option_sends_no_cancel_over_http() -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -606,7 +606,7 @@ async def test_status_404_with_method_not_found_keeps_the_session() -> None:
     assert server.names.count("initialize") == 1
 
 
-async def test_status_404_without_a_session_fails_only_its_call() -> None:
+async def test_status_404_of_a_server_without_sessions_fails_only_its_call() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.whole(404)
 

@@ -17,7 +17,9 @@ TYPES = [None, "text/plain", "text/html; charset=utf-8", "application/json-rpc",
 
 @pytest.mark.parametrize("kind", [*TYPES, "application/json"])
 @pytest.mark.parametrize("before", [b"", BOM, b"\r\n ", BOM + b"\n"])
-async def test_json_answer_with_another_content_type_or_bom_is_read(kind: str | None, before: bytes) -> None:
+async def test_json_answer_with_another_content_type_or_a_byte_order_mark_is_read(
+    kind: str | None, before: bytes
+) -> None:
     more = {} if kind is None else {"content_type": kind}
 
     async def then(got: Got, answer: Answer) -> None:
@@ -55,7 +57,7 @@ async def test_long_json_answer_with_another_content_type_is_read_completely(kin
         ({"detail": "no luck"}, r"no luck.* \(-32603\)"),
     ],
 )
-async def test_message_of_a_nonstandard_error_object_is_in_the_exception(
+async def test_exception_contains_the_message_of_a_nonstandard_error_object(
     status: int, kind: str | None, failure: Any, words: str
 ) -> None:
     async def then(got: Got, answer: Answer) -> None:
@@ -69,7 +71,9 @@ async def test_message_of_a_nonstandard_error_object_is_in_the_exception(
 
 @pytest.mark.parametrize("status", [200, 422])
 @pytest.mark.parametrize("body", [{"detail": "no luck"}, {"error": "no luck"}, {"message": "no luck", "ok": False}])
-async def test_message_of_json_that_is_not_json_rpc_is_in_the_exception(status: int, body: object) -> None:
+async def test_exception_contains_the_message_of_a_json_error_body_that_is_not_json_rpc(
+    status: int, body: object
+) -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(body, status)
 

@@ -546,7 +546,7 @@ async def test_leaving_listen_closes_the_subscription_stream() -> None:
     assert server.names == ["server/discover", "subscriptions/listen"]
 
 
-async def test_broken_subscription_stream_is_reopened_and_its_lists_count_as_changed(
+async def test_broken_subscription_stream_is_reopened_and_its_lists_are_reported_as_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from trio_mcp.client import subscriptions

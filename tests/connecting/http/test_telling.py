@@ -98,7 +98,9 @@ async def test_undeliverable_roots_answer_is_replaced_by_an_error(refusals: list
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-async def test_unacknowledged_roots_answer_is_replaced_by_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_roots_answer_that_the_server_does_not_acknowledge_is_replaced_by_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(transport, "_ANSWER_TIMEOUT", 0.3)
     asking = Asking(never)
     async with serving(asking.handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
@@ -116,7 +118,7 @@ async def test_error_for_an_undeliverable_answer_contains_the_http_status() -> N
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-async def test_call_fails_if_neither_answer_nor_error_can_be_delivered(
+async def test_call_fails_if_neither_the_answer_to_its_roots_request_nor_an_error_can_be_delivered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "_UNTOLD", 0.05)
@@ -157,7 +159,7 @@ async def test_error_for_an_undeliverable_answer_is_retried_with_backoff_for_a_m
 
 
 @pytest.mark.parametrize("over", ["withdrawn", "asked again", "session"])
-async def test_error_for_an_undeliverable_answer_is_not_retried_once_it_is_obsolete(
+async def test_error_for_an_undeliverable_answer_is_not_retried_after_its_server_request_became_obsolete(
     over: str, autojump_clock: object
 ) -> None:
     questions, session = SessionQuestions(), Session("s", "2025-11-25")

@@ -98,7 +98,7 @@ async def test_tool_lookup_with_endless_pages_lists_each_page_once() -> None:
     assert server.names.count("tools/list") == 2
 
 
-async def test_header_mismatch_is_raised_if_a_new_listing_changes_nothing() -> None:
+async def test_header_mismatch_error_is_raised_if_listing_the_tools_again_shows_no_change() -> None:
     shop = Shop([tool("look", {})])
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         with pytest.raises(PeerError) as caught:
@@ -107,7 +107,7 @@ async def test_header_mismatch_is_raised_if_a_new_listing_changes_nothing() -> N
     assert server.names == ["server/discover", "tools/call", "tools/list"]
 
 
-async def test_header_mismatch_after_a_new_listing_is_raised() -> None:
+async def test_second_header_mismatch_error_after_a_new_tool_listing_is_raised() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.name == "tools/list":
             await answer.json(listed(got, tool("look", REGION)))
@@ -121,7 +121,7 @@ async def test_header_mismatch_after_a_new_listing_is_raised() -> None:
 
 
 @pytest.mark.parametrize("status", [500, 404])
-async def test_header_mismatch_is_raised_if_tools_cannot_be_listed(status: int) -> None:
+async def test_header_mismatch_error_is_raised_if_the_tools_cannot_be_listed(status: int) -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.name == "tools/list":
             await answer.whole(status)

@@ -230,7 +230,7 @@ async def test_reasons_generated_by_trio_are_not_used_as_cancel_reason(autojump_
 # The event
 
 
-async def test_cancelled_event_is_set_by_any_cancel_and_already_set_afterwards() -> None:
+async def test_cancelled_event_of_a_request_is_set_by_any_cancel_and_is_set_at_once_if_read_later() -> None:
     for cancel in (lambda abort: abort.cancel(THEIRS), lambda abort: abort.cancel_inside(OWN)):
         early, late = a_request(), a_request()
         event = early.event

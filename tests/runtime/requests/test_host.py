@@ -34,7 +34,7 @@ async def test_request_host_has_a_nursery_only_while_the_host_runs() -> None:
     assert host.nursery is None
 
 
-async def test_timers_fire_while_the_request_host_runs(autojump_clock: object) -> None:
+async def test_timers_run_while_the_request_host_runs(autojump_clock: object) -> None:
     host, rung = RequestHost(Limits()), list[float]()
     async with trio.open_nursery() as nursery:
         await nursery.start(host.run)

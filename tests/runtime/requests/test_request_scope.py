@@ -231,7 +231,7 @@ async def ask(scope: RequestScope, answers: list[Any]) -> None:
         answers.append("no way back")
 
 
-async def test_aborting_a_request_notifies_the_runner_once() -> None:
+async def test_runner_is_notified_once_of_an_aborted_request() -> None:
     async with floor() as this:
         scope = this.running()
         scope.abort(CancelCause.DISCONNECT, "gone")
@@ -268,7 +268,7 @@ async def test_finished_request_does_not_expire(autojump_clock: MockClock) -> No
         assert this.runner.ends == []
 
 
-async def test_cleanup_timer_is_stopped_when_the_request_ends(autojump_clock: MockClock) -> None:
+async def test_cleanup_grace_timer_is_stopped_when_the_request_ends(autojump_clock: MockClock) -> None:
     async with floor() as this:
         rung = list[str]()
         for name in ("ends", "stays"):
@@ -325,7 +325,7 @@ async def test_legacy_request_uses_the_log_level_of_its_connection() -> None:
         assert [scope.log._admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
 
 
-async def test_modern_request_uses_its_own_log_level_and_logs_nothing_without_one() -> None:
+async def test_modern_request_logs_at_its_own_log_level_and_logs_nothing_without_a_level() -> None:
     async with floor() as this:
         scope, silent = this.running(LATEST_MODERN, **{LOG_LEVEL: "error"}), this.running(LATEST_MODERN)
         assert (scope.log._minimum_rank, silent.log._minimum_rank) == (log_level_rank("error"), NEVER_LOGGED)

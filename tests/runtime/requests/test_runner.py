@@ -172,7 +172,7 @@ async def test_runner_runs_a_request_and_sends_the_result_with_its_id() -> None:
         assert (this.host.load.in_flight, this.host.load.inbound_bytes) == (0, 0)
 
 
-async def test_request_that_needs_no_task_is_answered_by_the_reader() -> None:
+async def test_request_that_needs_no_handler_task_is_answered_directly_by_the_reader_task() -> None:
     async with serving() as this:
         for name, answer in (
             ("now", {"content": []}),
@@ -547,7 +547,7 @@ async def test_request_is_cancelled_at_most_once_and_not_after_its_end() -> None
         assert scopes[0].cancellation.cause is CancelCause.SHUTDOWN
 
 
-async def test_cleanup_beyond_the_grace_is_logged_and_releases_its_slot(
+async def test_handler_cleanup_beyond_its_grace_is_logged_and_releases_its_slot(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(scope: RequestScope) -> Any:
@@ -579,7 +579,7 @@ async def test_cleanup_beyond_the_grace_is_logged_and_releases_its_slot(
         assert (this.host.load.in_flight, this.host.load.overrun, len(caplog.records)) == (0, 1, 1)
 
 
-async def test_slow_cleanup_is_logged_in_the_context_of_its_handler(
+async def test_slow_handler_cleanup_is_logged_in_the_context_of_its_handler(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     variable, seen = ContextVar[str]("variable", default="none"), list[str]()
@@ -605,7 +605,7 @@ async def test_slow_cleanup_is_logged_in_the_context_of_its_handler(
         await trio.sleep(100)
 
 
-async def test_cleanup_within_the_grace_is_not_logged(
+async def test_handler_cleanup_within_its_grace_is_not_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(scope: RequestScope) -> Any:
