@@ -49,7 +49,7 @@ async def test_legacy_client_example_prints_the_newest_legacy_and_modern_revisio
     assert f"It prints `{modern}` and `{legacy}`." in page.text
 
 
-def test_example_with_custom_limits_can_be_imported(page: Page) -> None:
+def test_custom_limits_example_can_be_imported(page: Page) -> None:
     module = page.load("small_limits")
     assert module.server.limits == module.limits
 

@@ -62,7 +62,7 @@ def test_file_named_on_the_command_line_runs_in_any_lane() -> None:
     assert leaves_out(demo, config("quick", "tests/cli"))
 
 
-def test_folders_and_helpers_are_collected_in_every_lane() -> None:
+def test_test_folders_and_helper_modules_are_collected_in_every_lane() -> None:
     assert not leaves_out(TESTS / "cli", config("schedules", "tests"))
     assert not leaves_out(TESTS / "cli" / "commands.py", config("schedules", "tests"))
 

@@ -97,7 +97,7 @@ def test_as_many_rounds_as_there_may_be():
 """
 
 
-def test_mutation_that_fails_a_test_is_caught_and_one_that_hangs_is_stopped(
+def test_mutation_tool_reports_a_mutation_that_fails_a_test_and_stops_a_mutation_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = Copy(ROOT, tmp_path)

@@ -393,7 +393,7 @@ async def test_rate_limit_counts_per_process_during_a_storage_outage(
     assert len([each for each in caplog.messages if "counts in each process separately until the storage" in each]) == 1
 
 
-async def test_rate_limit_called_inside_another_middleware_counts_per_process(autojump_clock: MockClock) -> None:
+async def test_rate_limit_applied_inside_another_middleware_counts_per_process(autojump_clock: MockClock) -> None:
     def add(server: Server, members: Fleet, number: int) -> None:
         limited()(server, members, number)
         limit = rate_limit(1, period=10)
@@ -439,7 +439,9 @@ def test_number_of_rate_limit_buckets_is_limited_and_the_oldest_is_dropped() -> 
         (lambda: concurrency_limit(-1), "limit must be greater than 0"),
     ],
 )
-def test_limit_that_is_not_positive_raises_value_error(make: Callable[[], Any], words: str) -> None:
+def test_rate_or_time_or_concurrency_limit_that_is_not_positive_raises_value_error(
+    make: Callable[[], Any], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         make()
 

@@ -95,7 +95,7 @@ async def test_denied_consent_redirects_with_access_denied(provider: Path) -> No
     assert (callback["error"], callback["iss"]) == ("access_denied", server.issuer)
 
 
-async def test_error_for_a_page_without_the_button_hides_its_url(provider: Path) -> None:
+async def test_consent_page_error_does_not_quote_the_page_url(provider: Path) -> None:
     async with authorization_server(provider) as server:
         with pytest.raises(NoSuchPage, match=r"^a page answered with status 400$"):
             await press(f"{server.issuer}/auth?state=secret")

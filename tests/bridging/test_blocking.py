@@ -130,7 +130,7 @@ async def test_blocking_client_in_a_trio_task_raises_runtime_error(seen: Seen) -
         pass
 
 
-def test_closed_blocking_client_raises_and_an_unreferenced_one_is_closed(seen: Seen) -> None:
+def test_closed_blocking_client_raises_connection_lost_and_an_unreferenced_client_is_closed(seen: Seen) -> None:
     with blocking.open_memory(seen.server) as client:
         pass
     with pytest.raises(ConnectionLost, match="closed"):

@@ -50,7 +50,7 @@ def test_asyncio_clients_can_be_closed_in_any_order(seen: Seen, order: tuple[int
     run(main)
 
 
-def test_generator_holding_a_client_can_be_closed_elsewhere_or_abandoned(seen: Seen) -> None:
+def test_async_generator_that_holds_an_asyncio_client_can_be_closed_in_another_task_or_abandoned(seen: Seen) -> None:
     async def connected() -> AsyncGenerator[aio.Client]:
         async with aio.open_memory(seen.server) as client:
             yield client

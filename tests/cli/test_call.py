@@ -201,7 +201,7 @@ class Silent:
         await trio.sleep_forever()
 
 
-async def test_cancelled_call_waits_at_most_5_seconds_for_a_ping(capsys, autojump_clock):
+async def test_cancelled_call_command_reports_a_server_that_answers_no_ping_within_5_seconds(capsys, autojump_clock):
     await _report_cancel(Silent())
     assert capsys.readouterr().err == (
         "trio-mcp: the call was cancelled, but the server has not answered a ping for 5 s\n"

@@ -208,7 +208,7 @@ async def test_run_with_closed_stdin_is_a_usage_error(tmp_path: Path):
     assert ended.stderr == "trio-mcp: standard input and output must be open, because the client uses them\n"
 
 
-async def test_run_answers_requests_before_it_ends_with_its_input(tmp_path: Path):
+async def test_run_answers_requests_received_before_the_end_of_its_input(tmp_path: Path):
     written(tmp_path / "it.py", "from trio_mcp import Server\nserver = Server('it')")
     ping = json.dumps({"jsonrpc": "2.0", "id": "p", "method": "ping"}).encode()
     ended = await run([*TRIO_MCP, "run", "it.py"], stdin=ping + b"\n", cwd=tmp_path)

@@ -34,7 +34,7 @@ trio.run(main)
 """
 
 
-async def test_ctrl_c_in_a_form_of_a_group_member_cancels_and_the_next_is_answered(tmp_path: Path) -> None:
+async def test_ctrl_c_in_an_elicitation_form_of_a_group_member_cancels_only_that_form(tmp_path: Path) -> None:
     host = tmp_path / "host.py"
     host.write_text(_HOST)
     async with in_terminal([sys.executable, str(host)]) as terminal:

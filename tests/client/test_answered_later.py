@@ -29,7 +29,7 @@ def replies(peer: TaskPeer) -> dict[str, Any]:
     return {message["id"]: message for message in peer.wire if "method" not in message}
 
 
-async def test_elicitation_of_a_declared_answers_later_kind_gets_no_reply_only_for_a_task(
+async def test_elicitation_of_an_answers_later_kind_gets_no_reply_only_if_the_elicitation_is_from_a_task(
     autojump_clock: object,
 ) -> None:
     options: dict[str, Any] = UNANSWERED | {"answers_later": LATER}
@@ -45,7 +45,7 @@ async def test_elicitation_of_a_declared_answers_later_kind_gets_no_reply_only_f
     assert peer.wire[0]["params"]["capabilities"] == {"elicitation": {"form": {}}}
 
 
-async def test_input_request_left_for_another_client_stays_open_while_others_are_answered(
+async def test_input_request_left_for_another_client_stays_open_while_other_input_requests_are_answered(
     autojump_clock: object,
 ) -> None:
     looks = iter([asks(who=FORM, model=SAMPLE), asks(who=FORM)])

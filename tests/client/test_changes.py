@@ -24,7 +24,7 @@ def noted() -> Server:
     return server
 
 
-async def test_internal_watchers_see_each_change_without_a_user_callback() -> None:
+async def test_internal_change_watchers_see_each_change_although_the_user_has_no_callback() -> None:
     seen: list[Change] = []
     async with open_memory(noted(), era="legacy") as client:
         client._callbacks.watchers.append(seen.append)

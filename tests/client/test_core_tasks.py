@@ -129,7 +129,7 @@ async def test_concurrent_calls_list_the_tools_of_the_server_once(autojump_clock
     assert (len(peer.sent("tools/list")), calls_of(peer)) == (1, [True] * 6)
 
 
-async def test_task_id_is_available_before_any_wait(autojump_clock: object) -> None:
+async def test_on_task_callback_gets_the_task_id_before_the_client_polls_the_task(autojump_clock: object) -> None:
     ids = list[str]()
     async with with_core_tasks(lambda: DONE) as (client, peer):
 

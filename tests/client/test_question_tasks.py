@@ -291,7 +291,7 @@ async def test_server_is_notified_when_a_client_task_completes(autojump_clock: M
         assert (told["params"]["taskId"], told["params"]["status"]) == (task, "completed")
 
 
-async def test_answer_contains_the_related_server_task_of_its_request(autojump_clock: MockClock) -> None:
+async def test_client_reply_to_a_server_request_of_a_task_contains_the_related_task(autojump_clock: MockClock) -> None:
     user = User()
     user.may_answer.set()
     related = {RELATED: {"taskId": "theirs"}}

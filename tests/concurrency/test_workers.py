@@ -374,7 +374,7 @@ async def test_await_in_worker_works_in_other_trio_threads(desk: Desk) -> None:
     assert await trio.to_thread.run_sync(await_in_worker, give) == "given"
 
 
-async def test_frames_of_a_task_after_its_worker_call_are_its_own(desk: Desk) -> None:
+async def test_frames_of_a_task_after_its_worker_call_are_the_frames_of_the_task(desk: Desk) -> None:
     await desk.run(lambda: None)
     task = trio.lowlevel.current_task()
     assert list(frames_of(task)) == list(task.iter_await_frames())
@@ -383,7 +383,7 @@ async def test_frames_of_a_task_after_its_worker_call_are_its_own(desk: Desk) ->
 # Where a call is
 
 
-async def test_frames_of_a_task_in_a_worker_call_are_those_of_its_thread(desk: Desk) -> None:
+async def test_frames_of_a_task_in_a_worker_call_are_the_frames_of_its_worker_thread(desk: Desk) -> None:
     gate, tasks = desk.gate(), list[trio.lowlevel.Task]()
 
     def outer() -> None:
@@ -401,7 +401,7 @@ async def test_frames_of_a_task_in_a_worker_call_are_those_of_its_thread(desk: D
         gate.open()
 
 
-async def test_frames_of_a_task_whose_thread_has_just_ended_are_its_own(
+async def test_frames_of_a_task_whose_worker_thread_has_just_ended_are_the_frames_of_the_task(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, tasks = desk.gate(), list[trio.lowlevel.Task]()
@@ -425,7 +425,7 @@ async def test_frames_of_a_task_whose_thread_has_just_ended_are_its_own(
         gate.open()
 
 
-async def test_frames_of_a_task_without_a_thread_are_its_own(desk: Desk) -> None:
+async def test_frames_of_a_task_without_a_worker_thread_are_the_frames_of_the_task(desk: Desk) -> None:
     tasks = list[trio.lowlevel.Task]()
 
     async def wait() -> None:
@@ -439,7 +439,7 @@ async def test_frames_of_a_task_without_a_thread_are_its_own(desk: Desk) -> None
         nursery.cancel_scope.cancel()
 
 
-async def test_frames_of_a_task_waiting_for_a_thread_are_its_own(desk: Desk) -> None:
+async def test_frames_of_a_task_waiting_for_a_worker_thread_are_the_frames_of_the_task(desk: Desk) -> None:
     gates, tasks = [desk.gate(), desk.gate()], list[trio.lowlevel.Task]()
 
     async def run() -> None:

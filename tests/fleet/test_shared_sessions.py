@@ -479,7 +479,7 @@ async def test_answer_with_an_unknown_request_id_has_no_effect(
 
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
-async def test_can_cancel_through_another_replica_cancels_the_handler_at_once(
+async def test_cancel_through_another_replica_cancels_the_handler_at_once(
     scene: FleetScene, endpoint: FleetEndpoint, speaks: bool, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -655,7 +655,7 @@ async def test_invalid_cancelled_and_progress_notifications_are_202(
 # The storage goes away
 
 
-async def test_during_a_storage_outage_cached_sessions_serve_calls_and_others_are_503(
+async def test_storage_outage_makes_sessions_unavailable_with_503_unless_the_replica_has_cached_the_session(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session, cold = await endpoint.initialize(), await endpoint.initialize()

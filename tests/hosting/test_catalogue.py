@@ -78,7 +78,9 @@ async def test_catalogue_follows_list_changes_of_a_member(
         assert (await group.call_tool("a__y")).text == "did y"
 
 
-async def test_change_notified_while_a_list_is_being_read_causes_another_read(autojump_clock: MockClock) -> None:
+async def test_list_change_notified_while_a_member_list_is_being_read_causes_another_read(
+    autojump_clock: MockClock,
+) -> None:
     def listed(*names: str) -> dict[str, Any]:
         return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
 
@@ -96,7 +98,7 @@ async def test_change_notified_while_a_list_is_being_read_causes_another_read(au
         assert list(group.catalogue.tools) == ["a__new"]
 
 
-async def test_burst_of_list_changes_causes_one_more_read(autojump_clock: MockClock) -> None:
+async def test_burst_of_list_changes_of_a_member_causes_one_more_read(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={"listChanged": True})
         request = await peer.until("tools/list")
@@ -112,7 +114,7 @@ async def test_burst_of_list_changes_causes_one_more_read(autojump_clock: MockCl
     assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 2
 
 
-async def test_continuous_list_changes_cause_at_most_ten_reads_per_second(
+async def test_continuous_list_changes_of_a_member_cause_at_most_ten_reads_per_second(
     autojump_clock: MockClock,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -128,7 +130,7 @@ async def test_continuous_list_changes_cause_at_most_ten_reads_per_second(
     assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 100
 
 
-async def test_slow_list_is_read_at_most_half_of_the_time(autojump_clock: MockClock) -> None:
+async def test_list_of_a_slow_member_is_read_at_most_half_of_the_time(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={"listChanged": True})
         while True:
@@ -228,7 +230,7 @@ async def _gives_empty_pages_for_ever(peer: RawPeer) -> None:
 
 
 @pytest.mark.parametrize("script", [_refuses_lists, _gives_nonsense, _gives_empty_pages_for_ever])
-async def test_unreadable_list_is_reported_and_other_members_stay_listed(
+async def test_unreadable_list_of_a_member_is_reported_and_other_members_stay_listed(
     script: Any, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"bad": describe(script), "good": MemberDescription(offering("x"))}) as group:
@@ -271,7 +273,7 @@ async def test_tool_list_is_truncated_at_a_size_limit(
     caplog.clear()
 
 
-async def test_list_read_before_its_member_was_removed_is_discarded(autojump_clock: MockClock) -> None:
+async def test_tool_list_of_a_member_that_was_removed_meanwhile_is_discarded(autojump_clock: MockClock) -> None:
     async with open_memory(offering("x")) as client:
         catalogue = Catalogue()
         catalogue._add("a")

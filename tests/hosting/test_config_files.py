@@ -31,14 +31,14 @@ def problem_of(tmp_path: Path, fields: Any, **more: Any) -> str:
     return config.problems["it"]
 
 
-def test_entry_with_command_args_env_and_cwd_is_a_command(tmp_path: Path) -> None:
+def test_config_entry_with_command_args_env_and_cwd_is_a_command(tmp_path: Path) -> None:
     assert entry_of(
         tmp_path, type="stdio", command="npx", args=["-y", "server"], env={"TOKEN": "x"}, cwd="/tmp"
     ) == MemberDescription(Command(["npx", "-y", "server"], env={"TOKEN": "x"}, cwd="/tmp"))
 
 
 @pytest.mark.parametrize("fields", [{"command": "server"}, {"url": "https://example.com/mcp"}])
-def test_entry_with_a_protocol_version_pins_the_revision(tmp_path: Path, fields: dict[str, Any]) -> None:
+def test_config_entry_with_a_protocol_version_pins_the_revision(tmp_path: Path, fields: dict[str, Any]) -> None:
     for version in ("2024-11-05", "2025-06-18", "2026-07-28"):
         target = entry_of(tmp_path, **fields, protocolVersion=version).target
         assert isinstance(target, (Address, Command))
@@ -49,29 +49,29 @@ def test_entry_with_a_protocol_version_pins_the_revision(tmp_path: Path, fields:
     assert "protocolVersion: must be a string" in problem_of(tmp_path, {**fields, "protocolVersion": 20250618})
 
 
-def test_entry_with_a_unix_socket_url_is_an_address(tmp_path: Path) -> None:
+def test_config_entry_with_a_unix_socket_url_is_an_address(tmp_path: Path) -> None:
     url = "http+unix://%2Frun%2Fuser%2F1000%2Fmcp.sock/mcp"
     for fields in ({}, {"type": "http"}, {"headers": {"Authorization": "Bearer x"}}):
         assert entry_of(tmp_path, url=url, **fields).target == Address(url, headers=fields.get("headers", {}))
     assert "absolute path of the socket" in problem_of(tmp_path, {"url": "http+unix://mcp.sock/mcp"})
 
 
-def test_entry_with_only_a_command_is_a_command(tmp_path: Path) -> None:
+def test_config_entry_with_only_a_command_is_a_command(tmp_path: Path) -> None:
     assert entry_of(tmp_path, command="server") == MemberDescription(Command(["server"]))
 
 
 @pytest.mark.parametrize("declared", [{}, {"type": "ws"}, {"type": "websocket"}])
-def test_entry_with_a_websocket_url_and_headers_is_an_address(tmp_path: Path, declared: dict[str, str]) -> None:
+def test_config_entry_with_a_websocket_url_and_headers_is_an_address(tmp_path: Path, declared: dict[str, str]) -> None:
     found = entry_of(tmp_path, url="wss://example.com/mcp", headers={"authorization": "Bearer x"}, **declared)
     assert found.target == Address("wss://example.com/mcp", headers={"authorization": "Bearer x"})
 
 
-def test_entry_marked_disabled_is_a_disabled_member(tmp_path: Path) -> None:
+def test_config_entry_marked_disabled_is_a_disabled_member(tmp_path: Path) -> None:
     assert entry_of(tmp_path, command="server", disabled=True).disabled
     assert not entry_of(tmp_path, command="server", disabled=False).disabled
 
 
-def test_unknown_keys_of_an_entry_are_reported_as_ignored(tmp_path: Path) -> None:
+def test_unknown_keys_of_a_config_entry_are_reported_as_ignored(tmp_path: Path) -> None:
     config = config_of(
         tmp_path, {"it": {"command": "server", "autoApprove": [], "alwaysAllow": 1}, "b": {"command": "b"}}
     )
@@ -79,7 +79,7 @@ def test_unknown_keys_of_an_entry_are_reported_as_ignored(tmp_path: Path) -> Non
     assert list(config.members) == ["it", "b"]
 
 
-def test_restart_policy_and_options_apply_to_all_entries(tmp_path: Path) -> None:
+def test_restart_policy_and_options_given_for_a_config_file_apply_to_all_its_entries(tmp_path: Path) -> None:
     policy = RestartPolicy()
     config = config_of(tmp_path, {"it": {"command": "a"}}, restart=policy, options={"call_timeout": 5})
     assert config.members["it"] == MemberDescription(["a"], restart=policy, options={"call_timeout": 5})
@@ -116,16 +116,18 @@ def test_restart_policy_and_options_apply_to_all_entries(tmp_path: Path) -> None
         ({"url": "ws://b", "type": 1}, "type: must be a string"),
     ],
 )
-def test_invalid_entry_is_a_problem_that_names_the_key(tmp_path: Path, fields: Any, told: str) -> None:
+def test_invalid_config_entry_is_reported_as_a_problem_that_names_the_key(
+    tmp_path: Path, fields: Any, told: str
+) -> None:
     assert told in problem_of(tmp_path, fields)
 
 
-def test_invalid_entry_does_not_affect_other_entries(tmp_path: Path) -> None:
+def test_invalid_config_entry_does_not_affect_other_entries(tmp_path: Path) -> None:
     config = config_of(tmp_path, {"bad": {}, "good": {"command": "a"}})
     assert (list(config.members), list(config.problems)) == (["good"], ["bad"])
 
 
-def test_placeholders_are_expanded_only_if_variables_are_given(tmp_path: Path) -> None:
+def test_placeholders_in_a_config_file_are_expanded_only_if_variables_are_given(tmp_path: Path) -> None:
     fields = {"command": "${BIN:-npx}", "args": ["--token=${TOKEN}"], "env": {"T": "${env:TOKEN}${EMPTY:-}"}}
     section = {"it": fields}
     config = config_of(tmp_path, section, variables={"TOKEN": "x"})
@@ -135,11 +137,11 @@ def test_placeholders_are_expanded_only_if_variables_are_given(tmp_path: Path) -
     )
 
 
-def test_undefined_variable_is_a_problem_of_its_entry(tmp_path: Path) -> None:
+def test_undefined_variable_is_reported_as_a_problem_of_its_config_entry(tmp_path: Path) -> None:
     assert problem_of(tmp_path, {"command": "${NOWHERE}"}, variables={}) == "command: there is no variable NOWHERE"
 
 
-def test_input_placeholder_is_a_problem_of_its_entry(tmp_path: Path) -> None:
+def test_input_placeholder_is_reported_as_a_problem_of_its_config_entry(tmp_path: Path) -> None:
     problem = problem_of(tmp_path, {"command": "a", "env": {"KEY": "${input:key}"}}, variables={"key": "k"})
     assert problem == "env.KEY: only its host knows what ${input:key} stands for"
 
@@ -157,7 +159,7 @@ def test_missing_config_file_raises_config_error(tmp_path: Path) -> None:
         read_config(tmp_path / "nowhere.json")
 
 
-def test_servers_section_and_byte_order_mark_are_accepted(tmp_path: Path) -> None:
+def test_config_file_with_a_servers_section_and_byte_order_mark_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_bytes(b'\xef\xbb\xbf{"inputs": [], "servers": {"it": {"type": "stdio", "command": "a"}}}')
     assert read_config(path).members == {"it": MemberDescription(["a"])}
@@ -169,7 +171,7 @@ async def test_members_from_a_config_file_can_be_opened_as_a_group(tmp_path: Pat
         assert group.statuses == {}
 
 
-def test_comments_and_trailing_commas_are_ignored(tmp_path: Path) -> None:
+def test_comments_and_trailing_commas_in_a_config_file_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text(
         '{ // mine\n"servers": {"it": {"command": "a", "args": ["// b", "/* c */", ", ]",],},}, /* and\nno "more" */ }'
@@ -179,7 +181,7 @@ def test_comments_and_trailing_commas_are_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("depth", [600, 900, 20_000])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-def test_deeply_nested_entry_does_not_affect_other_entries(tmp_path: Path, depth: int, opening: str) -> None:
+def test_deeply_nested_config_entry_does_not_affect_other_entries(tmp_path: Path, depth: int, opening: str) -> None:
     value = opening * depth + "1" + {"[": "]"}.get(opening, "}") * depth
     (path := tmp_path / "config.json").write_text(
         '{"mcpServers": {"deep": {"command": "a", "x": ' + value + '}, "flat": {"command": "b"}}}'

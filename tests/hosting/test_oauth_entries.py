@@ -74,23 +74,23 @@ def test_oauth_settings_are_read_in_the_format_of_each_mcp_host(
     assert signs_in(auth_of(tmp_path, fields)) == said
 
 
-def test_oauth_settings_of_an_entry_extend_the_general_ones(tmp_path: Path) -> None:
+def test_oauth_settings_of_a_config_entry_extend_the_general_oauth_settings(tmp_path: Path) -> None:
     general = OAuth(storage=MemoryTokenStorage(), client_name="host")
     assert auth_of(tmp_path, {}, general) == general
     assert auth_of(tmp_path, {"oauth": {"clientId": "c"}}, general) == attrs.evolve(general, client_id="c")
 
 
-def test_entry_without_oauth_settings_has_no_authorization(tmp_path: Path) -> None:
+def test_config_entry_without_oauth_settings_has_no_authorization(tmp_path: Path) -> None:
     assert auth_of(tmp_path, {}) is None
 
 
 @pytest.mark.parametrize("fields", [{"oauth": False}, {"oauth": {"enabled": False}}])
-def test_entry_can_disable_the_general_oauth_sign_in(tmp_path: Path, fields: dict[str, Any]) -> None:
+def test_config_entry_can_disable_the_general_oauth_sign_in(tmp_path: Path, fields: dict[str, Any]) -> None:
     assert auth_of(tmp_path, fields, OAuth()) is None
 
 
 @pytest.mark.parametrize("name", ["Authorization", "authorization"])
-def test_entry_with_an_authorization_header_uses_no_oauth(tmp_path: Path, name: str) -> None:
+def test_config_entry_with_an_authorization_header_uses_no_oauth(tmp_path: Path, name: str) -> None:
     assert auth_of(tmp_path, {"headers": {name: "Bearer x"}}, OAuth()) is None
 
 
@@ -118,7 +118,7 @@ def test_client_secret_is_read_from_a_variable(tmp_path: Path) -> None:
     assert signs_in(auth_of(tmp_path, fields, SECRET="s3cret")) == {"client_id": "c", "client_secret": "s3cret"}
 
 
-def test_client_credentials_grant_is_read_from_an_entry(tmp_path: Path) -> None:
+def test_client_credentials_grant_is_read_from_a_config_entry(tmp_path: Path) -> None:
     general = OAuth(storage=MemoryTokenStorage(), public_addresses_only=True)
     fields = {"grantType": "client_credentials", "clientId": "c", "clientSecret": "s", "scopes": "a"}
     assert auth_of(tmp_path, {"oauth": fields}, general) == ClientCredentials(
@@ -170,7 +170,7 @@ def test_unknown_oauth_keys_are_reported_as_ignored(tmp_path: Path) -> None:
         ({"oauth": {}, "url": None, "command": "a"}, "oauth: allowed only for URLs"),
     ],
 )
-def test_invalid_oauth_settings_are_a_problem_of_the_entry_without_the_secret(
+def test_invalid_oauth_settings_are_a_problem_of_the_config_entry_without_the_secret(
     tmp_path: Path, fields: dict[str, Any], told: str
 ) -> None:
     fields = {name: value for name, value in {"url": URL, **fields}.items() if value is not None}

@@ -35,7 +35,7 @@ VARIABLES = {"A": "1", "B": "2", "EMPTY": ""}
         ("${C:-" * 20 + "}" * 20, ""),
     ],
 )
-def test_placeholder_is_expanded_as_in_a_shell(text: str, expanded: str) -> None:
+def test_config_placeholder_is_expanded_as_in_a_shell(text: str, expanded: str) -> None:
     assert expanded_text(text, VARIABLES) == expanded
 
 
@@ -55,7 +55,7 @@ def test_placeholder_is_expanded_as_in_a_shell(text: str, expanded: str) -> None
         ("${C:-" * 100 + "}" * 100, "the placeholders are nested too deeply"),
     ],
 )
-def test_placeholder_without_value_raises_an_error_with_its_name(text: str, problem: str) -> None:
+def test_config_placeholder_without_value_raises_an_error_with_its_name(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=r".*") as raised:
         expanded_text(text, VARIABLES)
     assert str(raised.value) == problem

@@ -81,7 +81,9 @@ async def test_client_caches_tool_list_until_list_changed(command: list[str]) ->
             assert await names(client) == ["change", "grow", "late"]
 
 
-async def test_clients_share_public_responses_and_private_ones_per_principal(command: list[str]) -> None:
+async def test_response_cache_shares_public_responses_between_all_clients_and_private_responses_per_principal(
+    command: list[str],
+) -> None:
     cache = ResponseCache()
     with trio.fail_after(PATIENCE):
         async with (

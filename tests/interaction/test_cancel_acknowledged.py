@@ -494,7 +494,7 @@ async def test_cancel_requests_beyond_max_cancel_waits_are_refused_as_busy(
         nursery.cancel_scope.cancel()
 
 
-async def test_call_endings_are_forgotten_after_ending_timeout(era: Era, autojump_clock: Any) -> None:
+async def test_outcomes_of_ended_calls_are_dropped_after_ending_timeout(era: Era, autojump_clock: Any) -> None:
     slow = Slow(limits=Limits(ending_timeout=10))
     async with slow.server._running() as running:
         endings = running.host.endings

@@ -126,7 +126,7 @@ async def cross(era: Era, steps: int) -> tuple[str, int, int]:
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-def test_cancel_that_crosses_the_reply_reports_the_true_outcome(era: Era) -> None:
+def test_cancel_sent_while_the_reply_arrives_reports_the_true_outcome(era: Era) -> None:
     async def all_steps() -> set[str]:
         seen: set[str] = set()
         for steps in range(25):

@@ -232,7 +232,7 @@ async def test_extension_request_cancelled_in_the_queue_never_runs(era: Era, aut
 
 
 @pytest.mark.parametrize("moments", range(8))
-async def test_cancel_crossing_a_reply_of_an_extension_request_loses_only_that_reply(
+async def test_cancel_that_crosses_the_reply_of_an_extension_request_loses_no_other_reply(
     era: Era, moments: int, autojump_clock: MockClock
 ) -> None:
     gated = Gated()

@@ -83,7 +83,7 @@ async def test_discover_of_a_bare_server_omits_optional_members(autojump_clock: 
     assert result["_meta"][META_PREFIX + "serverInfo"] == {"name": "bare", "version": "0.0.0"}
 
 
-async def test_discover_shows_capabilities_added_later(autojump_clock: MockClock) -> None:
+async def test_discover_lists_capabilities_added_while_the_server_runs(autojump_clock: MockClock) -> None:
     server = Server("growing")
     async with connected(server, MODERN) as peer:
         assert "prompts" not in (await peer.request("server/discover"))["result"]["capabilities"]

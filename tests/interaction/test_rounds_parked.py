@@ -317,7 +317,9 @@ async def test_input_request_made_while_awaiting_input_is_checked_against_the_re
     assert failures == ["roots"]
 
 
-async def test_elicit_raw_becomes_an_input_request_if_declared(autojump_clock: MockClock) -> None:
+async def test_elicit_raw_sends_an_input_request_if_the_client_declared_the_capability(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
 
     @server.tool

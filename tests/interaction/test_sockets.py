@@ -338,7 +338,7 @@ async def test_server_does_not_replace_unix_socket_while_another_holds_the_lock(
         os.close(other)
 
 
-async def test_lock_on_the_directory_does_not_delay_the_server(socket_folder: Path) -> None:
+async def test_flock_on_the_socket_directory_does_not_delay_the_unix_socket_server(socket_folder: Path) -> None:
     anybody = os.open(socket_folder, os.O_RDONLY)
     try:
         fcntl.flock(anybody, fcntl.LOCK_EX)
@@ -349,14 +349,14 @@ async def test_lock_on_the_directory_does_not_delay_the_server(socket_folder: Pa
         os.close(anybody)
 
 
-async def test_stale_lock_file_of_a_killed_server_is_reused_and_removed(socket_folder: Path) -> None:
+async def test_stale_unix_socket_lock_file_of_a_killed_server_is_reused_and_removed(socket_folder: Path) -> None:
     (socket_folder / "mcp.sock.lock").touch(0o600)
     with trio.fail_after(PATIENCE):
         async with serving(serve_unix, watched_server().server, socket_folder / "mcp.sock"):
             assert os.listdir(socket_folder) == ["mcp.sock"]
 
 
-async def test_lock_file_that_is_a_symlink_or_fifo_is_refused(socket_folder: Path) -> None:
+async def test_unix_socket_lock_file_that_is_a_symlink_or_fifo_is_refused(socket_folder: Path) -> None:
     lock = socket_folder / "mcp.sock.lock"
     for make in (partial(os.symlink, socket_folder / "elsewhere"), os.mkfifo):
         make(lock)
@@ -366,7 +366,7 @@ async def test_lock_file_that_is_a_symlink_or_fifo_is_refused(socket_folder: Pat
         lock.unlink()
 
 
-async def test_lock_file_with_content_is_refused_and_kept(socket_folder: Path) -> None:
+async def test_unix_socket_lock_file_with_content_is_refused_and_kept(socket_folder: Path) -> None:
     lock = socket_folder / "mcp.sock.lock"
     lock.write_text("of the application")
     with trio.fail_after(PATIENCE), pytest.raises(OSError, match="not a lock file"):
@@ -376,7 +376,7 @@ async def test_lock_file_with_content_is_refused_and_kept(socket_folder: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file somebody else's")
-async def test_lock_file_of_another_user_is_refused(socket_folder: Path) -> None:
+async def test_unix_socket_lock_file_of_another_user_is_refused(socket_folder: Path) -> None:
     lock = socket_folder / "mcp.sock.lock"
     lock.touch(0o666)
     os.chown(lock, 65534, 65534)

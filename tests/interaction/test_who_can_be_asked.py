@@ -35,7 +35,7 @@ DECLARED = [{}, {"sampling": {}, "elicitation": {}}, {"elicitation": {"form": {}
 @pytest.mark.parametrize("stateless", [False, True])
 @pytest.mark.parametrize("replay", [False, True])
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_client_supports_agrees_with_whether_a_request_is_refused(
+async def test_client_supports_is_false_exactly_for_server_requests_that_are_refused(
     autojump_clock: MockClock, revision: str, replay: bool, stateless: bool
 ) -> None:
     server, told = Server("s"), dict[str, bool]()

@@ -75,7 +75,7 @@ def test_frame_with_newline_option_ends_with_a_newline(length: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "\u2028\u2029\u0085", "\x00\x1f", '"\\', "🦑", "\x7f", "e\u0301"])
-def test_any_text_is_encoded_on_one_line_and_decodes_to_the_same(text: str) -> None:
+def test_text_is_encoded_on_one_line_and_decodes_to_the_same_text(text: str) -> None:
     line = frame_notification("x", {"text": text})
     assert b"\n" not in line
     assert b"\r" not in line
@@ -177,19 +177,19 @@ def test_nan_and_invalid_strings_of_subclasses_are_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
-def test_value_that_is_not_json_is_refused(value: Any) -> None:
+def test_encoding_a_value_without_a_json_form_raises_not_serializable(value: Any) -> None:
     with pytest.raises(NotSerializable, match="not serializable as JSON"):
         encode_value(value)
 
 
 @pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
-def test_value_that_is_not_json_is_refused_beside_a_long_text(value: Any) -> None:
+def test_encoding_a_value_without_a_json_form_next_to_a_long_text_raises_not_serializable(value: Any) -> None:
     with pytest.raises(NotSerializable, match="not serializable as JSON"):
         encode_value({"long": "x" * 10_000, "value": value})
 
 
 @pytest.mark.parametrize("levels", [150, MOST_LEVELS, MOST_LEVELS + 1])
-def test_nesting_is_limited_beside_a_long_text(levels: int) -> None:
+def test_nesting_limit_of_encoded_values_applies_next_to_a_long_text(levels: int) -> None:
     value = [_deep(1, levels - 1), "x" * 10_000]
     if levels > MOST_LEVELS:
         with pytest.raises(NotSerializable, match="more than 256 levels"):
@@ -209,7 +209,7 @@ FRAMES: dict[str, Callable[[Any], bytes]] = {
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
-def test_every_frame_refuses_values_that_are_not_json(frame: Callable[[Any], bytes]) -> None:
+def test_every_json_rpc_frame_refuses_values_without_a_json_form(frame: Callable[[Any], bytes]) -> None:
     with pytest.raises(NotSerializable):
         frame({"n": math.nan})
 
@@ -224,7 +224,7 @@ def test_null_is_encoded_at_the_maximum_nesting() -> None:
 
 
 @pytest.mark.parametrize("innermost", [None, 1], ids=["null", "number"])
-def test_value_nested_one_level_too_deep_is_refused(innermost: Any) -> None:
+def test_encoding_a_value_nested_one_level_too_deeply_raises_not_serializable(innermost: Any) -> None:
     with pytest.raises(NotSerializable, match="more than 256 levels"):
         encode_value(_deep(innermost, MOST_LEVELS + 1))
 

@@ -191,7 +191,7 @@ def test_size_of_a_request_with_many_blanks_is_at_least_its_length() -> None:
 
 @pytest.mark.parametrize("padding", [0, LONG, 100_000])
 @pytest.mark.parametrize("levels", [100, MOST_LEVELS - 2, MOST_LEVELS - 1, 100_000])
-def test_decoding_limits_nesting_beside_a_long_text(levels: int, padding: int) -> None:
+def test_nesting_limit_of_decoded_messages_applies_next_to_a_long_text(levels: int, padding: int) -> None:
     items = b"[" * levels + b"]" * levels + b',"' + b"x" * padding + b'"'
     message = decode(b'{"jsonrpc":"2.0","id":1,"method":"x","params":[%b]}' % items)
     assert isinstance(message, Request if levels <= MOST_LEVELS - 2 else Unreadable)

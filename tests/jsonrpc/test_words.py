@@ -25,7 +25,7 @@ FORBIDDEN = frozenset("\x1b\r\n\x00\x85\x9b\u2028\u2029\u202e\ud800")
 
 
 @given(st.text())
-def test_cleaned_text_has_the_same_length_and_is_printable(text: str) -> None:
+def test_clean_replaces_unprintable_characters_and_keeps_the_length_of_the_text(text: str) -> None:
     words = clean(text)
     assert words.isprintable()
     assert len(words) == len(text)
@@ -33,7 +33,7 @@ def test_cleaned_text_has_the_same_length_and_is_printable(text: str) -> None:
     assert clean(words) == words
 
 
-def test_cleaned_text_marks_removed_characters() -> None:
+def test_clean_marks_removed_characters_in_the_text() -> None:
     assert clean("a\tb\r\nc\u2028d\x1b[31m\x9b") == "a b  c d\ufffd[31m\ufffd"
 
 
@@ -83,7 +83,7 @@ def test_unknown_notification_name_is_cleaned_in_the_log(params: object) -> None
     assert not FORBIDDEN & set(event.reason)
 
 
-def test_faults_of_params_are_cleaned_in_the_error() -> None:
+def test_validation_error_of_params_contains_no_control_characters() -> None:
     with pytest.raises(ValueError, match="expected") as caught:
         structure({"type": "text", "text": 5, "annotations": {"audience": [NASTY]}}, TextContent)
     assert not FORBIDDEN & set(str(caught.value))

@@ -124,7 +124,7 @@ async def test_error_for_an_unreadable_document_names_the_fault(described: dict[
 
 
 @pytest.mark.parametrize("loader", [{}.__getitem__, lambda _: None, lambda _: [], lambda _: {"a": object()}])
-async def test_document_that_the_loader_lacks_raises_value_error(loader: Any) -> None:
+async def test_openapi_reference_to_a_document_that_the_loader_does_not_have_raises_value_error(loader: Any) -> None:
     described = document(parameters=[{"$ref": "other.json#/p"}])
     with pytest.raises(ValueError, match=r"GET /do: the (loader has no )?document 'other\.json'"):
         from_openapi(described, http=HTTP, operations=everything, loader=loader)

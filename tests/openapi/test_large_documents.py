@@ -64,7 +64,7 @@ async def test_each_operation_of_a_large_document_becomes_a_tool() -> None:
     assert len(await tools_of(from_openapi(large(100), http=HTTP, operations=everything))) == 100
 
 
-async def test_nearest_definitions_are_kept_if_a_schema_has_too_many() -> None:
+async def test_openapi_schema_with_too_many_definitions_keeps_the_nearest_definitions() -> None:
     chain: dict[str, Any] = {
         f"S{number}": {"type": "object", "properties": {"next": {"$ref": f"#/components/schemas/S{number + 1}"}}}
         for number in range(200)

@@ -318,7 +318,7 @@ def test_server_variable_without_a_valid_value_raises_value_error(variables: dic
 
 
 @pytest.mark.parametrize("place", ["document", "path", "operation"])
-async def test_advice_in_the_error_about_another_origin_works(place: str) -> None:
+async def test_code_suggested_in_the_error_about_servers_of_another_origin_works(place: str) -> None:
     described = document()
     item = described["paths"]["/do"]
     {"document": described, "path": item, "operation": item["get"]}[place]["servers"] = [{"url": "https://else.test"}]

@@ -77,7 +77,7 @@ LEVELS = '"low", "high", "extreme"'
     ],
     ids=str,
 )
-def test_bind_lists_the_allowed_values_if_a_value_is_outside_an_enum(
+def test_argument_error_lists_the_allowed_values_for_a_value_outside_an_enum(
     arguments: dict[str, Any], choices: str | None
 ) -> None:
     with pytest.raises(BadArguments) as caught:
@@ -87,7 +87,7 @@ def test_bind_lists_the_allowed_values_if_a_value_is_outside_an_enum(
     assert "`$" in words[0] or "unknown field" in words[0]
 
 
-def test_bind_truncates_a_long_list_of_allowed_values() -> None:
+def test_argument_error_truncates_a_long_list_of_allowed_values() -> None:
     fault = "Invalid enum value 'x' - at `$`"
     assert len(with_choices(fault, {"enum": [f"{number:0500}" for number in range(1000)]})) < 1200
     assert with_choices(fault, {"enum": list(range(201))}).endswith(" 199, …")

@@ -89,5 +89,5 @@ def test_deeply_nested_capabilities_are_found() -> None:
 
 
 @pytest.mark.parametrize("path", ["supports", "__class__", "roots.list_changed.more", "sampling.__class__"])
-def test_path_to_something_other_than_a_capability_is_not_supported(path: str) -> None:
+def test_capability_path_that_names_no_capability_is_not_supported(path: str) -> None:
     assert not declared(roots={"listChanged": True}, sampling={}).supports(path)

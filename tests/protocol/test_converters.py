@@ -67,7 +67,7 @@ def fault(data: Any, kind: Any) -> str:
     return str(caught.value)
 
 
-def test_only_the_first_fault_of_large_data_is_reported() -> None:
+def test_decoding_error_of_large_data_reports_only_the_first_fault() -> None:
     assert fault({"messages": [1] * 100_000, "maxTokens": 5}, CreateMessageParams) == "expected an object"
     assert fault({"messages": [{}] * 100_000, "maxTokens": 5}, CreateMessageParams) == "missing 'role'"
 
@@ -133,11 +133,11 @@ def test_only_the_first_fault_of_large_data_is_reported() -> None:
         (InputRequiredResult, {"inputRequests": []}, "expected an object @ $.inputRequests"),
     ],
 )
-def test_decoding_fault_is_reported_with_its_path(kind: Any, data: Any, words: str) -> None:
+def test_decoding_error_reports_the_path_of_the_fault(kind: Any, data: Any, words: str) -> None:
     assert words in fault(data, kind)
 
 
-def test_all_faults_of_small_data_are_reported_together() -> None:
+def test_decoding_error_of_small_data_reports_all_faults() -> None:
     words = fault({"protocolVersion": 1, "capabilities": {"roots": 3}}, InitializeParams)
     assert "$.protocolVersion" in words
     assert "$.capabilities.roots" in words
@@ -335,14 +335,14 @@ def test_cache_hints_are_always_written_in_the_modern_revision_only() -> None:
     assert unstructure(DiscoverResult([], ServerCapabilities()), FIFTH)["ttlMs"] == 0
 
 
-def test_implementation_is_written_with_members_of_the_revision() -> None:
+def test_implementation_info_is_written_without_members_unknown_to_the_revision() -> None:
     me = Implementation("n", "1", title="T", description="D", icons=[Icon("i")], website_url="w")
     old = {"name": "n", "version": "1"}
     new = old | {"title": "T", "description": "D", "icons": [{"src": "i"}], "websiteUrl": "w"}
     assert [unstructure(me, revision) for revision in ALL] == [old, old, old | {"title": "T"}, new, new]
 
 
-def test_capabilities_are_written_as_known_to_the_revision() -> None:
+def test_capabilities_are_written_without_members_unknown_to_the_revision() -> None:
     client = ClientCapabilities(
         roots=Roots(list_changed=True), sampling=Sampling(tools={}), elicitation=Elicitation(url={})
     )
@@ -500,7 +500,7 @@ def test_root_is_written_with_meta_from_revision_2025_06_18_on() -> None:
     assert unstructure(root, THIRD)["_meta"] == {"a": 1}
 
 
-def test_tool_annotations_are_written_as_given_and_resolved_on_request() -> None:
+def test_omitted_tool_annotations_are_not_written_and_resolved_returns_their_defaults() -> None:
     hints = ToolAnnotations(read_only_hint=True)
     assert unstructure(hints, FIFTH) == {"readOnlyHint": True}
     assert hints.resolved() == ToolAnnotations(None, True, True, False, True)

@@ -25,7 +25,7 @@ POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required":
 TREE = {"type": "object", "properties": {"children": {"type": "array", "items": ref("Tree")}, "at": ref("Point")}}
 
 
-def test_definition_is_inlined_at_each_reference() -> None:
+def test_schema_definition_is_inlined_at_each_of_its_references() -> None:
     pair = {"type": "array", "prefixItems": [ref("Point"), {"anyOf": [ref("Point"), {"type": "null"}]}]}
     assert inlined(schema({"a": ref("Point"), "b": ref("Pair")}, Point=POINT, Pair=pair)) == {
         "type": "object",

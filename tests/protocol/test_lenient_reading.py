@@ -115,7 +115,7 @@ def test_tool_list_with_an_invalid_tool_keeps_the_valid_tools(
         (ListRootsResult, {"roots": [{"name": "n"}, {"uri": "file:///a", "name": 5}]}, [Root("file:///a")]),
     ],
 )
-def test_list_with_invalid_items_keeps_the_readable_ones(kind: Any, data: Any, items: list[Any]) -> None:
+def test_list_result_with_invalid_items_keeps_the_valid_items(kind: Any, data: Any, items: list[Any]) -> None:
     found, reports = read(kind, data)
     assert (
         next(value for value in (getattr(found, name) for name in kind.__slots__) if isinstance(value, list)) == items
@@ -333,7 +333,7 @@ def test_repaired_result_keeps_unknown_members_and_the_original_is_unchanged() -
     assert len(data["tools"]) == 2
 
 
-def test_report_of_faults_lists_five_and_counts_the_rest() -> None:
+def test_warning_about_a_malformed_result_lists_five_faults_and_counts_the_rest() -> None:
     tools = [{"name": f"t{number}\n", "inputSchema": ANY, "title": 5} for number in range(20)] + [
         {"title": "\x1b" * 500}
     ]

@@ -48,7 +48,7 @@ class Tree:
     children: list[Tree] = field(default_factory=list)
 
 
-def test_integral_float_becomes_int_where_the_class_has_int() -> None:
+def test_integral_float_is_converted_to_int_where_the_class_has_an_int_field() -> None:
     data = {
         "size": 3.0,
         "share": 1.0,
@@ -96,7 +96,7 @@ def test_integral_float_becomes_int_where_the_class_has_int() -> None:
         (0.0, Annotated[int, msgspec.Meta(ge=1)]),
     ],
 )
-def test_other_values_are_not_converted_to_int(data: Any, kind: Any) -> None:
+def test_convert_refuses_other_values_than_integral_floats_for_int_fields(data: Any, kind: Any) -> None:
     with pytest.raises(ValueError, match="Expected"):
         convert(data, kind)
 

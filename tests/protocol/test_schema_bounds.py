@@ -52,7 +52,7 @@ def test_expensive_schema_keywords_are_checked_only_for_bounded_values(dear: Any
         assert not is_checked(schema, {"a": {"b": MANY}})
 
 
-def test_large_member_is_accepted_beside_an_expensively_checked_one() -> None:
+def test_large_member_with_a_cheap_schema_is_accepted_next_to_a_member_with_an_expensive_schema() -> None:
     properties = {
         "path": {"pattern": "^/"},
         "text": {"type": "string"},
@@ -85,7 +85,7 @@ def test_size_limit_shrinks_with_the_number_of_alternatives() -> None:
     assert is_checked({"items": {"pattern": "a"}, "minItems": 1, "contains": {"enum": ["a"] * 1000}}, MANY[:10_001])
 
 
-def test_value_too_large_to_check_does_not_reach_the_validator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_too_large_to_check_is_refused_without_running_the_validator(monkeypatch: pytest.MonkeyPatch) -> None:
     validator = SchemaValidator({"properties": {"a": {"uniqueItems": True}}})
     assert validator.faults({"a": [1, 1]})
     monkeypatch.setattr(validator, "_validator", None)

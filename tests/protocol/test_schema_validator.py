@@ -54,7 +54,7 @@ def test_draft_7_schema_is_validated_as_draft_7() -> None:
     assert SchemaValidator(schema).faults([1]) is not None
 
 
-def test_only_the_first_five_faults_are_reported() -> None:
+def test_schema_validator_reports_only_the_first_five_faults() -> None:
     faults = SchemaValidator({"items": {"type": "string"}}).faults([1] * 1000)
     assert faults is not None
     assert faults.count(";") == 4
@@ -168,14 +168,14 @@ def test_fault_path_may_contain_any_member_name() -> None:
     assert faults == '1 is not of type "string" at a/b~c d%[0]'
 
 
-def test_value_nested_too_deeply_is_a_fault() -> None:
+def test_schema_validator_reports_a_value_nested_too_deeply_as_a_fault() -> None:
     value: Any = []
     for _ in range(100_000):
         value = [value]
     assert "256 levels" in (SchemaValidator({"items": {"type": "array"}}).faults(value) or "")
 
 
-def test_search_for_the_reason_of_a_deep_fault_is_bounded() -> None:
+def test_schema_validator_limits_the_search_for_the_reason_of_a_deep_fault() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "#"}, "words": {"items": {"type": "string"}}}}
     value: Any = {"words": ["a"] * 50_000 + [1]}
     for _ in range(100):

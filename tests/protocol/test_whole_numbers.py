@@ -48,7 +48,7 @@ def test_data_without_integral_floats_is_returned_unchanged() -> None:
     assert with_whole_numbers([], dict[str, int], FLOAT) == []
 
 
-def test_only_the_path_to_a_changed_number_is_copied() -> None:
+def test_conversion_of_integral_floats_copies_only_the_containers_of_changed_numbers() -> None:
     data = {"size": 1, "children": [{"size": 2}, {"size": 3.0}], "by_name": {"a": {"size": 4}}}
     whole = with_whole_numbers(data, Tree, FLOAT)
     assert whole["children"][1] == {"size": 3}

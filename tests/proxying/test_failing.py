@@ -50,7 +50,7 @@ def server(*, fails: str) -> Server:
 
 
 @pytest.mark.parametrize("fails", ["start", "end"])
-async def test_upstream_server_whose_code_fails_ends_only_the_connection_of_its_client(
+async def test_crash_in_one_upstream_server_ends_only_the_connection_of_its_client(
     fails: str, front: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     servers = [server(fails="never"), server(fails=fails), server(fails="never")]

@@ -168,7 +168,7 @@ async def test_modern_client_without_tasks_gets_missing_capability_from_a_modern
             await refused(proxy(behind))
 
 
-async def test_proxy_awaits_the_task_if_its_own_handlers_answer_elicitation(
+async def test_proxy_awaits_the_upstream_task_if_handlers_of_the_proxy_answer_elicitation(
     autojump_clock: MockClock, front: Any, back: Any
 ) -> None:
     async with (

@@ -90,7 +90,7 @@ def test_timeline_is_computed_in_linear_time(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", ["[],", "{},", "1,", '"",', '{"a":[0]},'])
-def test_recorded_line_heavy_in_memory_is_read_without_its_contents(
+def test_recorded_line_that_would_need_much_memory_is_read_without_its_message_contents(
     unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.recording.entries._HEAVIEST", 4_000_000)
@@ -109,7 +109,7 @@ def test_recorded_line_heavy_in_memory_is_read_without_its_contents(
 
 
 @pytest.mark.parametrize("message", ["[1,", '["a",', "[[],"])
-def test_heavy_recorded_line_that_is_not_a_message_is_skipped(
+def test_recorded_line_that_needs_much_memory_and_is_not_a_message_is_skipped(
     message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.recording.entries._HEAVIEST", 10_000)

@@ -40,7 +40,7 @@ trio.run(main)
 UNITS = ("eyJ-", "eyJ.", "://a:b/", "-----BEGIN PRIVATE KEY-----", "token=a b=", '"', "[", "bearer ", "<token ")
 
 
-async def test_recording_hostile_texts_blocks_neither_clients_nor_shutdown(tmp_path: Path) -> None:
+async def test_recording_of_texts_that_are_slow_to_mask_blocks_neither_clients_nor_shutdown(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     command = [sys.executable, "-c", SERVER, str(path)]
     with trio.fail_after(PATIENCE):

@@ -95,7 +95,7 @@ HARMLESS_NAMES = (
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
-def test_value_under_a_secret_name_is_masked_in_data_and_text(name: str) -> None:
+def test_value_of_a_member_with_a_secret_name_is_masked_in_data_and_text(name: str) -> None:
     assert names_secret(name)
     data = {"user": "ann", name: "hunter2"}
     forms = (
@@ -122,7 +122,7 @@ def test_value_under_a_secret_name_is_masked_in_data_and_text(name: str) -> None
 
 
 @pytest.mark.parametrize("name", HARMLESS_NAMES)
-def test_value_under_a_harmless_name_is_not_masked(name: str) -> None:
+def test_value_of_a_member_with_a_harmless_name_is_not_masked(name: str) -> None:
     assert not names_secret(name)
     data = {name: "hunter2"}
     for form in (data, json.dumps(data), f"{name}=hunter2", f"{name}: hunter2", [{"name": name, "value": "hunter2"}]):
@@ -280,7 +280,7 @@ def test_value_named_by_a_sibling_member_is_masked(data: Any) -> None:
     assert "hunter2" not in str(Masking().masked(data))
 
 
-def test_text_too_long_to_search_is_replaced_by_its_length() -> None:
+def test_text_too_long_to_search_for_secrets_is_replaced_by_a_mask_with_its_length() -> None:
     masking = Masking()
     just, longer = "x" * LONGEST, "x" * (LONGEST + 1)
     assert masking.masked(just) == just
@@ -291,7 +291,7 @@ def test_text_too_long_to_search_is_replaced_by_its_length() -> None:
     assert max(map(len, masked)) < 100
 
 
-def test_json_nested_too_deeply_is_masked_and_its_siblings_are_kept() -> None:
+def test_json_text_nested_too_deeply_is_masked_and_its_sibling_members_are_kept() -> None:
     masked = Masking().masked({"a": '{"a":' * 990 + "1" + "}" * 990, "b": "here"})
     assert masked["a"].startswith("masked:")
     assert masked["b"] == "here"
@@ -358,7 +358,7 @@ def test_long_names_are_not_kept_in_memory_by_masking() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_masking_reads_no_value_twice(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_masking_reads_each_value_only_once(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A value that is no secret, and holds further names, would be read again behind each name."""
     read: list[int] = []
     kind_of = masking._kind_of  # pyright: ignore[reportPrivateUsage]

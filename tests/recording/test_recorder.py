@@ -198,7 +198,7 @@ async def test_group_members_are_recorded_in_one_file_each(tmp_path: Path) -> No
     assert files(tmp_path) == ["g-2.jsonl", "g.jsonl"]
 
 
-async def test_full_recording_ends_and_the_connection_continues(
+async def test_recording_stops_at_its_size_limit_and_the_connection_continues(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "calls.jsonl"

@@ -15,7 +15,7 @@ from benchmarks.replicas.redis import redis
 pytestmark = pytest.mark.skipif(which("redis-server") is None, reason="redis-server is not installed")
 
 
-def test_benchmark_measures_the_cost_of_sharing_for_each_storage() -> None:
+def test_benchmark_measures_the_cost_of_shared_storage_for_each_storage_type() -> None:
     (figures,) = costs(1, 32)
     assert [row for row in figures if row.startswith("modern, 16")] == [
         f"modern, 16 connections: {storage}" for storage in ("alone", "Redis", "SQLite")

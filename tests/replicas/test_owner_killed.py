@@ -22,7 +22,9 @@ def kill(replicas: Fleet, pid: int) -> None:
     victim.kill()
 
 
-async def test_killed_replica_fails_its_calls_and_its_sessions_live_on(tmp_path: Path) -> None:
+async def test_killed_replica_fails_its_running_calls_but_its_sessions_continue_at_other_replicas(
+    tmp_path: Path,
+) -> None:
     with RedisServer(tmp_path) as redis, trio.fail_after(PATIENCE):
         async with fleet(tmp_path, NGINX, redis) as replicas:
             await check_session(replicas)

@@ -231,7 +231,7 @@ async def test_foreign_host_or_origin_is_refused_behind_the_reverse_proxy(
 
 
 @pytest.mark.skipif(not NGINX.is_installed, reason="nginx is not installed")
-async def test_documented_example_serves_behind_nginx(tmp_path: Path) -> None:
+async def test_reverse_proxy_example_serves_behind_nginx(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "batch.py").write_text(Page("get-started/quickstart.md").blocks["batch"])
     (tmp_path / "behind_proxy.py").write_text(PAGES.blocks["behind_proxy"].replace("8765", str(port)))

@@ -387,7 +387,7 @@ async def test_deadline_of_the_caller_applies_to_the_task(autojump_clock: MockCl
     assert "the caller's deadline passed" in task["error"]["message"]
 
 
-async def test_task_that_blocks_past_its_deadline_has_failed(
+async def test_task_that_blocks_the_event_loop_past_its_deadline_fails(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("deadlines", tasks=settings())

@@ -111,7 +111,7 @@ async def test_shutdown_limits_the_retries_to_store_an_outcome(
 
 
 @pytest.mark.parametrize("shields", [False, True])
-async def test_checkpoint_does_not_return_if_another_process_took_over_the_task(
+async def test_task_handler_does_not_continue_after_a_checkpoint_if_another_process_took_over_the_task(
     autojump_clock: MockClock, shields: bool
 ) -> None:
     store, effects, others = TouchyStore(), Effects(), Effects()
@@ -138,7 +138,9 @@ def _taken(record: Any) -> Any:
     return attrs.evolve(record, leased_until=record.leased_until + 1_000_000, **changes)
 
 
-async def test_checkpoint_does_not_return_after_a_cancel(autojump_clock: MockClock) -> None:
+async def test_task_handler_does_not_continue_after_a_checkpoint_if_the_task_was_cancelled(
+    autojump_clock: MockClock,
+) -> None:
     class Deaf(TouchyStore):
         def watch(self) -> Any:
             return MemoryTaskStore().watch()
@@ -182,7 +184,7 @@ async def test_running_task_can_be_cancelled_while_the_store_rejects_writes(
 # Answers that are lost
 
 
-async def test_task_created_with_uncertain_outcome_is_deleted(autojump_clock: MockClock) -> None:
+async def test_task_whose_creation_has_an_uncertain_outcome_is_deleted(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(Effects().server(store)) as caller:
         store.loses["create"] = Uncertain("no answer")
@@ -197,7 +199,7 @@ async def test_task_created_with_uncertain_outcome_is_deleted(autojump_clock: Mo
         assert list(await store.page("", None, 9)) == []
 
 
-async def test_task_change_of_uncertain_outcome_is_verified_and_not_repeated(autojump_clock: MockClock) -> None:
+async def test_task_change_with_an_uncertain_outcome_is_verified_and_not_repeated(autojump_clock: MockClock) -> None:
     store, effects = TouchyStore(), Effects()
     async with calling(effects.server(store)) as caller:
         task_id = await caller.start("step", count=3, pause=1)
@@ -211,7 +213,7 @@ async def test_task_change_of_uncertain_outcome_is_verified_and_not_repeated(aut
         assert record.version == 4  # three checkpoints and the end, each written once
 
 
-async def test_task_change_that_stays_uncertain_raises_uncertain(autojump_clock: MockClock) -> None:
+async def test_task_change_whose_outcome_stays_uncertain_raises_uncertain(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = Effects().server(store)
 

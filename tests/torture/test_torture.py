@@ -83,7 +83,7 @@ def test_torture_scenario_ids_are_unique_and_at_least_forty() -> None:
 @pytest.mark.parametrize(
     ("module", "scenarios"), [(server_scenarios, SERVER_SCENARIOS), (client_scenarios, CLIENT_SCENARIOS)]
 )
-def test_each_public_function_of_a_module_plays_a_scenario(module: ModuleType, scenarios: list[Scenario]) -> None:
+def test_each_public_coroutine_of_a_torture_module_is_a_scenario(module: ModuleType, scenarios: list[Scenario]) -> None:
     defined = {
         name
         for name, value in vars(module).items()

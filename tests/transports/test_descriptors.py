@@ -65,7 +65,7 @@ def flags(*fds: int) -> list[int]:
     return [fcntl.fcntl(fd, fcntl.F_GETFL) for fd in fds]
 
 
-async def test_bytes_pass_in_both_directions_and_descriptor_flags_stay_unchanged(both: Both) -> None:
+async def test_descriptor_stream_passes_bytes_in_both_directions_and_keeps_descriptor_flags(both: Both) -> None:
     found = flags(both.read_fd, both.write_fd, both.peer_read, both.peer_write)
     stream = DescriptorStream(both.read_fd, both.write_fd)
     os.write(both.peer_write, b"there")

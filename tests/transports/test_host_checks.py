@@ -171,7 +171,7 @@ def test_empty_allowed_hosts_raise_value_error() -> None:
         host_checks_for("127.0.0.1", None, [])
 
 
-def test_host_checks_can_be_built_from_other_host_checks() -> None:
+def test_host_checks_built_from_the_values_of_other_host_checks_are_equal() -> None:
     checks = host_checks_for("127.0.0.1", ["https://App.example:443", "null"], ["MCP.example:*", "other:8000"])
     assert host_checks_for(None, checks.allowed_origins, checks.allowed_hosts) == checks
 
@@ -185,7 +185,7 @@ def log_of_refusals(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("value", ["mcp.example", "mcp.example:80", "[::1]:80", "https://app.example"])
-def test_refused_header_is_quoted_if_it_looks_like_a_host_or_origin(
+def test_error_for_a_refused_host_or_origin_quotes_the_header_if_its_form_is_valid(
     value: str, log_of_refusals: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     checks = host_checks_for("127.0.0.1", None, None)
@@ -198,7 +198,7 @@ def test_refused_header_is_quoted_if_it_looks_like_a_host_or_origin(
 @pytest.mark.parametrize(
     "value", ["", "user:secret@evil", "x" * 10_000, "a b", "<script>", "Bearer secret", "a\x1b[31m"]
 )
-def test_refused_header_that_is_not_a_name_is_not_quoted(
+def test_error_for_a_refused_host_or_origin_does_not_quote_a_malformed_header(
     value: str, log_of_refusals: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     checks = host_checks_for("127.0.0.1", None, None)

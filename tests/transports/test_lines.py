@@ -129,7 +129,7 @@ async def test_cancelled_receive_on_a_line_transport_loses_no_bytes() -> None:
     assert await channel.receive() == b"half"
 
 
-async def test_further_lines_of_one_read_are_in_buffered() -> None:
+async def test_line_transport_exposes_the_further_lines_of_a_read_as_buffered() -> None:
     channel = LineTransport(Chunks([b"{1}\n", b"{2}\n{3", b"}\n{4}\n{5}\n{", b"6}\n"]), 1000)
     received = list[tuple[bytes, list[bytes]]]()
     for _ in range(3):
@@ -143,7 +143,7 @@ async def test_further_lines_of_one_read_are_in_buffered() -> None:
 
 @pytest.mark.parametrize("odd", [b"", b" ", b"\r", b"z", b"|", b"}", b"{" + b"x" * 20])
 @pytest.mark.parametrize("place", range(3))
-async def test_lines_next_to_an_invalid_line_are_not_in_buffered(odd: bytes, place: int) -> None:
+async def test_line_transport_does_not_buffer_lines_next_to_an_invalid_line(odd: bytes, place: int) -> None:
     lines = [b"{1}", b"{2}", b"{3}"]
     lines.insert(place, odd)
     channel = LineTransport(Chunks([b"{0}\n", *[each + b"\n" for each in (b"\n".join(lines), b"{4}")]]), 20)
@@ -155,7 +155,7 @@ async def test_lines_next_to_an_invalid_line_are_not_in_buffered(odd: bytes, pla
     assert [line for line in received if line != odd] == [b"{0}", b"{1}", b"{2}", b"{3}", b"{4}"]
 
 
-async def test_line_after_the_rest_of_a_skipped_line_is_not_in_buffered() -> None:
+async def test_line_transport_does_not_buffer_the_line_after_the_rest_of_a_skipped_line() -> None:
     channel = LineTransport(Chunks([b"{0}\n{" + b"x" * 30, b"\n{1}\n{2}\n"]), 20)
     assert await channel.receive() == b"{0}"
     with pytest.raises(UnreadableFrame):

@@ -67,7 +67,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("supported", "iss", "used"), TABLE)
-def test_authorization_code_is_used_if_the_callback_comes_from_the_issuer(
+def test_authorization_code_is_used_only_if_the_oauth_callback_comes_from_the_issuer(
     supported: bool | None, iss: str | None, used: bool
 ) -> None:
     web = web_with(answering(iss=iss), **{ISS: supported})
@@ -81,7 +81,7 @@ def test_authorization_code_is_used_if_the_callback_comes_from_the_issuer(
 
 
 @pytest.mark.parametrize(("iss", "used"), [(ISSUER, False), (f"{ISSUER}/", True), (f"{ISSUER}//", False)])
-def test_callback_iss_parameter_must_equal_the_issuer_in_the_metadata(iss: str, used: bool) -> None:
+def test_iss_parameter_of_an_oauth_callback_must_equal_the_issuer_in_the_metadata(iss: str, used: bool) -> None:
     web = web_with(answering(iss=iss), **{ISS: True})
     web.answers[f"{ISSUER}/.well-known/oauth-authorization-server"] = answer(
         server_metadata(issuer=f"{ISSUER}/", token_endpoint=TOKEN, registration_endpoint=f"{ISSUER}/register")
@@ -92,7 +92,7 @@ def test_callback_iss_parameter_must_equal_the_issuer_in_the_metadata(iss: str, 
 
 
 @pytest.mark.parametrize("state", [None, "", "x", "é"])
-def test_callback_with_another_state_raises_authorization_error(state: str | None) -> None:
+def test_oauth_callback_with_another_state_raises_authorization_error(state: str | None) -> None:
     web = web_with(answering(state=state))
     with pytest.raises(AuthorizationError, match="response to another authorization request"):
         web.run(sign_in(settings(), context()))
@@ -110,7 +110,7 @@ def test_callback_with_another_state_raises_authorization_error(state: str | Non
         ({"error": "access_denied"}, "has no parameter iss"),
     ],
 )
-def test_error_code_in_a_callback_of_another_issuer_is_ignored(parameters: dict[str, str], words: str) -> None:
+def test_error_code_in_an_oauth_callback_of_another_issuer_is_ignored(parameters: dict[str, str], words: str) -> None:
     web = web_with(answering(**parameters), **{ISS: True})
     with pytest.raises(AuthorizationError, match=words) as caught:
         web.run(sign_in(settings(), context()))
@@ -118,7 +118,7 @@ def test_error_code_in_a_callback_of_another_issuer_is_ignored(parameters: dict[
 
 
 @pytest.mark.parametrize("code", ["access_denied", "invalid_scope", "temporarily_unavailable", "login_required"])
-def test_error_code_in_a_callback_of_the_issuer_is_in_the_exception(code: str) -> None:
+def test_error_code_in_an_oauth_callback_of_the_issuer_is_in_the_exception(code: str) -> None:
     web = web_with(answering(error=code, error_description="words", iss=ISSUER))
     with pytest.raises(AuthorizationError, match=code) as caught:
         web.run(sign_in(settings(), context()))
@@ -126,13 +126,13 @@ def test_error_code_in_a_callback_of_the_issuer_is_in_the_exception(code: str) -
     assert "words" not in str(caught.value)
 
 
-def test_unregistered_error_code_of_a_callback_is_shown() -> None:
+def test_unregistered_error_code_of_an_oauth_callback_is_in_the_exception() -> None:
     with pytest.raises(AuthorizationError, match=r"denied the user access: app_not_approved_by_team\Z") as caught:
         web_with(answering(error="app_not_approved_by_team")).run(sign_in(settings(), context()))
     assert caught.value.code is None
 
 
-def test_malformed_error_in_a_callback_is_not_quoted() -> None:
+def test_malformed_error_in_an_oauth_callback_is_not_quoted() -> None:
     web = web_with(answering(error="visit https://evil.example"))
     with pytest.raises(AuthorizationError, match="an unknown error") as caught:
         web.run(sign_in(settings(), context()))
@@ -140,7 +140,7 @@ def test_malformed_error_in_a_callback_is_not_quoted() -> None:
 
 
 @pytest.mark.parametrize("code", [None, "", "c" * 8193])
-def test_callback_without_a_valid_code_raises_authorization_error(code: str | None) -> None:
+def test_oauth_callback_without_a_valid_code_raises_authorization_error(code: str | None) -> None:
     web = web_with(answering(code=code))
     with pytest.raises(AuthorizationError, match="has no code"):
         web.run(sign_in(settings(), context()))
@@ -166,7 +166,9 @@ def visit_of(machine: Any, web: ScriptedWeb) -> Visit:
         (f"{REDIRECT}?state=%ff%fe", "another authorization request"),
     ],
 )
-def test_callback_that_is_not_a_response_raises_authorization_error(callback: str, words: str) -> None:
+def test_oauth_callback_that_is_not_an_authorization_response_raises_authorization_error(
+    callback: str, words: str
+) -> None:
     machine = sign_in(settings(), context())
     visit_of(machine, usual_web())
     with pytest.raises(AuthorizationError, match=words):
@@ -174,7 +176,7 @@ def test_callback_that_is_not_a_response_raises_authorization_error(callback: st
 
 
 @pytest.mark.parametrize("name", ["code", "state", "iss", "other"])
-def test_callback_with_a_duplicate_parameter_raises_authorization_error(name: str) -> None:
+def test_oauth_callback_with_a_duplicate_parameter_raises_authorization_error(name: str) -> None:
     machine = sign_in(settings(), context())
     visit = visit_of(machine, usual_web())
     state = visit.url.partition("state=")[2].partition("&")[0]

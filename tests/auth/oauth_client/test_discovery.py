@@ -100,7 +100,7 @@ def test_authorization_server_metadata_locations_are_tried_in_order_until_found(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410])
-def test_unauthorized_metadata_location_leads_to_the_next(status: int) -> None:
+def test_next_metadata_location_is_tried_after_an_unauthorized_response(status: int) -> None:
     web = with_resource(AT_ROOT)
     web.answers[AT_PATH] = answer({"resource": SERVER}, status)
     web.run(discover(context()))

@@ -136,7 +136,7 @@ async def test_step_up_requests_the_union_of_old_and_new_scopes() -> None:
     assert [asked.get("scope") for asked in world.authorizations] == [None, "read", "read write"]
 
 
-async def test_scopes_that_are_never_sufficient_are_requested_once() -> None:
+async def test_scopes_that_the_authorization_server_never_grants_are_requested_only_once() -> None:
     async with protected(SERVED, needed={"a": "admin"}) as world:
 
         async def grant_little(form: dict[str, str]) -> None:

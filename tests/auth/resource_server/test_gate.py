@@ -41,7 +41,7 @@ async def test_valid_token_authenticates_its_principal() -> None:
     assert (auth.token, auth.principal.id, dict(auth.extra)) == ("good", (ISSUER, "anna", False), {})
 
 
-async def test_verifier_can_be_a_function() -> None:
+async def test_token_verifier_can_be_a_function() -> None:
     gate = protected(Verifier(good=anna()).verify)._gate()
     assert (await let_in(gate, bearing("good"))).client_id == "app"
 
@@ -272,7 +272,9 @@ async def test_too_many_concurrent_verifications_are_503_with_retry_after() -> N
 # Functions of the author that fail
 
 
-async def test_unavailable_verifier_does_not_invalidate_cached_tokens(caplog: pytest.LogCaptureFixture) -> None:
+async def test_cached_tokens_stay_valid_while_the_token_verifier_is_unavailable(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def verify(token: str) -> Principal | None:
         raise VerifierUnavailable(f"no answer about {token}")
 
@@ -281,14 +283,14 @@ async def test_unavailable_verifier_does_not_invalidate_cached_tokens(caplog: py
     assert caplog.messages == ["tokens cannot be verified: no answer about <token>"]
 
 
-async def test_verifier_has_a_time_limit(caplog: pytest.LogCaptureFixture, autojump_clock: MockClock) -> None:
+async def test_token_verifier_has_a_time_limit(caplog: pytest.LogCaptureFixture, autojump_clock: MockClock) -> None:
     refusal = await refused(protected(Slow())._gate(), bearing("good"))
     assert refusal.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert trio.current_time() == pytest.approx(30)
     assert "did not answer within 30 s" in caplog.text
 
 
-async def test_failed_verifier_is_logged_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_token_verifier_is_logged_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
     async def verify(token: str) -> Principal | None:
         raise RuntimeError(f"no row for {token}")
 
@@ -299,7 +301,7 @@ async def test_failed_verifier_is_logged_without_the_token(caplog: pytest.LogCap
     assert "secret-token" not in caplog.text + refusal.reason
 
 
-async def test_verifier_that_returns_an_invalid_value_is_500(caplog: pytest.LogCaptureFixture) -> None:
+async def test_token_verifier_that_returns_an_invalid_value_is_500(caplog: pytest.LogCaptureFixture) -> None:
     async def verify(token: str) -> Any:
         return True
 

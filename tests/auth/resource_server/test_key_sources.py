@@ -117,7 +117,9 @@ async def test_unknown_key_id_triggers_a_jwks_fetch(network: Network, autojump_c
 
 
 @pytest.mark.parametrize("kid", [None, "1"])
-async def test_keys_without_key_ids_are_accepted(network: Network, kid: str | None, autojump_clock: MockClock) -> None:
+async def test_jwks_keys_without_key_ids_are_accepted(
+    network: Network, kid: str | None, autojump_clock: MockClock
+) -> None:
     network.publish(jwk(ec_key(1)))
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted(header={"kid": kid}))

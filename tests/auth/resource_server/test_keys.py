@@ -94,7 +94,7 @@ def test_forged_signature_of_any_length_is_refused(algorithm: str) -> None:
                 assert not key.has_signed(Signed({}, {}, algorithm, None, b"a.b", byte * length))
 
 
-def test_key_set_skips_keys_that_cannot_verify_signatures() -> None:
+def test_jwks_keys_that_cannot_verify_signatures_are_skipped() -> None:
     keys = read_key_set({"keys": [{"kty": "oct", "k": "abc"}, {**EC, "kid": "1"}, "text", None, {**RSA, "use": "enc"}]})
     assert [key.kid for key in keys] == ["1"]
 
@@ -102,16 +102,16 @@ def test_key_set_skips_keys_that_cannot_verify_signatures() -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"{}", b"null", b'{"keys":{}}', b'{"keys":[]}', b"\xff", b"[" * 9000, "ä"]
 )
-def test_malformed_key_set_is_refused(text: bytes | str) -> None:
+def test_malformed_jwks_is_refused(text: bytes | str) -> None:
     with pytest.raises(UnusableKey):
         read_key_set(text)
 
 
-def test_key_set_is_limited_in_size() -> None:
+def test_jwks_is_limited_in_size() -> None:
     with pytest.raises(UnusableKey, match="1 to 100"):
         read_key_set({"keys": [EC] * 101})
     assert len(read_key_set({"keys": [EC] * 100})) == 100
 
 
-def test_repr_of_a_key_hides_its_contents() -> None:
+def test_repr_of_a_public_key_hides_its_contents() -> None:
     assert EC["x"] not in repr(read_key(EC))

@@ -113,7 +113,7 @@ def test_invalid_oauth_scopes_are_refused(scope: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["scopes", "scopes_supported", "authorization_servers"])
-def test_string_instead_of_a_list_is_refused(name: str) -> None:
+def test_string_instead_of_a_list_option_of_protected_raises_type_error(name: str) -> None:
     with pytest.raises(TypeError, match="must be a list of"):
         protected(**{name: "https://a"})
 

@@ -14,7 +14,7 @@ from tests.auth.storage.places import URL, FakeKeyring, keyring_of, record
 from trio_mcp.auth import FileTokenStorage, KeyringTokenStorage, TokenStorageFailed
 
 
-async def test_record_is_stored_as_a_keyring_entry_of_its_server(tmp_path: Path):
+async def test_token_record_is_stored_as_a_keyring_entry_named_by_its_server_url(tmp_path: Path):
     backend = FakeKeyring()
     with keyring_of(backend):
         await KeyringTokenStorage(lock_folder=tmp_path).save(URL, record("x"))

@@ -106,7 +106,7 @@ async def test_tmo_03_progress_does_not_extend_silence_timeout_beyond_its_maximu
         await trio.sleep(20)
 
 
-async def test_tmo_03_progress_of_one_call_does_not_extend_timeout_of_another(autojump_clock: object) -> None:
+async def test_tmo_03_progress_of_one_call_does_not_extend_the_timeout_of_another_call(autojump_clock: object) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY)
         silent = await server.expect_call("silent")

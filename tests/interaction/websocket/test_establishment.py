@@ -341,7 +341,9 @@ async def test_no_websocket_extension_is_negotiated() -> None:
         (b"HTTP/1.1 502 Oh\r\n\r\n" + b"<html>" + b"x" * 300_000, "status 502: <html>xxx"),
     ],
 )
-async def test_websocket_refusal_keeps_status_and_reason_however_its_body_ends(answer: bytes, said: str) -> None:
+async def test_refused_websocket_handshake_keeps_status_and_reason_although_its_body_is_incomplete(
+    answer: bytes, said: str
+) -> None:
     async def refuse(stream: trio.SocketStream) -> None:
         await stream.receive_some()
         with suppress(trio.BrokenResourceError):

@@ -145,7 +145,7 @@ async def test_max_server_bytes_bounds_requests_of_all_connections() -> None:
     assert len(watched.causes) == 1  # the other never ran
 
 
-async def test_lost_connection_releases_its_share_of_max_server_bytes() -> None:
+async def test_lost_connection_releases_its_bytes_counted_towards_max_server_bytes() -> None:
     watched = watched_server(Limits(max_server_bytes=10_000))
     hang = {"name": "hang", "arguments": {}, "_meta": {"padding": "x" * 6000}}
     with trio.fail_after(PATIENCE):

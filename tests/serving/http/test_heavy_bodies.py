@@ -269,7 +269,7 @@ async def test_retry_of_a_large_request_is_matched_by_arguments_in_any_order(
 @pytest.mark.parametrize(
     ("tool", "unit"), [("hold_numbers", b"[0]"), ("hold_objects", b'{"a":0}'), ("hold_objects", b"{}")]
 )
-async def test_request_arguments_are_not_kept_beside_those_of_the_handler(
+async def test_large_request_arguments_are_not_stored_a_second_time_while_the_handler_has_the_arguments(
     tool: str, unit: bytes, autojump_clock: MockClock
 ) -> None:
     scene = Holding()
@@ -290,7 +290,7 @@ async def test_request_arguments_are_not_kept_beside_those_of_the_handler(
         assert after - before < 1.3 * weight
 
 
-async def test_other_callers_keep_their_share_of_memory_while_one_is_rejected(
+async def test_rejected_large_body_of_one_caller_does_not_reduce_the_memory_limit_of_other_callers(
     decoded: Decoded, autojump_clock: MockClock
 ) -> None:
     scene = Holding()

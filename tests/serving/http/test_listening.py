@@ -47,7 +47,7 @@ async def test_mod_01_each_listen_stream_is_acknowledged_first_and_receives_its_
 
 
 @pytest.mark.parametrize("way", ["reset", "end"])
-async def test_disconnected_listen_stream_is_removed_and_the_others_continue(way: str) -> None:
+async def test_disconnected_listen_stream_is_removed_and_the_other_listen_streams_continue(way: str) -> None:
     scene = Scene()
     async with in_memory(scene.server) as endpoint:
         leaver, stayer = [await listening(endpoint, 1, toolsListChanged=True) for _ in range(2)]

@@ -218,7 +218,7 @@ WAIT: dict[str, Any] = {"name": "wait", "arguments": {"name": "long"}}
 LISTEN: dict[str, Any] = {"notifications": {"toolsListChanged": True}}
 
 
-async def test_calls_of_one_principal_leave_a_share_of_requests_for_others(autojump_clock: MockClock) -> None:
+async def test_one_principal_gets_at_most_half_of_the_free_request_slots(autojump_clock: MockClock) -> None:
     async with parties("alice", "bob", "carol", max_server_requests=8) as [alice, bob, carol]:
         assert await all_it_gets(alice, "tools/call", WAIT) == 4
         assert await all_it_gets(bob, "tools/call", WAIT) == 2
@@ -226,7 +226,7 @@ async def test_calls_of_one_principal_leave_a_share_of_requests_for_others(autoj
         assert await echoes(carol)
 
 
-async def test_listen_streams_of_one_principal_leave_a_share_for_others(autojump_clock: MockClock) -> None:
+async def test_one_principal_gets_at_most_half_of_the_free_listen_streams(autojump_clock: MockClock) -> None:
     async with parties("alice", "bob", max_server_streams=8) as [alice, bob]:
         assert await all_it_gets(alice, "subscriptions/listen", LISTEN) == 4
         assert await all_it_gets(bob, "subscriptions/listen", LISTEN) == 2
@@ -245,7 +245,7 @@ async def test_calls_in_all_sessions_of_a_principal_count_towards_one_limit(auto
         assert await echoes(bob)
 
 
-async def test_calls_of_one_client_address_leave_a_share_for_others() -> None:
+async def test_one_client_address_gets_at_most_half_of_the_free_request_slots() -> None:
     async with from_addresses(Scene(), max_server_requests=4) as addresses:
         statuses = list[int]()
         for address in ("127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.2"):
@@ -267,7 +267,7 @@ async def test_session_requests_count_for_the_client_address_that_opened_the_ses
         assert statuses == [200, 200, 503]
 
 
-async def test_worker_threads_of_one_principal_leave_a_share_for_others() -> None:
+async def test_one_principal_gets_at_most_half_of_the_free_worker_threads() -> None:
     scene, tokens, gate = Scene(), Tokens(), threading.Event()
     runs = {name: threading.Semaphore(0) for name in ("alice", "bob")}
 

@@ -144,7 +144,7 @@ async def test_many_pipelined_requests_are_each_admitted(desk: Desk) -> None:
         assert len(desk.asked) == 100
 
 
-async def test_immediately_admitted_request_can_follow_a_slow_one(desk: Desk) -> None:
+async def test_request_admitted_immediately_is_answered_after_an_earlier_slow_admission(desk: Desk) -> None:
     def admit(head: RequestHead) -> HeadDecision:
         return Admitted("known") if head.path == "/known" else desk.admit(head)
 
@@ -157,7 +157,7 @@ async def test_immediately_admitted_request_can_follow_a_slow_one(desk: Desk) ->
         assert [each.caller for each in client.app.requests] == ["asked", "known"]
 
 
-async def test_disconnect_during_admission_cancels_it(desk: Desk, pair: object) -> None:
+async def test_client_disconnect_during_admission_cancels_the_admission(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()

@@ -12,7 +12,7 @@ from trio_mcp.transports.http.heads import HttpBounds
 from trio_mcp.transports.http.responses import OutgoingBytes, answer_bytes
 
 
-async def test_bytes_that_fit_the_socket_buffer_are_sent_without_a_task() -> None:
+async def test_http_bytes_that_fit_the_socket_buffer_are_sent_without_a_writer_task() -> None:
     ours, theirs = await socket_pair()
     outgoing = OutgoingBytes(ours)
     assert outgoing.put(b"now")
@@ -22,7 +22,7 @@ async def test_bytes_that_fit_the_socket_buffer_are_sent_without_a_task() -> Non
     await theirs.aclose()
 
 
-async def test_bytes_put_while_others_wait_are_sent_in_order() -> None:
+async def test_http_bytes_put_while_other_bytes_wait_are_sent_in_order() -> None:
     ours, theirs = memory_stream_pair()
     outgoing = OutgoingBytes(ours)
     assert not outgoing.put(b"first ")
@@ -63,7 +63,7 @@ def test_response_body_over_64_kib_is_sent_separately_without_copying() -> None:
     assert answer_bytes(answer, close=True, has_body=False) == (head, b"")
 
 
-async def test_bytes_put_during_a_write_are_sent_afterwards() -> None:
+async def test_http_bytes_put_during_a_write_are_sent_after_the_earlier_bytes() -> None:
     ours, theirs = await socket_pair()
     outgoing = OutgoingBytes(ours)
     outgoing.put(b"x" * 10_000_000)

@@ -53,7 +53,7 @@ def life_in(phase: ConnectionPhase) -> ConnectionLife:
 
 
 @pytest.mark.parametrize(("phase", "step"), list(product(P, S)))
-def test_connection_step_leads_to_the_phase_in_the_table_or_raises(
+def test_http_connection_step_leads_to_the_phase_in_the_table_or_raises(
     phase: ConnectionPhase, step: ConnectionStep
 ) -> None:
     life, after = life_in(phase), LEGAL.get((phase, step))

@@ -176,7 +176,7 @@ def test_finished_streams_expire_in_any_order() -> None:
     assert not is_good(kept, f"{soon}-0")
 
 
-def test_replay_log_without_streams_is_as_small_as_a_new_one() -> None:
+def test_empty_replay_log_takes_no_more_memory_than_a_new_replay_log() -> None:
     kept = log(stream=2 * KIB, session=16 * KIB)
     for at in range(50):
         stream = kept.open()
@@ -237,7 +237,7 @@ def test_unfinished_stream_keeps_its_latest_cursor_valid() -> None:
     assert all(is_good(kept, cursor) for cursor in cursors)
 
 
-def test_newest_undelivered_event_is_kept_regardless_of_its_size() -> None:
+def test_newest_undelivered_replay_event_is_kept_regardless_of_its_size() -> None:
     kept = log(stream=2 * KIB, session=4 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -255,7 +255,7 @@ def test_newest_undelivered_event_is_kept_regardless_of_its_size() -> None:
         kept.after(primed)
 
 
-def test_event_that_is_no_longer_the_newest_counts_towards_the_limit() -> None:
+def test_replay_event_counts_towards_the_limit_once_a_newer_event_follows() -> None:
     kept = log(stream=2 * KIB, session=4 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -268,7 +268,7 @@ def test_event_that_is_no_longer_the_newest_counts_towards_the_limit() -> None:
     assert lines(kept, large) == [b"a\n", b"b\n", b"c\n"]
 
 
-def test_reading_retained_events_returns_them_and_reports_a_gap() -> None:
+def test_reading_retained_replay_events_returns_the_events_and_reports_a_gap() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)

@@ -97,7 +97,7 @@ async def test_allowed_addresses_of_a_host_name_are_tried() -> None:
     assert seen == [ip_address(f"127.0.0.{last}") for last in (3, 1, 4)]
 
 
-async def test_address_rule_applies_to_every_new_connection() -> None:
+async def test_address_check_of_the_http_client_applies_to_every_new_connection() -> None:
     named(["127.0.0.1"], ["127.0.0.2"])
     async with (
         scripted(answering(OK)) as server,
@@ -122,7 +122,7 @@ async def test_tls_certificate_is_verified_for_the_host_name_not_the_address() -
             await asked(f"https://b.example:{server.port}/", only("127.0.0.1"), trusting)
 
 
-async def test_address_rule_does_not_apply_to_the_proxy() -> None:
+async def test_address_check_of_the_http_client_does_not_apply_to_the_proxy() -> None:
     async with (
         scripted(answering(OK)) as proxy,
         HttpClient("http://a.example/", http_proxy=proxy.url, allows=only()) as client,

@@ -197,7 +197,7 @@ async def test_websocket_frames_are_checked_from_the_end_of_the_http_head() -> N
     assert stream.violation[0] == 1003
 
 
-async def test_websocket_violation_ends_the_stream() -> None:
+async def test_invalid_websocket_frame_ends_the_websocket_stream() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 5)
     await far.send_all(HEAD + bytes(text_frames(b"012345\n", masked=True)))

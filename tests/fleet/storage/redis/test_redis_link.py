@@ -213,7 +213,7 @@ async def test_partly_executed_redis_pipeline_raises_uncertain(redis_server: Red
 # Loss and return.
 
 
-async def test_open_link_returns_at_once_and_calls_fail_until_redis_is_available(
+async def test_redis_open_link_returns_at_once_and_calls_fail_until_redis_is_available(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = RedisServer(tmp_path, "user default on nopass ~* &* +@all", "user ann on >sesame ~* &* +@all")

@@ -68,7 +68,7 @@ async def test_each_redis_subscriber_gets_each_message_of_its_channels(redis_ser
         assert redis_server.ask("PUBSUB", "NUMSUB", "a") == [b"a", 1]
 
 
-async def test_link_without_subscribers_has_no_redis_subscription(redis_server: RedisServer) -> None:
+async def test_redis_link_without_subscribers_has_no_redis_subscription(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         assert redis_server.ask("PUBSUB", "CHANNELS") == []
