@@ -21,7 +21,8 @@ from ..runtime.transport import ConnectionLost, Transport
 
 
 class FaultyChannel(Transport):
-    """Wraps ``channel``, and injects the faults of ``plan`` in both directions.
+    """A channel that wraps ``channel``. It injects the faults that ``plan`` chooses into the messages of both
+    directions.
 
     The channel keeps the contract of `Transport`: a cancelled `receive` loses no message that the plan lets through.
     After a `Cut` or a `Disconnect`, both directions raise `ConnectionLost`, also in tasks that are already waiting. The
@@ -177,7 +178,7 @@ class Cut:
 
 @frozen
 class Disconnect:
-    """A fault: lose the connection directly before the message, which doesn't arrive."""
+    """A fault: lose the connection just before the message. The message doesn't arrive."""
 
 
 Fault: TypeAlias = Delay | Drop | Duplicate | Garble | Cut | Disconnect

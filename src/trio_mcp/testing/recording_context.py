@@ -74,8 +74,8 @@ class ScriptedUser:
         return self._answers.capabilities
 
     async def answer(self, method: str, params: JSONObject | None, revision: Revision) -> JSONObject:
-        """Return the result of a server-to-client request as the client would send it. Raises `PeerError` if the
-        handler refuses or there is no handler."""
+        """Return the client's result for a server-to-client request. Raises `PeerError` if the client's callback
+        refuses the request or is missing."""
         try:
             return unstructure(await self._answers.prepare(method, params, revision)(), revision)
         except CodedError as error:
@@ -91,8 +91,7 @@ def _in_this_task(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
-    """Return a client callback that returns the first of ``answers`` in its first call, then the second, and so on. It
-    ignores the requests.
+    """Return a client callback that returns ``answers`` one after another, one per call, whatever the requests contain.
 
     An answer that is an exception is raised. A request after the last answer raises `AssertionError`. Use it for the
     callbacks of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) or of a `RecordingContext`.
@@ -141,8 +140,8 @@ def _given_or(name: str, passive: Any) -> Callable[[Any], Any]:
 
 @recording
 class RecordingContext(RequestContext):
-    """A handler context for tests: it records what the handler reports and requests, and answers its requests with
-    callbacks of the test.
+    """A handler context for tests: it records what the handler reports and requests, and answers the handler's requests
+    with callbacks of the test.
 
         async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
             assert await greet(ctx) == "Hello, Ann"
@@ -311,7 +310,7 @@ class RecordingContext(RequestContext):
         params = {"elicitationId": elicitation_id}
         frame_notification(COMPLETE, params)
         await trio.lowlevel.checkpoint()
-        if told:  # recorded even after a cancellation, because the notification doesn't belong to the request
+        if told:  # record it even after a cancellation: the notification doesn't belong to the request
             self.notifications.append(SentMessage(COMPLETE, params))
         return told
 

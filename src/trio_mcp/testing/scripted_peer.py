@@ -167,7 +167,7 @@ class ScriptedPeer:
 
     async def expect_end(self) -> None:
         """Check that the other side closes the connection without sending another message. Raises `UnexpectedMessage`
-        for a message, and `MissingMessage` if the connection stays open."""
+        if a message arrives, and `MissingMessage` if the connection stays open."""
         expected = "the end of the connection"
         try:
             message = await self._receive(expected)

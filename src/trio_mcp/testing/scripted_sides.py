@@ -187,13 +187,13 @@ class ScriptedServer(ScriptedPeer):
         await self.answer(call, {"content": [{"type": "text", "text": text}]})
 
     async def progress(self, request: JSONObject, progress: float, **more: Any) -> None:
-        """Send a progress notification for ``request``, which must carry a progress token. ``more`` can be ``total``
-        and ``message``."""
+        """Send a progress notification for ``request``, which must carry a progress token. ``more`` can contain
+        ``total`` and ``message``."""
         token = request["params"]["_meta"][PROGRESS_TOKEN]
         await self.notify("notifications/progress", {"progressToken": token, "progress": progress, **more})
 
     async def log(self, level: str, data: Any, **more: Any) -> None:
-        """Send a log message to the client. ``more`` can be ``logger``."""
+        """Send a log message to the client. ``more`` can contain ``logger``."""
         await self.notify("notifications/message", {"level": level, "data": data, **more})
 
     async def request(self, request_id: RequestId, method: str, params: JSONObject | None = None) -> None:

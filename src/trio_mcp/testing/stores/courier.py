@@ -77,7 +77,7 @@ class _MessageTests(TestedStorage):
             await deliver_all(one.courier, two.id, mailbox, [b"letter"])
 
     async def test_many_letters_come_at_once(self) -> None:
-        """If two replicas send many messages to a third concurrently, neither loses the messages of the other."""
+        """If two replicas send many messages to a third one concurrently, the third one gets all messages of both."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             ours, theirs = [[f"{name} {n}".encode() for n in range(50)] for name in ("ours", "theirs")]
             async with trio.open_nursery() as nursery:
@@ -132,8 +132,8 @@ class _LivenessTests(TestedStorage):
     """Tests of `Courier.heartbeat`, `Courier.leave` and `Courier.find_dead`."""
 
     async def test_replica_is_not_alive_before_its_first_sign_of_life(self) -> None:
-        """A replica counts as dead before its first heartbeat. This heartbeat returns false, because another replica
-        may have found the replica dead."""
+        """A replica counts as dead before its first heartbeat. The first heartbeat returns false, because another
+        replica may have found the replica dead."""
         async with self.open_replica() as one, self.open_replica() as two:
             assert set(await two.courier.find_dead([one.id, two.id])) == {one.id, two.id}
             assert await one.courier.heartbeat(lease_ms=HOUR) is False

@@ -68,8 +68,8 @@ class _HolderTests(TestedStorage):
             assert await StreamUnderTest(two.events, "own").stream() == begun
 
     async def test_take_names_another_holder(self) -> None:
-        """After `take_over` the former holder can't append to the stream. Its events, note and numbers stay the
-        same."""
+        """After `take_over` the stream's former holder can't append events to the stream. The stream's events, note and
+        numbers stay the same."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -104,7 +104,7 @@ class _HolderTests(TestedStorage):
             assert can_append == [last]
 
     async def test_stream_of_the_dead_is_finished(self) -> None:
-        """`finish_dead` appends a last line and finishes the stream, which then has no holder."""
+        """`finish_dead` appends a last line and finishes the stream. The finished stream has no holder."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -232,8 +232,8 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == [repr((session_id, name)).encode()]
 
     async def test_append_by_another_than_the_holder_is_refused(self) -> None:
-        """If the caller isn't the stream's holder, `append` returns false and changes nothing, even if the number is
-        too high."""
+        """If the caller isn't the stream's holder, `append` returns false and changes nothing, even if the event number
+        is too high."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             before = await log.stream()
@@ -243,7 +243,8 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == []
 
     async def test_note_is_that_of_the_last_append_with_one(self) -> None:
-        """A stream has the note of the last `append` call that passed one. Empty bytes are a note, and `None` isn't."""
+        """A stream keeps the ``note`` of the last `append` call that passed a note. Empty bytes count as a note, and
+        `None` doesn't."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             said: Sequence[tuple[int, bytes | None, bytes]] = [
@@ -293,7 +294,8 @@ class _AppendTests(TestedStorage):
             assert await log.stream() == before
 
     async def test_nothing_follows_the_end_of_a_stream(self) -> None:
-        """Nothing can be appended to a finished stream, whether or not the finishing call had lines."""
+        """Nothing can be appended to a finished stream, whether or not the call that finished the stream appended
+        lines."""
         async with self.open_replica() as one, self.open_replica() as two:
             for count in (0, 1, 2):
                 log = await open_stream(one.events, f"stream {count}")

@@ -48,7 +48,7 @@ class StreamUnderTest:
         return await self.events.take_over(self.session_id, self.name, holder=holder, retention_ms=retention_ms)
 
     async def finish_dead(self, dead: str, line: bytes, *, limit: int = _NO_LIMIT, retention_ms: int = HOUR) -> bool:
-        """Finish the stream if ``dead`` is its holder, the only process that may append to it."""
+        """If ``dead`` is the id of the stream's holder, finish the stream. Only the holder may append to a stream."""
         return await self.events.finish_dead(
             self.session_id, self.name, dead_holder=dead, line=line, limit=limit, retention_ms=retention_ms
         )
@@ -213,8 +213,8 @@ class EventLimitTests(TestedStorage):
             assert await wait_until(partial(_is_forgotten, log)) - begun > 0.09
 
     async def test_finished_streams_are_bounded_by_their_number(self) -> None:
-        """If a session has too many finished streams, the streams that finished first are deleted, whichever were
-        opened first."""
+        """If a session has too many finished streams, those that were finished first are deleted, in whichever order
+        they were opened."""
         async with self.open_replica() as one:
             open_ = await open_stream(one.events, "open")
             assert await open_.append(1, [b"a"])

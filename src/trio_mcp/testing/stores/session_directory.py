@@ -71,7 +71,7 @@ class SessionDirectorySuite(TestedStorage):
 
     async def test_session_with_a_taken_id_is_refused(self) -> None:
         """Opening a second session with the same id raises an error. The first session is unchanged, and the second
-        doesn't count."""
+        doesn't count towards the limit."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "same", b"first")
             for most in (5, 1):
@@ -103,7 +103,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert await existing_sessions(two.sessions, *names, "more") == names
 
     async def test_first_session_of_a_caller_ends_one_of_the_caller_that_has_the_most(self) -> None:
-        """If the directory is full, a caller's first session evicts a session of the caller that has the most.
+        """If the directory is full, a caller's first session evicts a session of the caller that has the most sessions.
 
         The session with the least time left is evicted. `open` returns its id, and watchers are notified.
         """
@@ -275,7 +275,7 @@ class SessionDirectorySuite(TestedStorage):
                 await _lengthens(one.sessions, use)
 
     async def test_change_of_a_session_replaces_its_facts(self) -> None:
-        """`change` replaces the data and the mark of a session on all replicas."""
+        """`change` replaces the data and the mark (for compare-and-set) of a session, on all replicas."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one", b"old")
             for facts in (ALL_BYTES, b"", bytes(2**20)):
@@ -448,7 +448,7 @@ async def change_session(sessions: SessionDirectory, session_id: str, facts: byt
 
 
 async def wait_until_gone(sessions: SessionDirectory, session_id: str) -> float:
-    """Wait until the session has ended, without extending its lifetime. Return the time."""
+    """Wait until the session has ended, without extending its lifetime. Return the time of its end."""
 
     async def is_gone() -> bool:
         return not await existing_sessions(sessions, session_id)

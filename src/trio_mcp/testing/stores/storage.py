@@ -208,7 +208,8 @@ class _JoinTests(TestedStorage):
             assert await acquire(two, b"key") > 0
 
     async def test_state_of_callers_has_nothing_in_common_with_sessions(self) -> None:
-        """If the storage has a state for each caller, that state is stored like sessions, but separately from them."""
+        """If the storage has a state for each caller, that state is stored like the sessions, but separately from the
+        sessions."""
         async with self.open_replica() as one, self.open_replica() as two:
             if one.state is None or two.state is None:
                 return
@@ -292,7 +293,7 @@ async def acquire(replica: Replica, key: bytes, *, limit: int = 1, period_ms: in
 
 
 async def _acquire_in_time(replica: Replica, key: str, count: int, *, limit: int, period_ms: int, burst: int) -> None:
-    """Take ``count`` tokens from a bucket. If it is empty, wait for as long as `acquire` returns."""
+    """Take ``count`` tokens from a bucket. While the bucket is empty, wait for the time that `acquire` returns."""
     with trio.fail_after(PATIENCE):
         for _ in range(count):
             while wait := await acquire(replica, key.encode(), limit=limit, period_ms=period_ms, burst=burst):

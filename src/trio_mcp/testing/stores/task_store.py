@@ -233,7 +233,8 @@ class LeaseTests(TestedTaskStorage):
             assert set(second) == {"over 0", "over 1"}
 
     async def test_task_that_was_given_up_is_claimed_after_tasks_that_wait_longer(self) -> None:
-        """`claim` takes a task that was just given up after one that already waited, even if that was created later."""
+        """A task that was just given up is claimed after a task that already waited, even if the waiting task was
+        created later."""
         async with self.open_store() as store:
             held = await create(store, record("given up", holder="me"))
             free = await create(store, record("free"))
@@ -375,12 +376,13 @@ class HintTests(TestedTaskStorage):
             await _expect_all_hints(store, store)
 
     async def test_watcher_is_told_of_changes_in_other_stores(self) -> None:
-        """A watcher is notified of changes through another store of the same storage, as if made by another process."""
+        """A watcher is notified of changes that are made through another store of the same storage, as another process
+        would make them."""
         async with self.open_store() as store, self.open_store() as other:
             await _expect_all_hints(store, other)
 
     async def test_watcher_is_not_told_of_the_past(self) -> None:
-        """A watcher isn't notified of changes that were made before `watch` was entered."""
+        """A watcher isn't notified of changes that were made before the test entered `watch`."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("before"))
             await create(other, record("before, elsewhere"))

@@ -233,8 +233,8 @@ class RecordTests(TestedTaskStorage):
                 assert read.record == one
 
     async def test_record_with_a_taken_id_is_refused(self) -> None:
-        """Creating a second task record with the same id raises an error. The first is unchanged, and the second
-        doesn't count."""
+        """Creating a second task record with the same id raises an error. The first record is unchanged, and the second
+        doesn't count towards the limits."""
         async with self.open_store() as store:
             one = await create(store, record("same"))
             await expect_error(ValueError, create(store, record("same", scope="bob")))
@@ -279,7 +279,7 @@ class RecordTests(TestedTaskStorage):
             assert {each.id for each in await store.page("ann", None, 99)} == set(created)
 
     async def test_void_deletes_a_record(self) -> None:
-        """`discard` deletes a task record, which then no longer counts, and returns true."""
+        """`discard` deletes a task record, and returns true. The deleted record no longer counts towards the limits."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("one", holder="me"))
             assert await other.discard("one", retention_ms=HOUR) is True
@@ -304,8 +304,8 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("soon"))
 
     async def test_marks_are_those_of_the_records_that_are_kept(self) -> None:
-        """`marks` returns the current marks of the stored task records, in every store of the storage. Each write
-        changes the mark."""
+        """`marks` returns the current marks of the stored task records, in every store of the storage. Each write of a
+        record changes its mark."""
         async with self.open_store() as store, self.open_store() as other:
             one, two = await create(store, record("one")), await create(store, record("two", scope="bob"))
             assert dict(await other.marks(["one", "two", "never", "\ud800"])) == {"one": one.mark, "two": two.mark}
