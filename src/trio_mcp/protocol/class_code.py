@@ -100,8 +100,8 @@ def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchange
 
 
 def _hook(names: dict[str, Any], name: str, field: Field, hint: Any, hook_for: Callable[[Any], Any]) -> Any:
-    """Return the reader or writer of a field. If the field is optional and its type is a class, create the function for
-    the first value: most capabilities are never declared."""
+    """Return the reader or writer of a field. If the field is optional and its type is a class, create the function
+    only when a value occurs, because most capabilities are never declared."""
     if field.default is not None or not _has_class(hint):
         return hook_for(hint)
 

@@ -116,7 +116,7 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
         with suppress(KeyError, TypeError, ValueError):
             return _hook_for(kind, revision)(members, kind)
     try:
-        # Accept parameters without required members that don't matter, because some clients omit them.
+        # Some clients omit required members that don't matter here, so accept parameters without them.
         if kind is InitializeParams and is_small(members, _PARTS, _CHARACTERS, MOST_LEVELS):
             members, _ = _repaired(members, kind, _MOST_FAULTS)
         elif as_object(members).get("arguments") == []:  # PHP encodes an empty object as a list
@@ -128,7 +128,7 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
 
 def unstructure(value: Any, revision: Revision) -> Any:
     """Encode an object as JSON data for the protocol ``revision``. Raises `NotExpressible` if the revision can't
-    express it."""
+    express the object."""
     return _unhook_for(revision, cast("Any", type(value)))(value)
 
 

@@ -42,9 +42,9 @@ def is_model(kind: Any) -> bool:
 
 
 def readable(hint: Any) -> Any:
-    """Return an annotation that msgspec can parse. This is ``hint`` itself, or a substitute class if pydantic must
-    parse all of it or msgspec rejects it (see `Adapter`). Raises `TypeError` for an annotation that pydantic can't
-    parse."""
+    """Return an annotation that msgspec can parse. If pydantic must parse the annotation, or msgspec rejects it, return
+    a substitute class (see `Adapter`), otherwise ``hint`` itself. Raises `TypeError` for an annotation that pydantic
+    can't parse."""
     models = _pydantic()
     try:
         read = hint if models is None else models.readable(hint)

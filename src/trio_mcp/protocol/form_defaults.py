@@ -1,4 +1,4 @@
-"""Default values in elicitation forms: which of them are valid, and how they complete an answer."""
+"""Default values in elicitation forms: which defaults are valid, and how they complete an answer."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Method:
 
     def is_in(self, revision: str) -> bool:
         """Return true if the method exists in the protocol revision named ``revision``."""
-        # Compare revisions as strings: they are ISO dates. Only this package compares them.
+        # Revisions are named by their ISO dates, so comparing the strings compares the dates.
         return self.since <= revision and (self.until is None or revision <= self.until)
 
     def sent_by(self, role: Literal["client", "server"]) -> bool:

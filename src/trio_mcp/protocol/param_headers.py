@@ -187,9 +187,9 @@ def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
 
 
 def header_value(value: object) -> str | None:
-    """Return ``value`` encoded as an HTTP header value (Value Encoding). Return `None` for null, and for anything but
-    strings, whole numbers and booleans. Raises `ValueError` for a number beyond ±(2^53 - 1), which some readers can't
-    represent exactly."""
+    """Return ``value`` encoded as an HTTP header value (Value Encoding). Return `None` for null, and for values that
+    aren't strings, whole numbers or booleans. Raises `ValueError` for a number beyond ±(2^53 - 1), because some readers
+    can't represent such numbers exactly."""
     match _plain(value):
         case bool() as truth:
             return "true" if truth else "false"

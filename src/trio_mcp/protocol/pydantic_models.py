@@ -158,7 +158,7 @@ def read(kind: Any, value: Any) -> Any:
     `RuntimeError` if a validator raises a `TypeError`, which is a bug in the validator."""
     text = _encoder.encode(value)
     if len(text) > _SMALL and not is_checkable(value, most := _parts_limit(kind)):
-        raise ValueError(f"too large: more than {most:,} items and members")
+        raise ValueError(f"the data is too large: more than {most:,} items and members")
     try:
         return _validator_of(kind).validate_json(text)
     except ValidationError as error:

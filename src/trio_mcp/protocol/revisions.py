@@ -70,7 +70,7 @@ def _chain() -> list[Revision]:
         "2024-11-05",
         handshake=True,
         server_requests=True,
-        batches=True,  # required by JSON-RPC; this revision doesn't mention batches
+        batches=True,  # JSON-RPC requires batches; this revision doesn't mention them
         log_level="connection",
         changes="free",
         result_type=False,
@@ -79,7 +79,7 @@ def _chain() -> list[Revision]:
         resource_not_found=-32002,
         invalid_arguments="error",
         missing_capability=-32600,
-        # Replace -32021 (missing client capabilities), which a proxy may forward from a modern server.
+        # A proxy may forward error -32021 (missing client capabilities) from a modern server: send -32600 instead.
         renamed_errors=MappingProxyType({-32021: -32600}),
         structured_content="none",
         progress_message=False,

@@ -117,7 +117,9 @@ class _SchemaReader:
             return _WORDS[word]
         self._text -= len(text)
         if self._text < 0:
-            raise ValueError(f"too large: strings contain more than {_MOST_TEXT:,} characters of JSON")
+            raise ValueError(
+                f"the arguments are too large: strings contain more than {_MOST_TEXT:,} characters of JSON"
+            )
         try:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, ValueError, RecursionError):
@@ -128,7 +130,8 @@ class _SchemaReader:
         self._steps -= count
         if self._steps < 0:
             raise ValueError(
-                "too large to be read from strings: send numbers, booleans, lists and objects as JSON types"
+                "the arguments are too large to be read from strings: "
+                "send numbers, booleans, lists and objects as JSON types"
             )
 
     def _parts(self, node: Any, value: Any) -> list[JSONObject]:

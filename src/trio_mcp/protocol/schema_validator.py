@@ -68,7 +68,7 @@ class SchemaEvaluation:
         self._validators: dict[int, Any] = {}
         self._patterns: dict[str, Any] = {}
         if any("$id" in node or "id" in node for nodes in self._anchors.values() for node in nodes if node != schema):
-            raise TooManyEvaluations  # $id changes the base of references, which isn't supported here
+            raise TooManyEvaluations  # not supported here: $id changes the base of references
 
     def fits(self, node: Any, value: Any) -> bool:
         """Return true if ``value`` is valid for the subschema ``node``. Raises `TooManyEvaluations` if the limit is

@@ -16,8 +16,8 @@ ASKABLE: Final[tuple[str, ...]] = get_args(Askable)
 
 @value
 class InputRequest:
-    """A request to the client (elicitation, sampling, roots) inside an `InputRequiredResult`. ``params`` are plain
-    data, of the type in the method's row."""
+    """A request to the client (elicitation, sampling, roots) inside an `InputRequiredResult`. ``params`` are JSON data
+    of the parameter type that the table of methods lists for ``method``."""
 
     method: Askable
     params: JSONObject | None = None

@@ -205,8 +205,8 @@ class InitializeResult:
 
 
 def with_version(result: Any, offered: Any) -> Any:
-    """Return a result of ``initialize`` that has a protocol version. If a server sent its capabilities or name without
-    a version, assume the ``offered`` version."""
+    """Return a result of ``initialize``. If the server sent its capabilities or name without a protocol version, add
+    the ``offered`` version to the result."""
     members = as_object(result)
     is_described = "capabilities" in members or "serverInfo" in members
     is_named = not is_described or members.get("protocolVersion") is not None
@@ -238,8 +238,8 @@ def ttl_ms_in(result: JSONObject) -> int:
 
 
 def scope_in(result: JSONObject) -> CacheScope:
-    """Return the cache scope of a result: who may see it. For a missing or invalid value, return ``private``, the safe
-    scope."""
+    """Return the cache scope of a result: who may see the cached result. For a missing or invalid value, return
+    ``private``, the safe scope."""
     return "public" if result.get("cacheScope") == "public" else "private"
 
 
