@@ -123,13 +123,13 @@ class ProcessTransport(FramedTransport):
         return self._tail.lines, tuple(said)
 
     def keep_input(self, *, open: bool) -> None:
-        """With ``open=True``, let `shut_down` close the child's input instead of `aclose`. Then a KeyboardInterrupt
-        between these two calls shortens the wait for the child."""
+        """With ``open=True``, `aclose` doesn't close the child's input, because `shut_down` closes it. A
+        KeyboardInterrupt between `aclose` and `shut_down` then shortens the wait for the child."""
         self._keeps_input = open
 
     async def aclose(self) -> None:
-        """Close the child's input, so that the child exits. After ``keep_input(open=True)``, leave that to
-        `shut_down`."""
+        """Close the child's input, so that the child exits. After ``keep_input(open=True)``, do nothing, because
+        `shut_down` closes the input."""
         if self._keeps_input:
             await trio.lowlevel.checkpoint()
         else:

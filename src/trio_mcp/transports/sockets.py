@@ -115,7 +115,7 @@ def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None
     below = socket_below(stream)
     if below is None or below.socket.family == socket.AF_UNIX or math.isinf(interval):
         return
-    with suppress(OSError):  # the connection is already broken, which the next read reports
+    with suppress(OSError):  # the connection is already broken, and the next read raises the error
         below.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         below.setsockopt(socket.IPPROTO_TCP, _KEEP_IDLE, _accepted(interval))
         below.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _accepted(timeout / _PROBES))
@@ -211,7 +211,7 @@ def _exclusive(name: str) -> Generator[None]:
     try:
         yield
     finally:
-        os.unlink(path)  # delete it while it is locked: a server that waits for the lock notices that
+        os.unlink(path)  # delete the locked file: a server that waits for this lock notices that the file is gone
         os.close(fd)
 
 

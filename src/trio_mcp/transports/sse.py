@@ -186,8 +186,8 @@ class EventReader:
                 self._dispatch(found)
 
     def _dispatch(self, found: list[Event]) -> None:
-        """End the current event at a blank line, and add it to ``found`` if it has data. Its id is stored even without
-        data."""
+        """End the current event at a blank line, and add the event to ``found`` if it has data. The event's id is
+        stored even without data."""
         if self._id is not None:
             self.last_event_id, self._id = self._id, None
         if self._data:

@@ -115,10 +115,11 @@ class _Descriptor:
 
 
 def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
-    """Return a new descriptor for the file of ``fd``, which is non-blocking if the operating system allows that."""
+    """Return a new descriptor for the file of ``fd``. The new descriptor is non-blocking if the operating system allows
+    that."""
     kind = os.fstat(fd).st_mode
     if stat.S_ISSOCK(kind):
-        # Only individual calls can be non-blocking, because a socket can't be reopened by name.
+        # A socket can't be reopened by name, so only individual calls on the socket can be non-blocking.
         ours = socket.socket(fileno=os.dup(fd))
         own_fd = ours.detach()
         return _Descriptor(

@@ -28,7 +28,7 @@ class NowaitStream(Protocol):
 
     def send_nowait(self, data: bytes | bytearray) -> int:
         """Write as much of ``data`` as possible without waiting, and return the number of bytes written. Return ``0``
-        if writing fails; ``send_all`` will raise that error."""
+        if writing fails. ``send_all`` will then raise the error."""
         ...
 
 

@@ -1,6 +1,6 @@
 """`HttpApplication`: the interface that an HTTP connection calls for each request. `ResponseHandle` sends the response.
 `UnservedBody` keeps the beginning and the end of a refused request body, so that the application can identify the
-message in it."""
+message in the body."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for bytes of requests that were read from ``client`` but not served yet. ``head`` and
-        ``caller`` are those of the last admitted request, or `None` if no request was admitted."""
+        """Return a counter for the bytes of requests that were read from ``client`` but not served yet. ``head`` is the
+        head of the last admitted request, and ``caller`` its sender. Both are `None` if no request was admitted."""
 
     @abstractmethod
     def report_unserved(self, body: UnservedBody) -> None:
@@ -121,8 +121,9 @@ _MOST_DIGITS: Final = 20
 
 
 class UnservedBody:
-    """The beginning and the end of a request body that was refused with ``status`` and ``reason``. The request had
-    ``head`` and was admitted as a request of ``caller``. ``part`` of the body had arrived before the refusal."""
+    """The beginning and the end of a request body that was refused with ``status`` and ``reason``. ``head`` is the head
+    of the request, and ``caller`` its admitted sender. ``part`` is the part of the body that arrived before the
+    refusal."""
 
     __slots__ = ("_came", "_end", "_length", "beginning", "caller", "head", "reason", "status")
 
@@ -158,5 +159,5 @@ class UnservedBody:
 def _length_of(head: RequestHead) -> int | None:
     told = head.headers.get("content-length", "")
     is_number = told.isascii() and told.isdecimal() and len(told) <= _MOST_DIGITS
-    # The last bytes of a chunked body aren't content: they also contain chunk sizes, for example.
+    # A chunked body ends in chunk sizes, not in content, so its length counts as unknown.
     return int(told) if is_number and "transfer-encoding" not in head.headers else None

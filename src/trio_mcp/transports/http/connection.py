@@ -114,7 +114,7 @@ class HttpConnection(ResponseWriter):
 
     async def _aclose(self, *, clean: bool) -> None:
         if type(self._stream) is trio.SocketStream:
-            # The end of the connection has cancelled handlers: let them run first.
+            # Ending the connection has cancelled handlers. Let these handlers run before the socket closes.
             await trio.lowlevel.cancel_shielded_checkpoint()
             self._stream.socket.close()
         elif not clean:  # this task was cancelled, so close without waiting

@@ -140,7 +140,7 @@ class ReplayLog:
         return first
 
     def finish(self, name: str, keep_until: float) -> None:
-        """Mark a stream as finished. It can be dropped after ``keep_until``: see `drop_finished`."""
+        """Mark a stream as finished. The stream can be dropped after the time ``keep_until``: see `drop_finished`."""
         finished = self._finished if self._streams[name].awaited is None else self._fetched_later
         finished[name] = keep_until
         self._shrink()
@@ -208,7 +208,7 @@ class ReplayLog:
     def _shrink(self) -> None:
         """Drop streams and events until the log is within its limits: finished streams without events first, then the
         oldest events. An event that a disconnected client will fetch is dropped last, and only if the server has no
-        memory for it."""
+        memory for this event."""
         while self.size > self._max or self._is_too_much:
             finished = next(iter(self._finished), None)
             if finished is not None and not self._streams[finished].count:
@@ -236,7 +236,7 @@ class ReplayLog:
         """Drop events from the oldest group of a stream, until ``excess`` bytes are dropped or the group is empty."""
         piece = stream.pieces[0]
         lines, count, size = piece.lines, len(piece.lines), 0
-        while lines and size < excess:  # for a stream of many short events, each call drops as many as were added
+        while lines and size < excess:  # makes room for a long event by dropping many short ones
             size += len(lines.pop()) + _OVERHEAD
         if not lines:
             stream.pieces.popleft()

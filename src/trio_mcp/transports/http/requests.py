@@ -370,7 +370,7 @@ class RequestReader:
 
     def discard(self, *, comes: bool = False) -> None:
         """Drop the buffered bytes. Don't call `feed` afterwards. Set ``comes`` if the client still sends the rest of
-        the body, whose bytes `missing` then counts."""
+        the body. `missing` then counts the bytes of this rest."""
         self._forgotten = self.missing if comes else 0
         self.is_over = True
         self.unread, self._part, self._chunks, self._length = bytearray(), None, None, 0

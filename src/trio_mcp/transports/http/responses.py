@@ -77,9 +77,9 @@ class OutgoingBytes:
         self._pending = _Pending(self._stream)
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds, up to ``now``, the client hasn't accepted any of the waiting bytes. Calls of
-        this method measure that. In a stream, bytes wait until the client's operating system acknowledges them:
-        keep-alive comments are too short to fill the buffers of a vanished client's connection."""
+        """Return for how many seconds, up to ``now``, the client hasn't accepted any waiting bytes. The time starts at
+        the first call that finds bytes waiting. In a stream, bytes wait until the client's operating system
+        acknowledges them: keep-alive comments are too short to fill the buffers of a vanished client's connection."""
         if not self._sending:
             return 0 if self._pending is None else self._pending.stalled(now)
         if self._since is None:
@@ -141,7 +141,8 @@ class _Pending:
         """Bytes that were written since the last call of `stalled`."""
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds, up to ``now``, no bytes were acknowledged. Calls of this method measure that."""
+        """Return for how many seconds, up to ``now``, no bytes were acknowledged. The time starts at the first call
+        that finds unacknowledged bytes."""
         most = self._count + self.added
         if not most:
             return 0

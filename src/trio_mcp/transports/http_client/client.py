@@ -233,7 +233,8 @@ class HttpClient:
         return reply
 
     def _release(self, connection: HttpClientConnection, reply: Reply) -> None:
-        """Keep ``connection`` for further requests if its response was read completely. Otherwise close it."""
+        """Keep ``connection`` for further requests if its response was read completely. Otherwise close the
+        connection."""
         if self._nursery is not None and not connection.is_sending and reply.finish():
             self._in_use.remove(connection)
             held = reply.keep_alive_timeout
@@ -262,7 +263,7 @@ def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tupl
 
 
 class IdleConnections:
-    """A pool of up to ``limit`` idle connections. ``alarms`` closes each connection when its time has passed."""
+    """A pool of up to ``limit`` idle connections. ``alarms`` closes each connection when its idle time is over."""
 
     def __init__(self, limit: int, alarms: Alarms) -> None:
         self._limit = limit

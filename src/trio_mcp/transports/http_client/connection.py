@@ -41,7 +41,8 @@ class HttpClientConnection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether an idle connection can't be used again. If anything has arrived on it, the server has closed it."""
+        """Whether an idle connection can't be used again. Bytes that arrive on an idle connection, or its end, mean
+        that the server has closed it."""
         return self.wire.is_readable()
 
     @property
@@ -177,7 +178,8 @@ _OURS: Final = frozenset(
 
 def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]], ours: bytes) -> bytes:
     """Return the head of a request without the final empty line: the request line, the header lines ``ours``, and the
-    ``given`` headers. Raises `ValueError` for an invalid header, without its value in the message."""
+    ``given`` headers. Raises `ValueError` for an invalid header. The error's message doesn't contain the header's
+    value."""
     if not _TOKEN.fullmatch(method.encode()):
         raise ValueError(f"{method[:100]!r} is not an HTTP method")
     lines = [b"%s %s HTTP/1.1\r\n%s" % (method.encode("ascii"), target.encode("ascii"), ours)]

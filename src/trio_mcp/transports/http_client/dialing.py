@@ -114,8 +114,8 @@ _LONGEST_HEAD: Final = 16 * 1024
 @frozen
 class Dialer:
     """Opens connections to ``origin``, directly or through ``proxy``, each within ``timeout`` seconds. ``allows``
-    decides which addresses of ``origin`` may be used. ``via`` replaces this: the path of a Unix socket for all
-    connections, or a function that opens them."""
+    decides which addresses of ``origin`` may be used. If ``via`` is given, connections don't use addresses: ``via`` is
+    the path of a Unix socket, or a function that opens connections."""
 
     origin: Origin
     proxy: HttpProxy | None
@@ -247,8 +247,8 @@ def _phrase(status: int) -> str:
 
 
 def _reasons(error: OSError) -> str:
-    """Return the error messages of all connection attempts. They are in a group, because trio tries all addresses of a
-    name."""
+    """Return the error messages of all connection attempts. trio raises a group of errors, because it tries all
+    addresses of a name."""
     return "; ".join(dict.fromkeys(map(_error_text, _causes(error))))
 
 

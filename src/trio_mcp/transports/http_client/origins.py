@@ -1,5 +1,5 @@
-"""Origin: the scheme, host and port of an HTTP server. Environment variables can specify a proxy for it, by curl's
-rules."""
+"""Origin: the scheme, host and port of an HTTP server. Environment variables can specify a proxy for an origin, by
+curl's rules."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Origin:
 
 def split_url(url: str) -> tuple[Origin, str]:
     """Return the origin of an HTTP URL, and its request target (path and query). Raises `ValueError` if the URL is
-    invalid, without its password in the message.
+    invalid. The error's message doesn't contain the URL's password.
 
     The cost is linear in the length. A non-ASCII name is converted to ASCII (RFC 5890) only up to the length that names
     can have, because the codec, and the normalization in `urlsplit`, take quadratic time.
@@ -133,8 +133,9 @@ def split_socket_url(url: str) -> tuple[str, str]:
 
 
 def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
-    """Return the URL to which a redirect of ``url`` leads, for error messages: up to 300 characters, without user and
-    query, which may be secret. Return an empty string if there is none."""
+    """Return the URL to which a redirect of ``url`` leads, for error messages. The returned URL has up to 300
+    characters, without the user and the query, which may be secret. Return an empty string if the redirect has no
+    URL."""
     location = headers.get("location", "")
     if not 0 < len(location) <= _LONGEST_LOCATION or status not in REDIRECTS:
         return ""
@@ -186,8 +187,8 @@ class HttpProxy:
 
 
 def proxy_at(url: str) -> HttpProxy:
-    """Return the proxy at ``url``, with ``http`` as the default scheme. Raises `ValueError` if ``url`` is invalid,
-    without its user and password in the message."""
+    """Return the proxy at ``url``, with ``http`` as the default scheme. Raises `ValueError` if ``url`` is invalid. The
+    error's message contains neither the user nor the password of ``url``."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         origin = origin_of(parts)
@@ -251,8 +252,8 @@ def is_local_host(host: str) -> bool:
 
 def looked_up(host: str) -> str:
     """Return the name to look up in place of ``host``: ``localhost`` for ``localhost.`` and all subdomains of
-    ``localhost``. Many resolvers don't know these names, which must not be sent to a name server (RFC 6761 section
-    6.3)."""
+    ``localhost``. Many resolvers don't know these names, and name servers must not be queried for them (RFC 6761
+    section 6.3)."""
     return "localhost" if _is_localhost(host) else host
 
 
@@ -276,8 +277,8 @@ def _is_exempt(origin: Origin, exceptions: str) -> bool:
 
 
 def _without_port(entry: str, port: int) -> str:
-    """Return ``entry``, a host with or without a port, without its port. Return an empty string if it has another port
-    than ``port``."""
+    """Return ``entry``, a host with or without a port, without its port. Return an empty string if ``entry`` has
+    another port than ``port``."""
     host, colon, number = entry.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):  # an IPv6 address
         return entry

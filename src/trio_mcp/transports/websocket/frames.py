@@ -37,8 +37,8 @@ _SHORT_HEADERS: Final = [_header(_TEXT, length, 0) for length in range(126)]
 
 
 def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
-    """Encode ``messages``, which are separated by newlines, as one text frame each. Clients mask their frames (section
-    5.3)."""
+    """Encode the messages in ``messages`` as text frames, one frame per message. Newlines separate the messages.
+    Clients mask their frames (section 5.3)."""
     frames = bytearray()
     for message in messages.split(b"\n"):
         if not message:

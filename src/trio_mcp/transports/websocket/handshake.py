@@ -108,8 +108,8 @@ async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: t
 
 
 def _refused(answer: bytes) -> ConnectionLost | None:
-    """Return the server's refusal of the upgrade from its HTTP response, whose body may be incomplete. Return `None` if
-    there was no response.
+    """Return an `UpgradeRefused` for the server's HTTP response that refuses the upgrade. The body of that response may
+    be incomplete. Return `None` if there was no response.
 
     wsproto finds the end of a body only by its length, although RFC 9112 section 6.3 has other ways, and trio-websocket
     waits for that end.

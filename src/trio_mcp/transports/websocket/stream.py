@@ -35,7 +35,7 @@ _NO_ROOM: Final = (1013, "incomplete messages take too many bytes; try again lat
 
 class CoalescingStream(trio.abc.Stream):
     """A buffering stream over ``transport``. ``received`` are the bytes that were already read. ``unread`` counts the
-    bytes of messages until they are passed to `consume`.
+    bytes of received messages until `consume` is called for them.
 
     trio-websocket never closes the transport: its call of `aclose` only records that it is done. `close_now` closes the
     transport.
@@ -120,8 +120,8 @@ class CoalescingStream(trio.abc.Stream):
                 return kept
 
     def _count(self, unread: HeldBytes) -> None:
-        """Count the bytes of messages that wait here or in trio-websocket towards the caller's limit. End the
-        connection if the caller exceeds it."""
+        """Set ``unread``, the counter of the connection's unread bytes, to the size of the messages that this stream
+        and trio-websocket hold. End the connection if its caller exceeds the limit of unread bytes."""
         if not unread.hold(self._gauge.received_bytes - self._taken) and self._gauge.violation is None:
             self._gauge.violation = _NO_ROOM
             logger.warning("a connection ends: %s", _NO_ROOM[1])
