@@ -206,8 +206,8 @@ class _StreamServer:
         return free > 0 if hop.is_proxy else hop.here.may_take(self._held.__getitem__, free)
 
     def _make_room(self, caller: Caller) -> bool:
-        """Close one connection in favor of a new connection of ``caller``: one of the caller's own connections or, if
-        it has none, one of the caller with the most connections."""
+        """Close one connection in favor of a new connection of ``caller``: one of the caller's own connections. If the
+        caller has no connection, close a connection of the caller with the most connections."""
         if self._held[caller]:
             return self._front.make_room(lambda other: other is caller)
         return self._front.make_room(self._held.__getitem__)

@@ -97,7 +97,7 @@ class TrustedProxies:
 
     def _client_behind(self, proxy: _Address | None, headers: Mapping[str, str]) -> _Address | None:
         """Return the address of the client whose request a trusted ``proxy`` has forwarded, according to the request's
-        headers. If they contain no valid address, return the address of the last proxy in the chain that is known."""
+        headers. If the headers contain no valid address, return the address of the last known proxy in the chain."""
         value = headers.get(self.header)
         if value is None:
             return proxy
@@ -113,9 +113,9 @@ class TrustedProxies:
 
 
 class RemoteEnd:
-    """The peer of one connection. ``address`` is its IP address. ``here`` is the caller to which the connection counts:
-    an IP address or network, the process on a Unix socket, or otherwise the connection itself. ``user`` is the user id
-    of a process on a Unix socket: see `Peer`."""
+    """The peer of one connection. ``address`` is its IP address. ``here`` is the caller for which the connection is
+    counted: an IP address or network, the process on a Unix socket, or otherwise the connection itself. ``user`` is the
+    user id of a process on a Unix socket: see `Peer`."""
 
     __slots__ = (
         *(
@@ -265,7 +265,8 @@ def _short_address(text: str) -> _Address | None:
 
 @lru_cache(_MAX_CACHED_ADDRESSES)
 def _party(address: _Address) -> str:
-    """Return the key by which ``address`` is counted: an IPv4 address, or the network of an IPv6 address."""
+    """Return the key by which the connections of ``address`` are counted: an IPv4 address, or the network of an IPv6
+    address."""
     if isinstance(address, IPv4Address):
         return str(address)
     return str(IPv6Network((int(address), _SITE), strict=False))

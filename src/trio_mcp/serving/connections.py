@@ -87,8 +87,8 @@ async def serve_connections(
 
 
 class ConnectionQuota:
-    """A quota of ``limit`` connections for a server. It refers to collections of connections, and not to their owners,
-    to avoid reference cycles."""
+    """A quota of ``limit`` connections for a server. The quota refers to the collections of connections, and not to the
+    objects that have these collections, to avoid reference cycles."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -44,7 +44,7 @@ _NOT_RUNNING: Final = (
 
 
 def http_app(server: Servable, **options: Unpack[HTTPAppOptions]) -> HTTPApp:
-    """Return ``server`` as an ASGI application. It serves the same as `serve_http`.
+    """Return ``server`` as an ASGI application. The application handles the same requests as `serve_http`.
 
     Any ASGI server can run it. On trio (``hypercorn --worker-class trio module:app``), it runs in the event loop of the
     ASGI server. On asyncio (``uvicorn module:app``), it runs in a trio thread next to the event loop. All applications

@@ -89,7 +89,7 @@ class ASGIFront:
             response.answer(decision)
             await response.write(body)
             return
-        # Don't run handlers in the context of the current request: they may belong to another request.
+        # Don't run handlers in the context of the current request: the handlers may belong to another request.
         self._context.run(self._endpoint.serve, head, data, response, decision.caller)
         async with open_service_nursery("the response is over") as services:
             services.start_soon(self._watch, body, response)

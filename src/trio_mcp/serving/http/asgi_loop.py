@@ -142,8 +142,8 @@ class _LoopRun:
 
 
 class _Events:
-    """Lets a task in trio's thread call the functions ``receive`` and ``send`` of an ASGI server. They run in ``loop``,
-    in tasks with the context of the request."""
+    """Lets a task in trio's thread call the functions ``receive`` and ``send`` of an ASGI server. Both functions run in
+    ``loop``, in tasks with the context of the request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receive: Receive, send: Send) -> None:
         self._loop = loop

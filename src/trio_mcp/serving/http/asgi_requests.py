@@ -121,8 +121,8 @@ class AsgiBody:
             asking.cancel(reason="the client is gone")
 
     async def read(self, head: RequestHead, held: HeldBytes) -> bytes:
-        """Receive and return the whole request body. ``held`` counts its bytes in the meantime. Raises `BadRequest` if
-        the body is invalid, and `ClientDisconnected` if the client disconnects."""
+        """Receive and return the whole request body. ``held`` counts the bytes of the body while it arrives. Raises
+        `BadRequest` if the body is invalid, and `ClientDisconnected` if the client disconnects."""
         if self._length(head) > self._bounds.max_body_bytes:
             raise self._too_long()
         part = self.part
@@ -147,8 +147,8 @@ class AsgiBody:
                 self._droppable = self._bounds.max_body_bytes, self._bounds.body_timeout
 
     async def drop(self) -> None:
-        """Receive and discard the rest of the request body, within limits. Otherwise the ASGI server would close the
-        connection with unread bytes, and the response might be lost. Raises `ClientDisconnected` if the client
+        """Receive and discard the rest of the request body, within limits. If unread bytes were left, the ASGI server
+        would close the connection, and the response might be lost. Raises `ClientDisconnected` if the client
         disconnects."""
         dropped, (most, seconds) = 0, self._droppable
         with trio.move_on_after(seconds):

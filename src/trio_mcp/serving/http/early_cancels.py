@@ -46,7 +46,7 @@ class EarlyCancels:
         """Cancellations by request id, each with the time until which it waits. `None` before the first one."""
 
     def cancel_arrived(self, cancel: Notification, now: float) -> None:
-        """Store a ``notifications/cancelled`` whose request hasn't arrived yet. Any other cancellation is ignored."""
+        """Store a ``notifications/cancelled`` whose request hasn't arrived yet. Other cancellations are ignored."""
         params = as_object(cancel.params)
         request_id, reason = params.get("requestId"), params.get("reason")
         if type(request_id) is int:
@@ -66,8 +66,8 @@ class EarlyCancels:
         self._waiting[request_id] = now + WAIT, Notification(cancel.method, stored)
 
     def request_arrived(self, request_id: RequestId, now: float) -> Notification | None:
-        """Mark ``request_id`` as used, and return the cancellation that waits for the request. Call this for each
-        request, even if the request was refused."""
+        """Mark ``request_id`` as used. Return the cancellation of this request if it arrived earlier, otherwise `None`.
+        Call this for each request, even if the request is refused."""
         if type(request_id) is int:
             ahead = request_id - self._highest
             if ahead > 0:

@@ -122,7 +122,8 @@ class PostExchange(PartExchange):
 
     @abstractmethod
     def leave(self) -> None:
-        """Clean up when the response is complete. Called once, before the end of the response is sent."""
+        """Release what the exchange uses, because its response is complete. Called once, before the last bytes of the
+        response are sent."""
 
     @abstractmethod
     def open_stream(self) -> None:
@@ -174,8 +175,8 @@ class PostExchange(PartExchange):
             self.answer(status, line, RETRY_AFTER if status is HTTPStatus.SERVICE_UNAVAILABLE else b"")
 
     def end_unanswered(self) -> None:
-        """End the response to a request that gets no reply, as an empty stream. It has no event id, so that the client
-        doesn't try to resume the stream."""
+        """End the response to a request that gets no reply, as an empty stream. The stream has no event id, so that the
+        client doesn't try to resume it."""
         self.close()
         if self.accepts == JSON:
             self.response.answer(empty(HTTPStatus.NO_CONTENT, self.extra))
@@ -222,8 +223,8 @@ class PostExchange(PartExchange):
         self.answer(status_of_refusal(code), line)
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        """Send ``line`` as the complete response to the POST, with ``more`` headers. It is sent as JSON, or as the only
-        event of a stream if the client accepts only streams."""
+        """Send ``line`` as the complete response to the POST, with ``more`` headers. The line is sent as JSON, or as
+        the only event of a stream if the client accepts only streams."""
         if not self.is_over:
             self.is_over = True
             self.leave()

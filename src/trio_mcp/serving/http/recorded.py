@@ -1,5 +1,5 @@
 """RecordedEndpoint: an `HttpEndpoint` that records its messages. `HttpRecordings` makes one recording per session, and
-one for all messages without a session. Headers aren't recorded, and so no tokens."""
+one for all messages without a session. Headers aren't recorded, because they may contain tokens."""
 
 from __future__ import annotations
 

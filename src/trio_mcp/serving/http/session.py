@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 class HttpSession(ClientSession):
     """The session of one legacy client: its connection, its streams, and its events for replay. ``replayed`` counts the
-    bytes of these events in all sessions."""
+    bytes of the events for replay of all sessions."""
 
     def __init__(
         self,
@@ -329,7 +329,7 @@ class FleetSessions(LocalSessions[S], ABC):
     @abstractmethod
     def find(self, session_id: str, principal: PrincipalId | None) -> ClientSession | None:
         """Return the session with this id, if it belongs to ``principal`` and this replica already has it in memory
-        (2025-11-25 security best practices, Session Hijacking). If this returns `None`, call `look_up`."""
+        (2025-11-25 security best practices, Session Hijacking). Otherwise return `None`: then call `look_up`."""
 
     @abstractmethod
     def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[ClientSession | None], None]) -> None:

@@ -154,7 +154,7 @@ class SessionStream:
         if lines:
             text = self._append_to_log(lines)
             cursor = self._log.cursor(self.name)
-            self._finish_if_empty()  # finish first, because the log may have no memory left for the stream
+            self._finish_if_empty()  # finish the stream first: the log may have no memory left for it
             if not source.is_over:
                 self._sent = cursor
                 return text

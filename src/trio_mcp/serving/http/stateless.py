@@ -1,6 +1,6 @@
 """StatelessEndpoint: serves requests without a session, which are all modern requests and, with ``stateless=True``, all
-legacy requests. Headers of modern requests repeat values of the body, so that gateways can route by headers. They are
-compared with the body (2026-07-28 streamable HTTP, Server Validation)."""
+legacy requests. Headers of modern requests repeat values of the body, so that gateways can route by headers. The
+endpoint compares these headers with the body (2026-07-28 streamable HTTP, Server Validation)."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ class StatelessExchange(PostExchange):
             self.outbox.call_writer(_drop)
 
     def expire(self, now: float) -> None:
-        """End the stream of ``subscriptions/listen`` if its token has expired at ``now``. It gets no reply, so that the
-        client reconnects."""
+        """End the stream of ``subscriptions/listen`` if its token has expired at ``now``. The request gets no reply, so
+        that the client reconnects."""
         if now >= self._until:
             self._end_all("the client's token has expired")
 
@@ -324,9 +324,9 @@ class StatelessEndpoint:
 
 
 def check_headers(request: Request, head: RequestHead) -> CodedError | None:
-    """Return the error if a modern request is invalid, otherwise `None`. It is invalid without the per-request protocol
-    fields (2026-07-28 basic, Per-request protocol fields: MUST be -32602), or if a header that repeats a value of the
-    body differs or occurs twice."""
+    """Return the error if a modern request is invalid, otherwise `None`. A request is invalid without the per-request
+    protocol fields (2026-07-28 basic, Per-request protocol fields: MUST be -32602), or if a header that repeats a value
+    of the body differs from that value or occurs twice."""
     given = request.params
     params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     found = params.get("_meta")
