@@ -40,7 +40,7 @@ _SCHEMES: Final = frozenset(("http", "https", "http+unix", "ws", "wss", "tcp", "
 
 
 def _is_spoken(_: Any, __: Any, url: str) -> None:
-    check_server_url(url, "https://example.com/mcp")  # checked first: later errors would show the password
+    check_server_url(url, "https://example.com/mcp")  # check this first: later errors would show the password
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:

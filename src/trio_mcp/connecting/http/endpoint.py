@@ -74,7 +74,7 @@ class Endpoint:
         self, message: OutboundFrame, headers: Headers, seen: Seen | None = None, *, sign_in: MaySignIn | None = None
     ) -> AbstractAsyncContextManager[Reply]:
         """POST ``message``, and return the response when its head has arrived: see `HttpClient.request`. ``sign_in``
-        says whether the user may be asked to sign in. The default depends on the kind of message."""
+        says whether the client may prompt the user to sign in. The default depends on the kind of message."""
         return self._exchange("POST", headers, message.line, seen, sign_in=sign_in or _sign_in_for(message))
 
     def get(
@@ -139,7 +139,7 @@ def cursor_of(events: EventReader) -> str:
 
 
 class MaySignIn(Enum):
-    """Whether the user may be asked to sign in if the server refuses a request."""
+    """Whether the client may prompt the user to sign in if the server refuses a request."""
 
     ALWAYS = auto()
     NEVER = auto()

@@ -98,13 +98,14 @@ class Sessions:
         return self._failure is not None
 
     def start(self, session: Session) -> None:
-        """Make ``session``, which the server has agreed to, the current session. It isn't open yet."""
+        """Make ``session`` the current session, because the server has agreed to it. The session isn't open yet."""
         self.current, self._failure, self.is_wanted = session, None, False
         self.started_at = trio.current_time()
         self._messages.unpark_all()
 
     async def wait_opened(self) -> Session:
-        """Wait until a session is open, and return it. If none can be opened, raise the error of the last attempt."""
+        """Wait until a session is open, and return the session. If no session can be opened, raise the error of the
+        last attempt."""
         while True:
             session = self.current
             if session is not None and not session.over.is_set():
@@ -149,8 +150,8 @@ class Sessions:
         self._has_missed = False
 
     def fail(self, error: MCPError) -> None:
-        """Fail all messages that wait for a session, because none can be opened at the moment. The next message starts
-        another attempt."""
+        """Fail all messages that wait for a session, because no session can be opened at the moment. The next message
+        starts another attempt."""
         if self.current is not None:
             self.lose(self.current, error)
         self._failure, self.is_wanted = error, False
@@ -159,8 +160,9 @@ class Sessions:
 
 @define(eq=False)
 class SessionQuestion:
-    """A server-to-client request (sampling, elicitation, roots) in ``session``. It was received in the response to the
-    client's request ``call``, or, if that is `None`, on a stream that doesn't belong to a request."""
+    """A server-to-client request (sampling, elicitation, roots) in ``session``. The request was received in the
+    response to the client's request ``call``. If ``call`` is `None`, it was received on a stream that doesn't belong to
+    a request."""
 
     session: Session
     call: RequestId | None
@@ -295,8 +297,8 @@ class RequestHeaders:
         return [*_POST, *self._given, *_of_session(session)]
 
     def of_stream(self, session: Session | None, last_event_id: str) -> Headers:
-        """Return the headers for the GET of a stream with the events after ``last_event_id``. If that is empty, the
-        stream has all future events."""
+        """Return the headers for the GET of a stream with the events after ``last_event_id``. If ``last_event_id`` is
+        empty, the stream has all future events."""
         headers = [_GET, *self._given, *_of_session(session)]
         if last_event_id:
             headers.append((b"Last-Event-ID", last_event_id.encode()))

@@ -139,8 +139,8 @@ class PostedRequest:
                 await self._ask(endpoint.headers.of_message(message))
 
     async def _ask_with_arguments(self, headers: Headers) -> None:
-        """Send a tool call. If the server replies that headers don't match the arguments, list the tools again. If they
-        require other headers now, repeat the call once (2026-07-28 Streamable HTTP, Client Behavior)."""
+        """Send a tool call. If the server replies that headers don't match the arguments, list the tools again. If the
+        tool now requires other headers, repeat the call once (2026-07-28 Streamable HTTP, Client Behavior)."""
         endpoint, call = self._endpoint, self._message
         mirrored = endpoint.tools.of_call(call)
         try:
@@ -181,7 +181,7 @@ class PostedRequest:
         if self._timeout < math.inf and not self._is_abandoned:
             self._scope.deadline = trio.current_time() + self._timeout if is_seen else math.inf
         if self._is_abandoned and not is_seen:
-            # Don't ask the user to sign in for a request that the client has abandoned.
+            # Don't prompt the user to sign in for a request that the client has abandoned.
             self._scope.cancel(reason="nobody waits for the reply")
 
     async def _by_sse(self, reply: Reply, events: EventReader) -> None:

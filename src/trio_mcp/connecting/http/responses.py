@@ -83,8 +83,8 @@ def is_about_session(error: HTTPError | StatusPeerError) -> bool:
 
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
     """Return the exception for ``reply``, an HTTP response with an error status. The exception contains the JSON-RPC
-    error in the body if that is about this request, otherwise the text of the body. Raises `ConnectionLost` if the body
-    is incomplete."""
+    error in the body, if that error is about this request. Otherwise the exception contains the text of the body.
+    Raises `ConnectionLost` if the body is incomplete."""
     retry_after, place = seconds_until_retry(reply.headers), redirect_url(reply.url, reply.status, reply.headers)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
