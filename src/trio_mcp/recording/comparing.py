@@ -40,8 +40,8 @@ class Difference:
 
 
 class Comparison:
-    """Compares recorded messages with those of the replay. It collects the differences, and maps recorded values, such
-    as ids and masked secrets, to the values of the replay."""
+    """Compares recorded messages with the messages of the replay. It collects the differences, and maps recorded
+    values, such as ids and masked secrets, to the values of the replay."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -49,12 +49,13 @@ class Comparison:
         self.differences: list[Difference] = []
 
     def add_difference(self, where: str, recorded: str, live: str) -> None:
-        """Add a difference to the list, which has at most 1,000."""
+        """Add a difference to the list, which contains at most the first 1,000 differences."""
         if len(self.differences) < _MOST_DIFFERENCES:
             self.differences.append(Difference(where, recorded[:_LONGEST], live[:_LONGEST]))
 
     def with_live_values(self, data: Any) -> Any:
-        """Return recorded ``data`` with recorded values, such as ids, replaced by those of the replay."""
+        """Return recorded ``data`` with recorded values, such as ids, replaced by the corresponding values of the
+        replay."""
         if isinstance(data, dict):
             members = cast("dict[str, Any]", data)
             return {self._live(name): self.with_live_values(value) for name, value in members.items()}
@@ -90,7 +91,7 @@ class Comparison:
     def _walk_members(self, name: str, path: str, recorded: dict[str, Any], live: dict[str, Any]) -> None:
         recorded = {self._live(part): value for part, value in recorded.items()}
         if path.endswith("inputRequests") and len(recorded) == len(live):
-            # 2026-07-28 mrtr: a server can choose any keys for its input requests, so match them by position.
+            # MCP 2026-07-28, mrtr: servers choose the keys of input requests freely, so match them by position.
             self._values.update(zip(recorded, live, strict=True))
             recorded = dict(zip(live, recorded.values(), strict=True))
         for part in {**recorded, **live}:

@@ -108,7 +108,8 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of a recording after the header: a message, which has ``dir``, or an event, which has ``event``."""
+    """A line of a recording after the header: a message, with its direction in ``dir``, or an event, with its name in
+    ``event``."""
 
     t: _Time
     """Microseconds since the header."""
@@ -357,7 +358,7 @@ class Recording:
         """Return the recording's file. The first call opens it. Raises `OSError`."""
         if self._file is None:
             with contextlib.suppress(FileNotFoundError):
-                self.path.unlink()  # create a new file, because an existing one may be a link, or have another mode
+                self.path.unlink()  # always create a new file: an existing one may be a link, or have another mode
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             self._file = open(descriptor, "wb")  # noqa: SIM115 - closed by `close`
             self._file.write(_encoder.encode(self.header) + b"\n")

@@ -201,8 +201,8 @@ def _without_token(found: re.Match[str], mask: Mask) -> str:
 
 
 def _without_user(url: str, mask: Mask) -> str:
-    """Return ``url``, from its ``://`` on, with the userinfo masked (RFC 3986 section 3.2.1). If the userinfo has a
-    password, it extends to the last @, because passwords are often written without encoding."""
+    """Return ``url``, which starts at its ``://``, with the userinfo masked (RFC 3986 section 3.2.1). Userinfo with a
+    password is masked up to the last @ of ``url``, because passwords are often written without encoding."""
     last = url.rfind("@")
     begin = 0
     while 0 <= begin < last:
@@ -260,7 +260,8 @@ def _is_prose(value: re.Match[str]) -> bool:
 
 
 def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Pattern[str]:
-    """Return the pattern that finds the end of the value of ``name``. It depends on the characters around the name."""
+    """Return the pattern that finds the end of the value of ``name``. The pattern depends on the characters around the
+    name."""
     if found["tag"]:
         return _IN_TAG
     if before in ("?", "&", "#"):
@@ -344,8 +345,8 @@ class Masking:
         return self._hidden(value)
 
     def _schema(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the JSON Schema of the property ``name``. If the name suggests a secret, its values, such as the
-        default, are masked."""
+        """Return the JSON Schema of the property ``name``. If the name suggests a secret, the values in the schema,
+        such as the default, are masked."""
         if not names_secret(name):
             return self._members(schema)
         return {

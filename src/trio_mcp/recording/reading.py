@@ -111,14 +111,14 @@ class TimedRequest:
             tick.at += seconds
 
     def complete(self, other: TimedRequest) -> None:
-        """Fill in the times that only the ``other`` side has recorded for the same request."""
+        """Fill in the times that this side hasn't recorded, from the ``other`` side's recording of the same request."""
         for field in TIMES:
             if getattr(self, field) is None:
                 setattr(self, field, getattr(other, field))
         self.cause = self.cause or other.cause
         self.asked = self.asked or other.asked
         self.failed |= other.failed
-        # Use the other side's times, because it sent these messages and knows the exact times.
+        # The side that sent these messages knows their exact times, so prefer the times of that side.
         if not self.ticks or (other.ticks and other.received is not None):
             self.ticks, self.more_ticks = other.ticks, other.more_ticks
 
@@ -362,8 +362,7 @@ class RecordingReader:
             request.shift(seconds)
 
     def merge(self, other: RecordingReader | None) -> list[TimedRequest]:
-        """Return the requests of both recordings. A request that is in both has the times that each side has
-        recorded."""
+        """Return the requests of both recordings. A request that is in both has the times from both recordings."""
         if other is None:
             return list(self.all())
         seen = set[TimedRequest]()

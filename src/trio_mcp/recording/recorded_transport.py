@@ -107,7 +107,7 @@ class RecordedRequests:
     _tracer: Tracer | None = None
 
     def _watch_load(self, load: Load) -> None:
-        """Pass the load of the server on to the other tracing. See `Tracing._watch_load`."""
+        """Pass the server's load on to the `Tracing` that this object wraps. See `Tracing._watch_load`."""
         if self._tracing is not None:
             self._tracing._watch_load(load)
 

@@ -101,8 +101,8 @@ class Recorder:
         self._is_over = False
 
     def _recorded(self, transport: FramedTransport, role: str) -> FramedTransport:
-        """Return a transport that wraps ``transport`` and records all its messages. ``role`` is the role of this
-        side."""
+        """Return a transport that wraps ``transport`` and records all its messages. ``role`` says whether this side is
+        the client or the server."""
         from .recorded_transport import RecordedTransport
 
         recording = self._start(role, transport.network)
@@ -130,7 +130,7 @@ class Recorder:
                 thread = threading.Thread(target=self._run, name="trio_mcp recording", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # raised if the thread can't be started, as at shutdown
+                except RuntimeError:  # the system refuses another thread, or the interpreter exits
                     self._jobs.clear()
                     self._waiting, self._is_over = 0, True
                     return False
@@ -174,7 +174,7 @@ class Recorder:
                 self._waiting -= job.size
             try:
                 self._write(job)
-            except Exception as error:  # catch everything, usually a disk error, because it must not end any connection
+            except Exception as error:  # usually a disk error: no error of a recording may end a connection
                 self._fail(job, error)
             if job.written is not None:
                 job.written()

@@ -223,8 +223,8 @@ class _Player:
             self._outbox.close()
 
     async def _until(self, ready: Callable[[], object]) -> bool:
-        """Wait until ``ready()`` is true. Return false if that takes longer than the patience, or the live side ends
-        the connection."""
+        """Wait until ``ready()`` is true. Return false if that takes longer than the replay's patience, or the live
+        side ends the connection."""
         with trio.move_on_after(self._patience):
             while not (ready() or self._is_over):
                 await self._news.park()

@@ -244,14 +244,14 @@ class _Drawing:
         yield "</g>"
 
     def _text(self, words: str, at: float, y: float) -> Iterator[str]:
-        """Draw the text ``words`` to the right of the time ``at``. If there is too little space, draw it at the right
-        edge."""
+        """Draw the text ``words`` to the right of the time ``at``. If there is too little space, let the text end at
+        the right edge."""
         if words:
             x = max(12.0, min(self._x(at), self._width - 8 - 6.4 * len(words)))
             yield f'<text class="told" x="{round(x, 2)}" y="{y}">{escape(words)}</text>'
 
     def _rect(self, kind: str, begin: float, end: float | None, last: float, y: float) -> str:
-        """Return the SVG of a bar. The bar is pale if its end wasn't recorded."""
+        """Return the SVG of a bar. The bar is pale if the end of its time span wasn't recorded."""
         x = self._x(begin)
         width = max(round(self._x(last if end is None else end) - x, 2), 1.5)
         pale = " open" if end is None else ""
@@ -260,7 +260,7 @@ class _Drawing:
     # The legend
 
     def _legend(self, y: float) -> Iterator[tuple[int, str]]:
-        """Return the SVG of the legend: its parts, each with its line number."""
+        """Return the SVG elements of the legend, each with the number of the line in which it is drawn."""
         x, line = 12.0, 0
         seen = {word for row in self._rows for word in _seen(row)}
         for form, words in _LEGEND:
