@@ -79,7 +79,7 @@ class Writer:
             self._shares[shares] = self._shares.get(shares, 0) + 1
 
     def leave(self, shares: LogShares) -> None:
-        """Undo one call of `enter`, because a server has ended. Queued jobs still run."""
+        """Undo one call of `enter`, because a server has ended. Jobs that are already in the queue still run."""
         with self._lock:
             self._shares[shares] -= 1
             last = not self._shares[shares]
@@ -96,8 +96,8 @@ class Writer:
         self.put(partial(call_handlers, record), characters)
 
     def put(self, job: Callable[[], object], characters: int) -> None:
-        """Run ``job`` in the log thread. ``characters`` is the number of characters that it writes. If too much is
-        waiting, drop the job."""
+        """Run ``job`` in the log thread. ``characters`` is the number of characters that the job writes. If too many
+        characters already wait to be written, drop the job."""
         with self._lock:
             if self._waiting >= _MOST_WAITING or self._characters + characters > _MOST_CHARACTERS:
                 self._dropped += 1
@@ -282,7 +282,8 @@ def _shares_here() -> LogShares:
 @contextmanager
 def peer_log_share(caller: Caller | None = None) -> Generator[None]:
     """Count all log records of this task and its children in the ``with`` block as caused by one peer. They count
-    towards the limit of ``caller``, or if that is `None`, towards a new limit that ends with the block."""
+    towards the limit of ``caller``. If ``caller`` is `None`, they count towards a new limit that ends with the
+    block."""
     share = LogShare(_shares_here()) if caller is None else caller.log_share or new_share(caller)
     token = _share.set(share)
     try:

@@ -40,8 +40,8 @@ def bound(record: logging.LogRecord) -> None:
 
 
 def resolve(record: logging.LogRecord, *, keep_exception: bool) -> int:
-    """Replace the objects in the log ``record`` by text, so that it keeps no objects alive, and return the length of
-    the text. With ``keep_exception``, leave the exception for handlers that use more than its text."""
+    """Replace the objects in the log ``record`` by text, so that the record keeps no objects alive, and return the
+    length of the text. With ``keep_exception``, leave the exception for handlers that use more than its text."""
     bound(record)
     record.msg, record.args = message_of(record), None
     if record.exc_info and not record.exc_text and not keep_exception:
@@ -145,8 +145,8 @@ class LogShares:
         share again."""
 
     def of(self, key: Hashable) -> LogShare:
-        """Return the log limit of the caller with this key. All its connections share it, even successive ones within a
-        time window."""
+        """Return the log limit of the caller with this key. All connections of a caller share its limit, even
+        successive connections within a time window."""
         with _lock:
             share = self._of_callers.get(key)
             if share is None:
