@@ -94,7 +94,7 @@ async def client_exit(server: TortureServer) -> None:
     with trio.move_on_after(_EXIT * server.under_test.patience) as scope, suppress(Failed):
         await server.drain(math.inf)
     if scope.cancelled_caught:
-        raise Failed(f"the input of the server is still open {_EXIT:g} s later")
+        raise Failed(f"the client didn't close the server's standard input within {_EXIT:g} s")
     await server.aclose()
     await server.check_exit(_EXIT)
 

@@ -1,5 +1,5 @@
-"""ClientUnderTest: a client of any implementation, which is a program that connects to the stdio server ``{server}`` of
-its command line.
+"""ClientUnderTest: a client of any implementation, as a program. In its command line, ``{server}`` stands for the
+command of the stdio server that the client starts.
 
 The client calls the tool ``next`` until the text of the result is ``end``. For ``NAME SECONDS``, it calls the tool
 ``NAME``, gives up after that many seconds, and ignores the result or the error.
@@ -117,7 +117,7 @@ class ClientUnderTest(UnderTest):
                 try:
                     await server.accept(self.revision, {"tools": {}, "logging": {}})
                 except (AssertionError, KeyError) as error:
-                    raise Skipped(f"no {self.revision}: {str(error).splitlines()[0]}") from None
+                    raise Skipped(f"the client doesn't speak {self.revision}: {str(error).splitlines()[0]}") from None
                 server.patience = math.inf
                 yield server
                 await server.aclose()

@@ -68,7 +68,8 @@ def read_texts() -> dict[str, Any]:
 
 
 def load_scenarios(side: Literal["server", "client"], plays: Mapping[str, Any]) -> list[Scenario]:
-    """Return the scenarios for servers or clients. The function with the name of a scenario plays it."""
+    """Return the scenarios for the ``side`` under test. ``plays`` contains the functions that play them, keyed by
+    name."""
     return [Scenario(id, plays[id.replace("-", "_")], **texts) for id, texts in read_texts()[side].items()]
 
 

@@ -167,7 +167,7 @@ async def elicitation_answers(client: TortureClient) -> None:
         await client.answer(request, {"action": "accept", "content": {"value": f"v{number}"}})
     texts = sorted([text_of(await client.response(call)) for call in calls])
     if texts != sorted(f"v{number}" for number in range(10)):
-        raise Failed(f"the calls returned {texts}")
+        raise Failed(f"the calls returned {texts} instead of v0 to v9")
 
 
 async def elicitation_needs_capability(client: TortureClient) -> None:
@@ -183,12 +183,12 @@ async def elicitation_in_result(client: TortureClient) -> None:
     result = as_object(first.get("result"))
     requests = as_object(result.get("inputRequests"))
     if result.get("resultType") != "input_required" or len(requests) != 1:
-        raise Failed(f"no elicitation request: {str(first)[:200]}")
+        raise Failed(f"the result contains no elicitation request: {str(first)[:200]}")
     answers = {key: {"action": "accept", "content": {"value": "blue"}} for key in requests}
     state = {name: result[name] for name in ("requestState",) if name in result}
     text = text_of(await client.response(await client.call("ask", inputResponses=answers, **state)))
     if text != "blue":
-        raise Failed(f"the call returned {text!r}")
+        raise Failed(f"the call returned {text!r} instead of 'blue'")
 
 
 # Progress and logs
@@ -221,16 +221,16 @@ async def progress_increases(client: TortureClient) -> None:
     if len(values) < 2:
         raise Skipped("`slow` reports less than two values")
     if any(late <= early for early, late in pairwise(values)):
-        raise Failed(f"the progress values were {values[:10]}")
+        raise Failed(f"the progress values don't increase: {values[:10]}")
 
 
 async def progress_rate(client: TortureClient) -> None:
     await client.response(await client.call("flood", meta=_PROGRESS), 20 * PROMPTLY)
     values = client.progress_of("torture")
     if len(values) > 200:
-        raise Failed(f"the server sent {len(values)} notifications")
+        raise Failed(f"the server sent {len(values)} progress notifications, more than 200")
     if not values or values[-1] < 10_000:
-        raise Failed(f"the last value was {values[-1] if values else None}, not 10000")
+        raise Failed(f"the last progress value was {values[-1] if values else None}, not 10000")
 
 
 async def progress_before_response(client: TortureClient) -> None:
@@ -242,7 +242,7 @@ def _check_levels(client: TortureClient) -> None:
     """Check that the server has sent messages of the level error and above, and none below."""
     levels = {message["params"]["level"] for message in client.received(method="notifications/message")}
     if levels & {"debug", "info", "notice", "warning"} or not levels >= {"error", "critical"}:
-        raise Failed(f"the server sent messages of the levels {sorted(levels)}")
+        raise Failed(f"the server sent log messages of the levels {sorted(levels)}")
 
 
 async def log_level(client: TortureClient) -> None:

@@ -90,8 +90,7 @@ class TortureClient(TorturePeer["ServerUnderTest"], ScriptedClient):
         return await self.request("tools/call", params, id=id, meta=meta)
 
     async def start_slow(self, **options: Any) -> RequestId:
-        """Call the tool `slow`, wait until its handler runs, and return the request id. ``options`` are those of
-        `call`."""
+        """Call the tool `slow`, wait until its handler runs, and return the request id. For ``options``, see `call`."""
         already = await self.running()
         found = await self.call("slow", **options)
         await self.until_running(already + 1)
