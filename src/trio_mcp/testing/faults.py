@@ -35,9 +35,10 @@ class FaultyChannel(Transport):
         self._plan = plan
         self._counts: dict[Literal["sent", "received"], int] = {"sent": 0, "received": 0}
         self._arrived: deque[tuple[float, bytes]] = deque()
-        """The messages that passed the plan and wait to be received: due time and message, oldest first."""
+        """The messages that arrived and weren't received yet, each with its due time, oldest first."""
         self._ends: str | None = None
-        """Why the connection is lost once all arrived messages are received; `None` while it isn't lost."""
+        """The reason why `receive` will report a lost connection after the arrived messages. `None` while the
+        connection isn't lost."""
         self._lost: str | None = None
         self._receiving = trio.CancelScope()
         self._sending = trio.CancelScope()
@@ -192,7 +193,7 @@ class MessageInTransit:
     direction: Literal["sent", "received"]
     """The direction, as seen by the side that uses the `FaultyChannel`."""
     number: int
-    """How many messages came before this one in its direction."""
+    """The number of earlier messages in the same direction."""
     message: bytes
 
     @property

@@ -211,7 +211,7 @@ class RecordingContext(RequestContext):
         self.notifications: list[SentMessage] = []
         """The notifications sent by `send_notification` and `elicitation_complete`."""
         self.questions: list[SentMessage] = []
-        """The handler's requests to the client, except those that are refused before they are sent."""
+        """The handler's requests to the client, except requests that were refused before they were sent."""
 
     @property
     def trace(self) -> TraceContext | None:

@@ -316,7 +316,7 @@ class _ScriptRun:
         self._ended = trio.Event()
         self.beside = trio.CancelScope()
         self.failure: Exception | None = None
-        """The exception of the script, unless the block failed first."""
+        """The exception that ``script`` has raised, unless the caller's block failed first."""
 
     async def run(self) -> None:
         try:

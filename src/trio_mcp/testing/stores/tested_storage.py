@@ -20,12 +20,12 @@ HOSTILE: Final = (
     *("", "\0", "a\0b", "*", "?", "[a-z]", "%", "a", "A", "a:b", "a.b", "{a}", "../a", "'", "\n"),
     *("\N{SNOWMAN}", "\ud800", "\udcff", "x" * 100_000),
 )
-"""Strings with a special meaning in one storage or another."""
+"""Strings that have a special meaning in some storage, such as wildcards."""
 
 ALL_BYTES: Final = bytes(range(256))
 
 LENGTHS: Final = (100, 1000, 10_000, 100_000)
-"""Milliseconds in which even a busy machine should reach the next call. If it doesn't, a test tries the next value."""
+"""Time limits in milliseconds that a test tries one after another, until the machine is fast enough for the limit."""
 
 
 class TestedStorage:
