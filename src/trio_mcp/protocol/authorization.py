@@ -41,8 +41,8 @@ class _Document:
     _COMPLAINT: ClassVar[str]
     """The beginning of the error message for invalid bytes."""
     _NEVER_ABSENT: ClassVar[frozenset[str]] = frozenset()
-    """Optional members for which an unreadable value is an error, because their absence would be misleading or less
-    strict."""
+    """Optional members that must be valid if they are present: leaving out an invalid value would be misleading, or
+    less strict."""
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:

@@ -15,7 +15,7 @@ from .extensions import Extension, ExtensionRequest
 from .meta import CANCEL_TOKEN
 
 CANCEL: Final = "trio-mcp/cancel"
-"""Name of the extension's method: a request by the side that has cancelled a call."""
+"""Name of the extension's method. The side that has cancelled a call sends this request."""
 NAME: Final = "trio-mcp/cancelAcknowledged"
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
@@ -24,7 +24,7 @@ _LONGEST_WAIT: Final = 24 * 3600 * 1000
 CancelState: TypeAlias = Literal["stopped", "finished", "overran", "abandoned", "relayed", "unknown"]
 """State of a cancelled call, as far as one side knows it. See `trio_mcp.Ending`."""
 CANCEL_STATES: Final[frozenset[object]] = frozenset(get_args(CancelState))
-"""All values of `EndingState`."""
+"""All values of `CancelState`."""
 
 
 @frozen

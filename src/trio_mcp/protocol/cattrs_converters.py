@@ -59,8 +59,8 @@ def faults_text(error: BaseException, _: type | None) -> str:
 
 
 _PART: Final = lazy_pattern(r"\['(?:[^']|'(?!\]))*+|\.(\w++)")
-"""Pattern of a key or a field name. An unterminated key extends to the end, so that each character is read only
-once."""
+"""Pattern of a key or a field name. An unterminated key extends to the end of the text, so that each character is read
+only once."""
 
 
 def _on_the_wire(fault: str) -> str:

@@ -57,7 +57,8 @@ def structure_notification(params: Any, kind: type[T]) -> T:
 
 
 Report: TypeAlias = Callable[[str, str], None]
-"""Function that receives the method of a result, and a description of the parts that were left out or replaced."""
+"""Function that receives the method of a result, and a description of the parts of the result that were left out or
+replaced."""
 
 logger = logging.getLogger("trio_mcp")
 

@@ -19,11 +19,11 @@ instead."""
 NOT_INITIALIZED: Final = -32002
 """Error code for a request before the handshake, from servers that require the handshake (legacy revisions)."""
 UPSTREAM_LOST: Final = -31001
-"""Error code of this package: the server behind a proxy has disconnected, or couldn't be reached. The request may have
-run there."""
+"""Error code of this package: the server behind a proxy has disconnected, or couldn't be reached. That server may have
+run the request."""
 REPLICA_LOST: Final = -31003
-"""Error code of this package: the replica that ran the request has ended, or has stopped working on it. The client
-should call again."""
+"""Error code of this package: the replica that ran the request has ended, or has stopped working on the request. The
+client should call again."""
 
 
 @value

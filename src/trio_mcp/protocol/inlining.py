@@ -17,8 +17,8 @@ from .fields import JSONObject, json_type
 T = TypeVar("T")
 
 _MOST: Final = 1_000
-"""Maximum number of objects of a schema without references. A larger schema is easier to read with separate
-definitions."""
+"""Maximum number of objects in a schema after its references were replaced. A larger schema is easier to read with
+separate definitions."""
 _MOST_DEFINITIONS: Final = 100
 _PREFIXES: Final = ("#/$defs/", "#/definitions/")
 _DATA: Final = frozenset(("const", "default", "discriminator", "enum", "example", "examples"))
@@ -26,7 +26,7 @@ _DATA: Final = frozenset(("const", "default", "discriminator", "enum", "example"
 _NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 """JSON Schema keywords whose values are schemas, keyed by name."""
 _NOTES: Final = frozenset(("title", "description", "default", "deprecated", "examples", "readOnly", "writeOnly"))
-"""Keywords next to a reference that override those of the definition."""
+"""Keywords beside a reference that override the same keywords of the definition."""
 _OTHER_WAYS: Final = frozenset(("$id", "id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef"))
 
 
@@ -125,7 +125,7 @@ _FORMATS: Final = frozenset(("date-time", "date", "time", "duration", "email", "
 }
 """The formats that JSON Schema defines (2020-12 validation, 7.3)."""
 _ENCODINGS: Final = {"byte": "base64", "base64": "base64", "base64url": "base64url"}
-"""Formats of other vocabularies, for which JSON Schema has ``contentEncoding``."""
+"""Formats that aren't in JSON Schema, and the ``contentEncoding`` that replaces each of them."""
 
 
 def portable(schema: T) -> T:

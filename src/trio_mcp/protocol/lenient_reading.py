@@ -188,7 +188,7 @@ _TEXTS: Final[Mapping[Any, str]] = {
     prompts.PromptArgument: "name",
     prompts.PromptMessage: "content",
 }
-"""For each class, the member whose value a string is, if the string occurs in place of the object."""
+"""For each class, the member that gets the value if a peer sends a string in place of the object."""
 
 
 def _role(message: JSONObject) -> str:
@@ -232,5 +232,5 @@ _REPLACEMENTS: Final[Mapping[Any, Mapping[str, Any]]] = {
     tools.ListToolsResult: {"tools": []},
     tools.Tool: {"inputSchema": {"type": "object"}},
 }
-"""For each class, replacements for members that can't be read, or are required and missing. A function gets the
-object."""
+"""For each class, the replacements for required members that are missing or invalid. If a replacement is a function, it
+gets the object."""

@@ -12,7 +12,7 @@ from .converters import unstructure
 from .revisions import Revision
 
 _MOST_KEPT: Final = 32 * 1024 * 1024
-"""Maximum bytes of cached JSON texts for one list. Further items are encoded for each page."""
+"""Maximum bytes of cached JSON texts for one list. Items beyond this maximum are encoded for each page."""
 _LEVELS: Final = 3
 """Number of JSON levels around an item of a list: the message, the result and the list."""
 

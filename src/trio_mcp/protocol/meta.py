@@ -27,8 +27,8 @@ BAGGAGE: Final = "baggage"
 CANCEL_TOKEN: Final = "trio-mcp/cancelToken"  # noqa: S105 - a key, not a password
 """Key in ``_meta`` of the token that identifies a call in ``trio-mcp/cancelAcknowledged``."""
 CLIENT: Final = "trio-mcp/client"
-"""Key in ``_meta`` of a random name of the client, if clients share connections or use several. A server divides a
-caller's share among these names (ruling 11)."""
+"""Key in ``_meta`` of a random name of the client, if clients share connections, or a client uses several. A server
+divides a caller's limits among these names (ruling 11)."""
 
 ProgressToken: TypeAlias = int | str
 
@@ -89,8 +89,8 @@ def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str,
 
 
 _LONGEST: Final = 8192
-"""Maximum number of characters of each of the three texts of a trace context. W3C Baggage, Limits, requires this much
-to be propagated. A longer text is ignored."""
+"""Maximum number of characters of each of the three texts of a trace context. W3C Baggage, section Limits, requires
+that texts of this length are propagated. Longer texts are ignored."""
 _MOST_STATES: Final = 32  # W3C Trace Context, section "tracestate Header Field Values"
 
 _TRACEPARENT: Final = lazy_pattern(

@@ -149,7 +149,7 @@ ROWS: Final = (
     Method("tasks/cancel", "client", tools.TaskParams, _DONE, since=_MODERN),
     Method("notifications/tasks", "server", tools.DetailedTask, since=_MODERN),
 )
-"""Every method, with an additional row where its sender or form has changed."""
+"""The rows of all methods. A method has several rows if its sender or its parameters differ between revisions."""
 
 METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
 """Every method of every revision, keyed by name, in its newest row."""

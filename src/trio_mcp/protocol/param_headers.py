@@ -45,8 +45,8 @@ _SCHEMAS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems", "items"))
 _NAMED_SCHEMAS: Final = frozenset(
     ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
 )
-"""JSON Schema keywords whose value has a schema under each name. All other keywords contain data instead of schemas,
-such as ``default``."""
+"""JSON Schema keywords whose value is an object with a schema under each name. The keywords that aren't listed here
+contain data instead of schemas, such as ``default``."""
 
 _SENTINEL: Final = lazy_pattern(r"=\?base64\?(.*)\?=", re.DOTALL)
 _PLAIN: Final = lazy_pattern(r"[\x20-\x7e]*")
@@ -58,8 +58,8 @@ _MOST: Final = 2**53 - 1
 _SHOWN: Final = 100
 """Maximum number of characters of a peer's text that an error message repeats."""
 _MOST_HEADERS: Final = 100
-"""Maximum number of headers of one tool. The head of an HTTP request is limited everywhere, so the headers that a
-peer's schemas request must be limited, too."""
+"""Maximum number of headers of one tool. Servers limit the head of an HTTP request, so the headers that a peer's
+schemas request must be limited too."""
 
 
 @value

@@ -33,7 +33,7 @@ _encoder: Final = msgspec.json.Encoder()
 _SMALL: Final = 64 * 1024
 """Number of characters up to which JSON is read without counting its items and members."""
 _MOST_PARTS: Final = 100_000
-"""Maximum number of items and members of a value that is longer than this."""
+"""Maximum number of items and members of a value that is longer than `_SMALL`."""
 _HASHED_ITEMS_LIMIT: Final = 5_000
 """Maximum number of items and members of a large value with sets, or with dict keys that aren't strings: see the
 server's `hashed_items_limit`."""

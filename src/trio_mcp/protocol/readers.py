@@ -94,7 +94,7 @@ class Readers:
 
 
 _LARGEST_FLOAT: Final = sys.float_info.max
-"""Largest integer that is accepted as a number. Dividing by a greater one raises `OverflowError`."""
+"""Largest integer that is accepted as a number. Dividing a larger integer raises `OverflowError`."""
 _SCALARS: Final[dict[Any, str]] = {
     str: "a string",
     bool: "true or false",
@@ -205,10 +205,10 @@ def around_class(kind: Any, read: Hook) -> Hook:
 
 
 OPEN: Final = {CallToolResult: "schema_error", CreateMessageResult: "extra", SubscriptionFilter: "extensions"}
-"""For some classes, the field that isn't read from a member of its name. It holds members of any name, or is never
-sent."""
+"""For some classes, the field that isn't read from the member of the same name. The field holds all unknown members, or
+is never sent."""
 _SAMPLED: Final = frozenset(wire_name(field.name) for field in fields_of(CreateMessageResult)) - {"extra"}
-"""The members of a sampling result that have a field of their own."""
+"""The members of a sampling result that have fields of their own in the class."""
 
 
 def _with_extras(result: CreateMessageResult, value: JSONObject) -> CreateMessageResult:
@@ -232,14 +232,14 @@ def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
 
 
 _BEFORE: Final[dict[Any, Callable[[JSONObject], JSONObject]]] = {Task: lambda task: {"ttl": None, **task}}
-"""For some classes, a step on the JSON data before the object is made. A null ``ttl`` of a task means for ever
-(2025-11-25 tasks, Task), and mcp 1.x omits it."""
+"""For some classes, a function that changes the JSON data before the object is made. A null ``ttl`` of a task means for
+ever (2025-11-25 tasks, Task), and mcp 1.x omits a null ``ttl``."""
 _AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {
     CreateMessageResult: _with_extras,
     SubscriptionFilter: _with_extensions,
     ElicitResult: _checked,
 }
-"""For some classes, a step on the object and the data from which it was made."""
+"""For some classes, a function that gets the finished object, and the data from which the object was made."""
 
 
 def _elicit_params(hook_of: HookOf, value: Any, _: Any) -> Any:

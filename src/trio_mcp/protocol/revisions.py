@@ -49,13 +49,13 @@ class Revision:
     renamed_errors: Mapping[int, int]
     """Error codes of other revisions, mapped to the codes of this revision."""
     structured_content: Literal["none", "object", "any"]
-    """The values that ``structuredContent`` may have."""
+    """The JSON types of values that ``structuredContent`` can have."""
     progress_message: bool
     """True if progress notifications may contain a ``message``."""
     polling: bool
     """True if a server may end an HTTP response early, so that the client must reconnect for the rest."""
     tasks: Literal["none", "core", "extension"]
-    """The form of background tasks: requested by the caller, or chosen by the server as in the extension."""
+    """The form of background tasks: requested by the caller, or, as in the tasks extension, chosen by the server."""
     sub_capabilities: bool
     """True if clients declare parts of ``sampling`` and ``elicitation``, such as ``sampling.tools``."""
     _methods: Mapping[str, Method] = MappingProxyType({})
@@ -185,10 +185,11 @@ ASKED_BY: Final[Mapping[str, str]] = {
     "elicitation": "elicitation/create",
     "roots": "roots/list",
 }
-"""Capabilities that allow requests to a client, with these requests."""
+"""The client capabilities that allow a server to send requests, each with the methods of these requests."""
 
 _ALWAYS: Final = frozenset(("sampling.context", "elicitation.form"))
-"""Parts of capabilities that belonged to the whole capability before parts were declared (2025-11-25 changelog)."""
+"""Sub-capabilities that every client with the main capability has, because older revisions don't declare
+sub-capabilities (2025-11-25 changelog)."""
 
 
 def has_capability(revision: Revision, path: str) -> bool:

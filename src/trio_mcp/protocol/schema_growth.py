@@ -19,11 +19,11 @@ from .inlining import at_pointer
 _MOST: Final = 10_000_000
 """Maximum number of evaluations of subschemas for one value, which take half a second."""
 _FEW: Final = 100
-"""Number of evaluations per place of a value up to which nothing is calculated, because the size of values is limited
-as well."""
+"""Number of evaluations per part of a value up to which nothing is calculated, because the size of values is limited as
+well."""
 _MOST_COMPILED: Final = 10_000
-"""Maximum number of evaluations in one place of a value, for schemas with keywords that depend on what else was
-evaluated."""
+"""Maximum number of evaluations for one part of a value, for schemas with keywords that depend on which members or
+items were evaluated."""
 _TOO_MANY: Final = _MOST + 1
 _MOST_STEPS: Final = 2_000_000
 """Maximum number of steps of the calculation for one schema."""
@@ -104,17 +104,18 @@ class _Part:
         """Subschemas that are evaluated for members that aren't in ``named``."""
         self.member_too: list[_Part] = []
         self.is_dear = False
-        """True if the subschema has a keyword that depends on what else was evaluated."""
+        """True if the subschema has a keyword that depends on which members or items were evaluated."""
         # What is reckoned:
         self.is_endless = True
-        """True if the subschema leads to itself, or to a subschema that does."""
+        """True if the subschema refers to itself, directly or indirectly, or to a subschema that does."""
         self.inside: Counter[_Part] = Counter()
-        """The subschemas that are evaluated in the same place of a value, including this one, with the number of
+        """The subschemas that are evaluated for the same part of a value, including this one, with the number of
         evaluations."""
         self.most = 0
-        """Number of evaluations in one place of a value and below it, without those by recursive subschemas below."""
+        """Number of evaluations for one part of a value and everything inside it, without those of recursive subschemas
+        inside."""
         self.each_level = 0
-        """Number of evaluations of recursive subschemas in one place of the next level of a value."""
+        """Number of evaluations of recursive subschemas for one part of a value at the next level."""
 
     def below(self) -> Iterator[_Part]:
         """Yield the subschemas that are evaluated for items and members."""

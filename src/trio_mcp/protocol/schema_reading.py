@@ -185,9 +185,10 @@ class _SchemaReader:
 
 
 _PLACE: Final = re.compile(r"^(?:Invalid enum|Invalid value|Expected).* at (`key` in )?`\$([^`]*)`$", re.DOTALL)
-"""Pattern of a msgspec error about one value, and its place."""
+"""Pattern of a msgspec error about one value, with the JSON path of that value."""
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-"""Pattern of the name of a member, or the index of an item. Three dots mean any member, or an item of a set."""
+"""Pattern of one step of a JSON path: a member's name or an item's index. Three dots stand for any member, or for an
+item of a set."""
 _MOST: Final = 200
 """Maximum number of schemas that are searched, and of choices that are listed."""
 _LONGEST: Final = 1000

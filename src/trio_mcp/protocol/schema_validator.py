@@ -39,9 +39,10 @@ from .schema_reading import allowed_values
 _MOST_EVALUATIONS: Final = 50_000
 """Maximum number of evaluations of subschemas for one value, which take half a second."""
 TOO_LARGE: Final = "too large to be checked"
-"""The beginning of the error message for a value that couldn't be checked, and may be valid."""
+"""The beginning of the error message for a value that was too large to be validated. The value may be valid."""
 _DEPENDENT: Final = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"))
-"""JSON Schema keywords that depend on the path that leads to them, or on what else was evaluated."""
+"""JSON Schema keywords whose result depends on the path that leads to them, or on which members or items were
+evaluated."""
 _OLD: Final = ("draft-04", "draft-06", "draft-07")
 
 
@@ -258,8 +259,8 @@ def _never(uri: str) -> Any:
 
 
 _MOST_PARTS: Final = 100_000
-"""Maximum number of items and members of a checked value. With this many, the most expensive keywords take less than
-half a second."""
+"""Maximum number of items and members of a checked value. With this number, the slowest keywords take less than half a
+second."""
 _FEW_ALTERNATIVES: Final = 10
 """Number of alternatives that can be tried in the time allotted to each item."""
 
@@ -347,7 +348,8 @@ _CHARACTERS: Final = 20_000
 _LOOKED_AT: Final = 10_000
 """Maximum number of items of one list that are searched for a fault."""
 _STEPS: Final = 6
-"""Maximum number of steps down into a value. Each step may check nearly the whole value again."""
+"""Maximum number of steps into a value, from a list or object to its items or members. Each step may validate nearly
+the whole value again."""
 _HOPS: Final = 32
 """Maximum number of references that are followed one after another."""
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))

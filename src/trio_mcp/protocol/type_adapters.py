@@ -46,7 +46,7 @@ class Adapter(metaclass=AnyInstance):
     """The annotation as written."""
     parts: ClassVar[tuple[Any, ...]]
     make: ClassVar[Callable[[Any], Any]]
-    """Function that makes the value from what a part has read."""
+    """Function that makes the value from the result of the part that has read the data."""
     _infos: ClassVar[list[msgspec.inspect.Type] | None] = None
     _is_described: ClassVar[bool] = False
 

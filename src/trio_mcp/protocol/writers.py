@@ -223,4 +223,5 @@ SHAPES: Final[dict[Any, tuple[Callable[[Revision], bool], Callable[[Make, Any, R
     ElicitURLParams: (lambda revision: "notifications/elicitation/complete" in revision._methods, _elicit_url),
     ElicitResult: (_lacks_urls, _elicit_result),
 }
-"""The shapes of classes, each with the revisions that have it."""
+"""For each class with several JSON forms: a function that returns whether a revision uses the form, and a function that
+writes the form."""

@@ -27,7 +27,8 @@ Permission: TypeAlias = Literal["camera", "microphone", "geolocation", "clipboar
 _SCHEME: Final = "ui://"
 _CALLERS: Final[tuple[Caller, ...]] = ("model", "app")
 _FLAT: Final = "ui/resourceUri"
-"""Deprecated key in ``_meta`` of a view's URI, which is read but not written (SEP-1865, Resource Discovery)."""
+"""Deprecated key in ``_meta`` for the URI of a view. This package reads the key, but doesn't write it (SEP-1865,
+Resource Discovery)."""
 _NAMED: Final = {
     "connect": "connectDomains",
     "resources": "resourceDomains",
@@ -43,7 +44,7 @@ _PERMISSIONS: Final[dict[Permission, str]] = {
 # An origin must not contain a character that starts another directive or source of a Content-Security-Policy.
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?:\*\.)?[A-Za-z0-9_.-]+(?::[0-9]{1,5})?")
 _MOST_ORIGINS: Final = 100
-"""Maximum number of origins of one kind that are read from a server."""
+"""Maximum number of origins of each kind that are read from a server's policy."""
 _DOCUMENT: Final = re.compile(r"\ufeff?\s*+(?:<!--.*?-->\s*+)*+<!doctype html", re.IGNORECASE | re.DOTALL)
 
 

@@ -124,7 +124,7 @@ class SubscriptionFilter:
     task_ids: list[str] | None = None
     """Ids of background tasks of the extension ``io.modelcontextprotocol/tasks``."""
     extensions: list[str] | None = None
-    """Other extensions whose notifications outside of requests are requested. Each is a JSON member,
+    """Other extensions from which the client wants notifications outside of requests. Each is a JSON member, such as
     ``"com.example/search": true``."""
 
 

@@ -36,7 +36,7 @@ class Task:
     created_at: str
     last_updated_at: str
     ttl: int | None
-    """Milliseconds for which the task's result is stored. Null means for ever, so it is always written."""
+    """Milliseconds for which the task's result is stored. Null means for ever, so the member is always written."""
     status_message: str | None = None
     poll_interval: int | None = None
     meta: JSONObject | None = None
@@ -81,7 +81,8 @@ class CreatedTask:
     created_at: str
     last_updated_at: str
     ttl_ms: int | None
-    """Milliseconds for which the task exists after its creation. Null means for ever, so it is always written."""
+    """Milliseconds for which the task exists after its creation. Null means for ever, so the member is always
+    written."""
     status_message: str | None = None
     poll_interval_ms: int | None = None
     meta: JSONObject | None = None
@@ -229,8 +230,8 @@ class CallToolResult:
     meta: JSONObject | None = None
     schema_error: str | None = local()
     """Description of the fault if the structured content doesn't match the output schema that the server listed for the
-    tool. A client sets it, and it is never sent. `None` if the content matches, or if the client hasn't listed the
-    tool."""
+    tool. The client sets this field, which is never sent. `None` if the content matches, or if the client hasn't listed
+    the tool."""
 
     if not TYPE_CHECKING:  # hidden from type checkers, which should see only the real attributes
         isError = Renamed("is_error")
