@@ -55,13 +55,13 @@ class LineTransport(FramedTransport):
         self._unread = unread
         self.buffered = []
         self._lines: list[bytes | bytearray] = []
-        """Complete lines that `receive` has yet to examine, in reverse order: the next line is the last. `buffered` is
-        empty in the meantime."""
+        """Complete lines that `receive` hasn't examined yet, in reverse order: the next line is the last. Meanwhile
+        `buffered` is empty."""
         self._unfinished = bytearray()
         """The beginning of an incomplete line, which follows all complete lines."""
         self._head: bytearray | None = None
-        """The first bytes of a line that is too long. Empty when that line has been reported. In the meantime,
-        ``_unfinished`` holds only the last bytes of the line so far."""
+        """The first bytes of a line that is too long. Empty after that line was reported. Until the line ends,
+        ``_unfinished`` holds only its last bytes."""
         self._first = True
         self._ended = False
         self._write_nowait = nowait_writer(stream)

@@ -44,7 +44,8 @@ _LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103
 """Maximum number of bytes of a Unix socket's address: unix(7) on Linux; other systems have the limit of BSD."""
 _ROOM_WAIT: Final = 0.01
 _LONGEST_ROOM_WAIT: Final = 0.5
-"""Seconds until a client tries again to connect to a listener that is full: the first pause, and the longest."""
+"""The first and the longest pause, in seconds, before a client tries again to connect to a listener whose backlog is
+full."""
 _LOCK_TRIES: Final = 100
 _LOCK_WAIT: Final = 0.01
 

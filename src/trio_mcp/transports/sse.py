@@ -77,7 +77,7 @@ _MOST_DIGITS: Final = 10
 _COLON: Final = ord(":")
 _FIELDS: Final = frozenset((b"data", b"event", b"id", b"retry"))
 _FIRST: Final = frozenset(b"deir")
-"""The beginnings of lines with fields. All other lines that a server sends must be skipped quickly."""
+"""The first characters of lines with fields. All other lines of a server are skipped quickly."""
 
 
 class EventTooLong(Exception):

@@ -15,7 +15,7 @@ from .heads import HttpBounds, RequestHead
 from .responses import HttpResponse
 
 _CLIENT_LEFT: Final = 499
-"""The status for clients that disconnected before their answer. It's the one that nginx logs."""
+"""The status in the log for a client that disconnected before its response. nginx logs the same status."""
 _LONGEST: Final = 200
 """Maximum number of characters of a field in the access log."""
 
@@ -36,7 +36,7 @@ class LoggedConnection(HttpConnection):
         super().__init__(stream, application, bounds, client)
         self._who = who
         self._begun = trio.current_time()
-        """Time at which the bytes arrived that the server has processed last."""
+        """Time at which the bytes arrived that the server processed last."""
         self._status = _CLIENT_LEFT
         """The HTTP status of the current response."""
         self._sent = _SentBytes()

@@ -32,7 +32,8 @@ class Admitted:
     """Returned by `HttpApplication.admit` for a request that may be served. The connection then reads its body."""
 
     caller: object | None = attrs.field(default=None, repr=False)
-    """The sender of the request, an object of the application. It is passed to `HttpApplication.serve`."""
+    """The sender of the request, as an object of the application. The connection passes this object to
+    `HttpApplication.serve`."""
 
 
 DeferredDecision: TypeAlias = Callable[[], Awaitable[Answer | Admitted]]
@@ -54,7 +55,7 @@ class ResponseHandle(ABC):
     __slots__ = ("client", "is_gone", "on_gone")
 
     client: Any
-    """The peer of the connection, an object of the application."""
+    """The peer of the connection, as an object of the application."""
     is_gone: bool
     """Whether the client has disconnected, or the response is complete. Any further response is ignored."""
     on_gone: Callable[[], None]
@@ -83,8 +84,8 @@ class HttpApplication(ABC):
     """Interface of an object that handles the requests of an HTTP connection, one after another."""
 
     expects_end: bool = False
-    """Whether the application is shutting down. Each connection is then closed after its next answer, and that answer
-    announces the close."""
+    """Whether the application is shutting down. If so, each connection is closed after its next response, and that
+    response announces the close."""
 
     @abstractmethod
     def admit(self, head: RequestHead) -> HeadDecision:
@@ -116,7 +117,7 @@ class HttpApplication(ABC):
 
 
 _KEPT: Final = 65536
-"""Number of bytes that are kept of the beginning and of the end of a refused body."""
+"""Number of bytes that are kept from the beginning of a refused body, and from its end."""
 _MOST_DIGITS: Final = 20
 
 

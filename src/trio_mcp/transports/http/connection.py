@@ -21,7 +21,7 @@ from .responses import CONTINUE, HttpResponse, ResponseWriter
 
 _NO_ROOM: Final = "incomplete requests take too many bytes; try again later"
 _AT_ONCE: Final = 16
-"""Number of pipelined requests that are served before other tasks run."""
+"""Number of pipelined requests that a connection serves before it lets other tasks run."""
 
 
 # Reading an enum member from its class costs as much as a call, so these are module constants.
@@ -55,15 +55,15 @@ class HttpConnection(ResponseWriter):
         self._admission: Answer | Admitted | None = None
         """The application's decision on the head of the current request."""
         self._held: HeldBytes | None = None
-        """Counter for bytes that are read but not served, if there are many."""
+        """Counter for bytes that were read but not served yet. `None` if there are only few such bytes."""
         self._unserved: UnservedBody | None = None
         """The body of an admitted request whose body was refused."""
         self._missing = 0
         """Maximum number of bytes of a refused body that are still expected, in phase `DROPPING`."""
         self._lingered = 0
         self._renewed = 0
-        """Number of times that the client got more time for the rest of a body that is too large. At most one per
-        second."""
+        """Number of times that the client got more time to send the rest of a body that is too large. The time is
+        extended at most once per second."""
         self._resuming = False
         """Whether buffered requests are being served, or a task is about to serve them."""
         self._room = Sleeper()

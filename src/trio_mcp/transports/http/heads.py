@@ -20,7 +20,8 @@ _WEBSOCKET: Final = lazy_pattern(r"(?:^|,)[ \t]*+websocket[ \t]*+(?:,|$)", re.IG
 _CLOSE: Final = lazy_pattern(r"(?:^|,)[ \t]*+close[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
 """Pattern of an element of a header that is a list (RFC 9110 section 5.6.1)."""
 _LONGEST_LIST: Final = 1000
-"""Maximum number of characters of a list header that are read, because a search starts at each comma."""
+"""Maximum number of characters that are parsed of a header that is a list. A search starts at each comma, so long lists
+take long."""
 _LENGTH: Final = lazy_pattern(rb"\r\ncontent-length: ([0-9]{1,9})\r\n", re.IGNORECASE)
 _MOST_DIGITS: Final = 9
 _LONGEST: Final = 4096
@@ -49,10 +50,12 @@ class HttpBounds:
     max_unserved_bytes: int = 64 * 1024
     """Number of bytes after a head at which reading pauses, while the application decides on the head."""
     max_pipelined_bytes: int = 1024 * 1024
-    """Maximum number of bytes that are read ahead while a request is served. Reading never pauses then, because a
-    disconnect arrives after everything that was sent. If the client sends more bytes, the connection ends."""
+    """Maximum number of bytes that are read ahead while a request is served. If the client sends more bytes, the
+    connection ends. Reading doesn't pause, because a disconnect is received only after all bytes that the client sent
+    before."""
     head_timeout: float = 10.0
-    """Seconds from the first byte of a head to its last. For the first head, the time starts with the connection."""
+    """Seconds from the first byte of a head to its last byte. For the first head of a connection, the time starts when
+    the connection opens."""
     body_timeout: float = 60.0
     """Seconds from the last byte of a head to the last byte of the body."""
     idle_timeout: float = 75.0
@@ -60,14 +63,14 @@ class HttpBounds:
     write_timeout: float = 30.0
     """Seconds within which a client must accept some of the bytes that are being sent."""
     linger_timeout: float = 2.0
-    """Seconds in which a client can read the last answer."""
+    """Seconds for which the connection stays open after the last response, so that the client can read it."""
     max_dropped_bytes: int = 64 * 1024 * 1024
     """Maximum number of bytes of the rest of a refused body that are read and discarded, within `body_timeout`. Most
-    clients write the whole body before they read, and would lose the answer if the connection were reset. If the body
-    is too large, `linger_timeout` is the limit between two pieces."""
+    clients write the whole body before they read, and would lose the response if the connection were reset. If the body
+    is too large, each pause between two pieces can be at most `linger_timeout`."""
     max_linger_bytes: int = 1024 * 1024
-    """Maximum number of bytes that are read and discarded after the last answer. A connection that is closed with
-    unread bytes is reset, and its client might never receive that answer. The rest of a refused body is discarded
+    """Maximum number of bytes that are read and discarded after the last response. If a connection closes with unread
+    bytes, it is reset, and the client might never receive the last response. The rest of a refused body is discarded
     earlier: see `max_dropped_bytes`."""
 
 

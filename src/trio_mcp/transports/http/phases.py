@@ -42,7 +42,7 @@ class ConnectionPhase(IntEnum):
     BODY = 5
     """The caller is admitted, and the body hasn't arrived completely."""
     SERVED = 6
-    """The application has the request, or an answer to a completely received request is being written."""
+    """The application is serving the request, or the response to a completely received request is being written."""
     REFUSED = 7
     """A request was refused before all of it was read, and the refusal is being written."""
     DROPPING = 8
@@ -51,7 +51,7 @@ class ConnectionPhase(IntEnum):
     LINGERING = 9
     """A refusal is written. The client may still send bytes, and read the refusal."""
     CLOSING = 10
-    """The last answer is written. No further request is read, and the client may still read the answer."""
+    """The last response is written. No further request is read, and the client may still read the response."""
     OVER = 11
     """The connection has ended, or has become a WebSocket."""
 
@@ -66,17 +66,17 @@ class ConnectionStep(IntEnum):
     AWAIT = 2
     """The caller was admitted before the whole body has arrived."""
     SERVE = 3
-    """The application gets the request, or refuses one that has arrived completely."""
+    """The application gets a request that has arrived completely, or refuses this request."""
     REFUSE = 4
     """The request is refused before it is read to its end."""
     GO_ON = 5
-    """The answer is written, and the client may send another request."""
+    """The response is written, and the client may send another request."""
     DROP = 6
     """The refusal is written before the rest of the body has arrived. Most clients send the body before they read."""
     LINGER = 7
     """The refusal is written, and it's unknown where the request ends."""
     CLOSE = 8
-    """The last answer is written, the client has finished sending but still reads, or a refused body has arrived
+    """The last response is written, the client has finished sending but still reads, or a refused body has arrived
     completely."""
     END = 9
     """The connection is closed, or becomes a WebSocket."""

@@ -52,10 +52,11 @@ class _ReplayStream:
     size: int = 0
     """Approximate size of ``pieces`` in bytes."""
     awaited: bytes | None = None
-    """The JSON line of the newest event, if the client is disconnected and will fetch the event later. It isn't in
-    ``pieces``."""
+    """The JSON line of the newest event, if the client is disconnected and will fetch this event later. The event isn't
+    in ``pieces``."""
     last: int = 0
-    """The number of the last event, whether it is kept or not. ``0`` before the first event."""
+    """The number of the stream's last event, whether or not that event is still stored. ``0`` before the first
+    event."""
 
     def event_id(self, number: int) -> str:
         return f"{self.name}-{number}"

@@ -22,8 +22,8 @@ _ABSOLUTE: Final = lazy_pattern(r"https?://([^/?@]+)(/[^?]*)?", re.IGNORECASE)
 _PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
 _LONGEST_METHOD: Final = 32
 _BARE_LF: Final = "a line of the head does not end with CRLF"
-"""RFC 9112 section 2.2 allows servers to accept a bare LF as a line end. This server doesn't: if two readers of the
-same bytes disagree about line ends, one of them sees a request that the other doesn't."""
+"""Error message for a bare LF. RFC 9112 section 2.2 allows servers to accept a bare LF as a line end, but this server
+doesn't: if two readers disagree about line ends, one of them finds a request that the other doesn't."""
 _NONE_REPEATED: Final = frozenset[str]()
 _MOST_KEYS: Final = 200
 _LONGEST_KEY: Final = 64
@@ -259,7 +259,8 @@ class ChunkedBody:
 
 
 _MOST_EMPTY_LINES: Final = 8
-"""Number of empty lines before a request line that are ignored: the one of RFC 9112 section 2.2, and a few more."""
+"""Maximum number of empty lines before a request line that are ignored. RFC 9112 section 2.2: a server should ignore at
+least one."""
 
 
 class RequestReader:

@@ -43,8 +43,8 @@ class OutgoingBytes:
         self._since: float | None = None
         """The time of the first call of `stalled` since the client last accepted bytes."""
         self._pending: _Pending | None = None
-        """The unacknowledged bytes of a stream. Complete answers don't need this, because the client confirms an answer
-        by its next request, or by disconnecting."""
+        """The unacknowledged bytes of a stream. `None` for complete responses, because a client confirms a response by
+        its next request, or by disconnecting."""
 
     @property
     def is_waiting(self) -> bool:
@@ -270,7 +270,7 @@ class ResponseWriter(ConnectionLife, ABC):
     def __init__(self, stream: trio.abc.Stream, client: Any = None) -> None:
         super().__init__()
         self.client = client
-        """The peer of ``stream``, an object of the application."""
+        """The peer of ``stream``, as an object of the application."""
         self._stream = stream
         self._outgoing = OutgoingBytes(stream)
         self._response: HttpResponse | None = None

@@ -37,23 +37,24 @@ class HttpClientBounds:
     """The limits of an `HttpClient`. Times are in seconds."""
 
     connect_timeout: float = 10.0
-    """Seconds that connecting may take: name lookup, TCP, a proxy's tunnel and TLS together."""
+    """Seconds within which a connection must be established, including name lookup, TCP, a proxy's tunnel and TLS."""
     head_timeout: float = math.inf
-    """Seconds from sending the request until the head of the response arrives. A server may be silent for as long as
-    its handler works, so callers limit their calls themselves."""
+    """Seconds from sending the request until the head of the response arrives. Infinite by default: a server may be
+    silent for as long as its handler works, so callers limit their calls themselves."""
     max_head_bytes: int = 16 * 1024
-    """Maximum number of bytes of the head of a response. Up to twice as many are accepted if all arrive at once."""
+    """Maximum number of bytes of the head of a response. Up to twice as many bytes are accepted if all arrive at
+    once."""
     max_idle: int = 16
     """Maximum number of idle connections that are kept."""
     idle_timeout: float = 4.0
-    """Seconds for which an idle connection is kept, if the server doesn't announce how long it keeps one. The default
-    is one second less than the five seconds of Node and uvicorn. A request that is sent just as its connection ends is
-    lost, because the server may or may not have received it."""
+    """Seconds for which an idle connection is kept, if the server doesn't announce its own timeout. The default is one
+    second less than the five seconds of Node and uvicorn. If a request is sent just when the server closes the
+    connection, the request is lost, and the client can't know whether the server received it."""
     ping_interval: float = 20.0
     """Seconds of silence after which the operating system checks whether the server's machine still exists, on a TCP
     connection."""
     ping_timeout: float = 20.0
-    """Seconds that this check may take before the connection counts as lost."""
+    """Seconds within which the server's machine must respond to this check. Otherwise the connection counts as lost."""
 
 
 _DEFAULT_BOUNDS: Final = HttpClientBounds()
@@ -269,7 +270,8 @@ class IdleConnections:
         self._limit = limit
         self._alarms = alarms
         self._waiting: dict[HttpClientConnection, Alarm] = {}
-        """Idle connections in the order in which they became idle, so the last one is the freshest."""
+        """Idle connections in the order in which they became idle. The connection that became idle last is at the
+        end."""
 
     def put(self, connection: HttpClientConnection, seconds: float) -> None:
         """Keep ``connection`` in the pool for ``seconds``. If the pool is full, close the connection that was idle

@@ -20,7 +20,7 @@ from ...runtime.transport import ConnectionLost
 from ..streams import IS_POSIX, drop_tracebacks, is_readable
 
 _WRITTEN_AT_ONCE: Final = 32768
-"""Bytes of a request that the operating system accepts even if the server reads nothing."""
+"""Number of bytes of a request that the operating system accepts even if the server reads nothing."""
 
 
 class HttpClientConnection:

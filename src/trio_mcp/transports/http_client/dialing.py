@@ -45,7 +45,7 @@ class HTTPResponse:
     """The head of an HTTP response that a client has received. Its body isn't read yet."""
 
     request: HTTPRequest
-    """The request that the response belongs to, with the headers that were sent."""
+    """The request to which this response belongs, with the headers that were sent."""
     status: int
     """The HTTP status code."""
     headers: Mapping[str, str] = attrs.field(repr=False)

@@ -183,7 +183,7 @@ class HttpProxy:
 
     origin: Origin
     authorization: str | None = attrs.field(default=None, repr=False)
-    """Value of the Proxy-Authorization header, which is sent only to the proxy."""
+    """Value of the Proxy-Authorization header. The client sends this header only to the proxy."""
 
 
 def proxy_at(url: str) -> HttpProxy:

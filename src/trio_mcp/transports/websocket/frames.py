@@ -90,7 +90,8 @@ class FrameGauge:
         self._before = 0
         """Number of bytes of all messages before the current one."""
         self.announced = 0
-        """Number of bytes of all messages so far. Frames that have begun are counted as complete."""
+        """Number of bytes of all messages so far, including the announced bytes of frames that haven't arrived
+        completely."""
         self.frames = 0
         """Number of frames that have begun so far."""
         self.violation: tuple[int, str] | None = None
@@ -159,7 +160,7 @@ def _header_size(header: bytes) -> int:
 
 
 CLOSE_WAIT: Final = 0.5
-"""Seconds that each side waits for the other's close frame."""
+"""Seconds for which each side waits for the other side's close frame."""
 
 _MEANINGS: Final = {
     1000: "the peer closed the connection",

@@ -24,8 +24,8 @@ from .frames import CLOSE_FRAME, FrameGauge
 logger = logging.getLogger("trio_mcp")
 
 HEAD_END: Final = re.compile(rb"\n\r?\n")
-"""Pattern of the end of an HTTP head, by h11's rule. Every reader of the stream must agree on where the frames
-begin."""
+"""Pattern of the end of an HTTP head, by h11's rule. Every reader of the stream must use the same rule, to agree on
+where the frames begin."""
 _LONGEST_HEAD: Final = 65536
 _WRITE: Final = 65536
 _READ: Final = 65536
@@ -49,7 +49,7 @@ class CoalescingStream(trio.abc.Stream):
         self._gauge = FrameGauge(max_message_bytes)
         self._unread = unread
         self._taken = 0
-        """Number of bytes of messages that are no longer queued here or in trio-websocket."""
+        """Number of bytes of messages for which `consume` was called."""
         self._received = received
         self._head: bytearray | None = bytearray()
         """The part of the peer's HTTP head that has arrived. `None` once the head is complete."""
@@ -61,7 +61,7 @@ class CoalescingStream(trio.abc.Stream):
         self.broken = False
         """Whether writing is no longer possible."""
         self.close_sent = False
-        """Whether a close frame was collected, after which no frame may follow."""
+        """Whether a close frame was buffered. No frame may follow a close frame."""
         self.ended = trio.Event()
         """Event that is set when nothing more will be received."""
         self.last_received_at = trio.current_time()
@@ -69,7 +69,7 @@ class CoalescingStream(trio.abc.Stream):
         self.came_together = False
         """Whether the last bytes from `receive_some` contain more than one frame."""
         self.moved_at = trio.current_time()
-        """Time at which bytes were last written, or the first byte was collected."""
+        """Time at which bytes were last written, or at which the first byte was buffered."""
 
     @property
     def violation(self) -> tuple[int, str] | None:
