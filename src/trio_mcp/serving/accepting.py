@@ -35,12 +35,12 @@ logger = logging.getLogger("trio_mcp")
 
 _MAX_REJECTING: Final = 64
 _MAX_LAST_TURNS: Final = 1000
-"""Number of turns of trio's loop in which a server that shuts down still accepts pending connections."""
+"""Number of turns of trio's loop for which a server that shuts down still accepts pending connections."""
 _LAST_REQUESTS: Final = 0.5
 """Seconds at the end of the drain delay in which the server accepts requests over open connections, but no new
 connections."""
 _TURNS: Final = 5
-"""Number of turns of trio's loop in which a server that shuts down reads bytes that the operating system has already
+"""Number of turns of trio's loop for which a server that shuts down reads bytes that the operating system has already
 received."""
 _LOOKS: Final = 50
 """Seconds between two checks for incomplete requests, within the last `_LAST_REQUESTS` seconds of the drain delay."""
@@ -137,7 +137,7 @@ class _StreamServer:
         """Number of connections of each caller."""
         self._turned_away = 0
         self._is_expected = False
-        """Whether the server has received its first signal."""
+        """Whether the server has received its first signal, so that the shutdown is expected."""
         self._is_ending = False
         self._ending = trio.Event()
         self._sockets: list[Any] = []

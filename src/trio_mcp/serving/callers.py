@@ -36,17 +36,17 @@ _Address: TypeAlias = IPv4Address | IPv6Address
 _Network: TypeAlias = IPv4Network | IPv6Network
 
 _SITE: Final = 56
-"""Prefix length of the IPv6 network that counts as one caller. A caller may send from any address in its network.
-Providers give a household, or a customer with a server, a network of 56 bits, which contains 256 networks of 64 bits
-(RFC 6177, RIPE 690). Each machine there may use any of these."""
+"""Prefix length of the IPv6 network that counts as one caller, because a caller may send from any address in its
+network. Providers give a household, or a customer with a server, a network of 56 bits, which contains 256 networks of
+64 bits (RFC 6177, RIPE 690). Each machine in that network may use any of these 256 networks."""
 _MAX_PROXIES: Final = 16
 """Maximum number of proxies between client and server that are checked for one request."""
 _MAX_PAIRS: Final = 16
 """Maximum number of name-value pairs that are read in one element of a Forwarded header."""
 _MAX_CACHED_ADDRESSES: Final = 4096
 _LONGEST: Final = 100
-"""Maximum number of characters of an address in a header, including port and blanks. The limit matters because a peer
-can write anything into the header."""
+"""Maximum number of characters of an address in a header, including the port and blanks. Peers can write text of any
+length into the header."""
 _UNIX: Final = "unix"
 _CONNECTIONS: Final = attrgetter("connections")
 
@@ -150,7 +150,7 @@ class RemoteEnd:
         self._user: Caller | None = None
         self._principal: Hashable = None
         self._last = here
-        """The principal of the last request, which will probably send the next request too."""
+        """The caller of the last authenticated request, which will probably send the next request too."""
         self._connection: Caller | None = None
 
     def caller(self, principal: Hashable, headers: Mapping[str, str] | None) -> Caller:

@@ -42,11 +42,11 @@ class AcceptedConnection:
     check_scopes: CheckScopes | None = None
     """Function that checks the scopes of each request, if the server is protected."""
     until: float = math.inf
-    """Time at which the client's token expires."""
+    """Time at which the client's token expires, on trio's clock."""
     expire: Callable[[], ConnectionLost] | None = None
-    """Function that closes the transport when the token expires, and returns the reason for the loss."""
+    """Function that closes the transport because the client's token has expired, and returns the error to raise."""
     refuse: Callable[[], object] | None = None
-    """Function that asks a client with more connections than its share to try again later."""
+    """Function that rejects a client with too many connections, and asks it to try again later."""
 
 
 class ConnectionAcceptor(Protocol):
@@ -124,7 +124,7 @@ class Connections:
         self.callers = CallersByAddress(running.callers, trusted_proxies)
         """The object that identifies the peers of connections: see `Front.callers`."""
         self._greeted: dict[trio.CancelScope, Caller] = {}
-        """Cancel scopes of the clients that haven't been identified yet, oldest first."""
+        """Cancel scopes of the clients that haven't been authenticated yet, oldest first."""
         self._open: set[ServedConnection] = set()
         self._room = room or ConnectionQuota(running.limits.max_connections)
         self._room.count(self._greeted, self._open)

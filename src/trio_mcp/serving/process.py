@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _LAST_SECOND: Final = 0.9
 _SOON: Final = 0.001
-"""Seconds until an application's timer fires that would have fired while the server was running."""
+"""Minimum number of seconds, after the server has ended, until a timer of the application fires."""
 
 
 class ShutDown(Protocol):
@@ -153,7 +153,7 @@ _signals: Final = _ProcessSignals()
 
 
 _PYTHONS_OWN_THRESHOLDS: Final = (700, 2000)
-"""Default thresholds of the garbage collector in CPython 3.11 and 3.12, and in 3.13."""
+"""Default thresholds of the garbage collector: first in CPython 3.11 and 3.12, second in CPython 3.13."""
 _THRESHOLD: Final = 10_000
 
 

@@ -124,7 +124,7 @@ class HTTPApp:
         self._front: ASGIFront | None = None
         self._making = threading.Lock()
         self._loop_runs: LoopRuns | None = None
-        """The runs of this application beside asyncio event loops. `None` before the first one."""
+        """The runs of this application, one for each asyncio event loop. `None` before the first run."""
         self.metadata = ResourceMetadataApp(settings.gate)
         """ASGI application that serves the protected resource metadata, to be mounted at the root of the host."""
         self.catalog = CatalogApp(settings)

@@ -151,8 +151,8 @@ class _Events:
         self._send = send
         self._context = copy_context()
         self._receiving: LoopTask[Message] | None = None
-        """The pending call of ``receive``. If the wait for it is cancelled, the call continues, so that no event is
-        lost."""
+        """The pending call of ``receive``. If the task that waits for this call is cancelled, the call continues, so
+        that no event is lost."""
         self._sending: LoopTask[None] | None = None
 
     async def receive(self) -> Message:

@@ -35,7 +35,7 @@ _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _NO_ROOM: Final = "incomplete requests take too many bytes; try again later"
 _LONGEST_LENGTH: Final = 20
 _CLIENT_LEFT: Final = 499
-"""The status for clients that have disconnected, in access logs. It's the one that nginx logs."""
+"""The status for clients that have disconnected, in access logs. nginx logs the same status."""
 
 
 class ClientDisconnected(Exception):

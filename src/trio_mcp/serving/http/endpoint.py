@@ -67,7 +67,7 @@ _WORTH_WEIGHING: Final = 64 * 1024
 """Minimum length of a body whose memory use is estimated before it is decoded. A shorter body becomes at most 3 MB of
 objects, which are freed at once if the request is refused."""
 _LOOKED_AT: Final = 4096
-"""Number of bytes at the beginning and at the end of an undecoded body in which its id is searched."""
+"""Number of bytes at each end of an undecoded body in which the message's id is searched."""
 _TOO_HEAVY: Final = "the requests in progress take too much memory; try again later"
 
 
@@ -88,7 +88,7 @@ class RequestAdmission:
         """The last Host header that passed the checks. Most requests repeat it."""
         self._routes = routes
         self.expects_end = False
-        """Whether the server has received its first signal."""
+        """Whether the server has received its first signal, so that it will shut down."""
 
     def admit(self, head: RequestHead) -> HeadDecision:
         """Admit the caller of a request, or return the response that refuses it: see `HttpApplication.admit`. The

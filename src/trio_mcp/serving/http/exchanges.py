@@ -45,13 +45,13 @@ class HttpRequest:
     body: bytes = attrs.field(repr=False)
     response: ResponseHandle
     extra: bytes
-    """Headers that every answer to the request gets."""
+    """Headers that every response to the request gets."""
     auth: Auth | None
     """The authenticated caller, or `None` if the endpoint is unprotected."""
     principal: PrincipalId | None
     """The principal of the caller, which identifies a user or a client. `None` without authentication."""
     caller: Caller
-    """The caller whose share of the limits the request uses."""
+    """The caller whose limits the request counts towards."""
     check_scopes: CheckScopes | None = None
     """Function that checks the caller's scopes, if the endpoint is protected."""
 
@@ -107,7 +107,7 @@ class PostExchange(PartExchange):
         self.accepts = posted.head.accepts
         """The only media type that the client accepts, `JSON` or `STREAM`. `None` if it accepts both."""
         self.is_stream = False
-        """Whether the answer is a stream of events."""
+        """Whether the response is a stream of events."""
         self.is_over = False
         """Whether the reply was sent, or will never be sent."""
         self._was_silent = False

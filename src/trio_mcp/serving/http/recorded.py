@@ -39,7 +39,7 @@ class HttpRecordings:
         self._sessions: dict[str, Recording] = {}
         self._sessionless: Recording | None = None
         self._ended: Recording | None = None
-        """The recording of the session that ended last. Its last lines may not be written yet."""
+        """The recording of the session that ended last. The thread may not have written its last lines yet."""
         self._posts = 0
         """Number of exchanges without a session so far."""
         self._opening: RecordedExchange | None = None
@@ -152,7 +152,8 @@ class RecordedExchange:
         self._body = body
         self._at = trio.current_time()
         self.place = place
-        """The recording, and the number of the exchange in the recording. `None` until the answer is known."""
+        """The recording, and the number of the exchange in the recording. `None` until the head of the response is
+        known."""
         self.may_open = place is None and session_id is None
         """Whether the request doesn't belong to a session yet."""
         if place is not None:

@@ -98,7 +98,7 @@ ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Route: TypeAlias = Callable[[RouteRequest], Awaitable[object]] | ASGIApp
 """A route: an async function that takes a `RouteRequest`, or an ASGI application that needs no lifespan."""
 RouteRun: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], None]
-"""Function that starts the task which answers one request to a route."""
+"""Function that starts a task, which serves one request to a route."""
 
 
 class Routes:

@@ -58,8 +58,8 @@ class HttpSession(ClientSession):
         """Unfinished streams of the session, keyed by name."""
         self._outbox.call_writer(self._open_standalone_stream)
         self._standalone_stream: SessionStream | None = None
-        """The stream that the client opens with GET. `None` until the client does so, or until there is something to
-        send."""
+        """The stream that the client opens with GET. `None` until the client opens it, or until the server has
+        something to send on it."""
         self._early_cancels = EarlyCancels()
 
     async def run(self) -> None:
@@ -203,8 +203,8 @@ class LocalSessions(Generic[S]):
         self._nursery = nursery
         self._sessions: dict[str, S] = {}
         self._ended: set[ClientSession] = set()
-        """Sessions that have ended, but whose requests are still cleaning up. These sessions don't count against the
-        limit of sessions, because their requests count."""
+        """Sessions that have ended, but whose requests are still cleaning up. These sessions don't count towards the
+        limit of sessions, because their requests still count."""
 
     def _add(self, session: S) -> None:
         self._sessions[session.id] = session

@@ -98,18 +98,19 @@ class ClientSession(ABC):
         self.id = session_id
         self.principal = peer.principal
         self.caller = caller
-        """The share of this session in the limits of the caller that opened it. Its requests use this share."""
+        """The part of the caller's limits that this session may use. The requests of the session count towards this
+        part."""
         self._limits = limits
         self._on_end = on_end
         self.retry_interval = retry_interval
         """Seconds after which the client should reconnect when a stream breaks."""
         self.posts: dict[SessionExchange, None] = {}
-        """The POSTs of the session that are not answered yet."""
+        """The POSTs of the session whose responses aren't complete yet."""
         self._outbox = Outbox(limits.high_water)
         """Lines that don't belong to a request, for the stream that the client opens with GET."""
         self._connection = FedConnection(running, peer, self._outbox, state)
         self.exchange = self._connection.exchange
-        """The exchange that holds the requests of all POSTs of the session."""
+        """The exchange that contains the requests of all POSTs of the session."""
         self.high_water = limits.high_water
         # Set a time limit for the client's answers to server-to-client requests.
         # If a proxy rejects the POST with an answer, for example, the server isn't notified.
@@ -251,7 +252,7 @@ class SessionExchange(PostExchange):
     __slots__ = ("_alarm", "_session", "_stream")
 
     may_prime: ClassVar[bool] = True
-    """Whether the client knows the session id, so that it can resume a stream."""
+    """Whether the client knows the session id, so that it can resume a stream after a priming event."""
 
     def __init__(self, session: ClientSession, posted: HttpRequest, request: InboundRequest | None) -> None:
         self._session = session

@@ -29,7 +29,7 @@ class SessionStream:
         self.name = log.open()
         """Name of the stream in the log."""
         self.outbox = outbox
-        """Lines of the stream that were not made into events yet."""
+        """Lines of the stream that haven't been converted to events yet."""
         self._on_finished = on_finished
         self._primes = primes
         self._response: _ResponseSource | None = None
@@ -37,8 +37,8 @@ class SessionStream:
         self._sent = log.cursor(self.name)
         """The id of the last event that a response has sent."""
         self._keep_until: float | None = None
-        """Time until which the log should keep the stream. `None` before `finish` was called, and after the log has the
-        time."""
+        """Time until which the log should keep the stream. `None` before `finish` is called, and after this time was
+        passed to the log."""
         outbox.call_writer(self.detach)
 
     @property

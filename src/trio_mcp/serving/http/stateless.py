@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
 
 _UNTOLD: Final = REVISIONS["2025-03-26"]
-"""The protocol revision that applies to a stateless legacy request without a version header (2025-06-18 transports,
-Protocol Version Header)."""
+"""The protocol revision of a stateless legacy request without a version header (2025-06-18 transports, Protocol Version
+Header)."""
 _GONE: Final = "the client closed the response"
 
 
@@ -65,7 +65,7 @@ class StatelessExchange(PostExchange):
         super().__init__(connection, posted, request, high_water)
         self._head = posted.head
         self._header_error: tuple[int, HTTPStatus] | None = None
-        """Code and status of an error that the endpoint itself reports, and not a handler. `None` if there is no such
+        """Code and status of an error that the endpoint itself has found, not a handler. `None` if there is no such
         error."""
         self._open_streams = open_streams
         self._has_sent = True
