@@ -92,7 +92,7 @@ class NotReady(trio.TooSlowError):
 
 
 _LEGACY_COMMANDS: Final = LegacyServers()
-"""The commands whose last child process turned out to be a legacy server."""
+"""The commands whose last child process was found to be a legacy server."""
 
 
 def _command_arguments(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -255,7 +255,7 @@ async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> Asy
 
 
 _SILENCE: Final = 5.0
-"""The number of seconds without a message after which the server gets a ping."""
+"""If the server sends no message for this many seconds, the client sends a ping."""
 _ANSWER_WITHIN: Final = 5.0
 
 

@@ -71,12 +71,13 @@ class Address:
     cookies: bool = attrs.field(default=True, kw_only=True)
     """False if the server's cookies are ignored over HTTP: see `open_http`."""
     on_request: OnRequest | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Callback for each request over HTTP: see `open_http`. In `trio_mcp.aio.open_group`, the event loop runs it."""
+    """Callback for each request over HTTP: see `open_http`. In `trio_mcp.aio.open_group`, the callback runs in the
+    event loop."""
     on_response: OnResponse | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Callback for the head of each response over HTTP. It runs in the same way as `on_request`."""
+    """Callback for the head of each response over HTTP. The callback runs in the same way as `on_request`."""
     dial: Dial | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Function that opens the TCP connections for HTTP and WebSockets: see `open_http`. It runs under trio, also in
-    `trio_mcp.aio`."""
+    """Function that opens the TCP connections for HTTP and WebSockets: see `open_http`. The function runs under trio,
+    also in `trio_mcp.aio`."""
 
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
     """The protocol revision to use, whatever the options of `open` are; `None` for any revision."""

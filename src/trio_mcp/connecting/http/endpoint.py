@@ -49,7 +49,7 @@ from .outgoing import OutboundFrame, RequestHeaders, Session, SessionQuestions, 
 from .responses import StatusPeerError, is_about_session
 
 Seen: TypeAlias = Callable[[bool], None]
-"""A callback that gets true before the server may see a message, and false if the server has refused the message
+"""A callback that gets true before the server may receive a message, and false if the server has refused the message
 because of missing authorization."""
 
 _YOUNG: Final = 60.0
@@ -144,8 +144,8 @@ class MaySignIn(Enum):
     ALWAYS = auto()
     NEVER = auto()
     FIRST_TIME = auto()
-    """The user may be asked to sign in for the first time, but not again. This is for streams, which the client reopens
-    automatically while it is open."""
+    """The client may prompt the user to sign in for the first time, but not again. This is for streams, which the
+    client reopens automatically."""
 
 
 @asynccontextmanager
@@ -198,7 +198,7 @@ class Inbox:
         self._waiting: deque[Frame | ReplyLost | QuestionsLost] = deque()
         self._size = 0
         self._owed = 0
-        """The client's answers that are being sent to the server."""
+        """The number of the client's answers that are being sent to the server."""
         self._reader = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
         self._lost: str | None = None

@@ -51,9 +51,9 @@ logger = logging.getLogger("trio_mcp")
 
 _TAG_BYTES: Final = 12
 _LONGEST_WAIT: Final = 10.0
-"""The number of seconds within which a server that uses HTTP+SSE must send the URL for the client's messages."""
+"""Seconds within which a server that uses HTTP+SSE must send the URL for the client's messages."""
 _LIVED: Final = 10.0
-"""If a session lasted for this many seconds, a new one is opened without a pause after its end."""
+"""If a session lasted for this many seconds, the next session is opened without a pause."""
 
 
 @async_with_only("client")

@@ -52,7 +52,7 @@ class Session:
         self.has_stream = False
         """True once the server has opened a stream for messages outside of requests."""
         self.received_count = 0
-        """The number of messages that came on such streams."""
+        """The number of messages that the client has received on streams for messages outside of requests."""
         self.refusals = 0
         """The number of times that the server has refused ``notifications/initialized``."""
         self.over = trio.Event()
@@ -73,9 +73,9 @@ class Sessions:
         self.unanswered = 0
         """The number of sessions that were lost since the server last answered a request in a session."""
         self.started_at = -math.inf
-        """The time at which the last session was agreed with the server."""
+        """The time at which the server agreed to the last session."""
         self._failure: MCPError | None = None
-        """The error with which the last attempt to open a session failed; `None` if it succeeded."""
+        """The error with which the last attempt to open a session failed. `None` if that attempt succeeded."""
         self.is_wanted = False
         """True while the client has to open a new session."""
         self._has_missed = False

@@ -50,7 +50,7 @@ logger = logging.getLogger("trio_mcp")
 _MOST_IN_VAIN: Final = 10
 """How many times in a row a client reconnects to a server that doesn't respond."""
 _LINGER: Final = 1.0
-"""The number of seconds that the rest of a stream may take after the reply, so that the connection can be reused."""
+"""Seconds for which the client reads the rest of a stream after the reply, so that the connection can be reused."""
 _FAREWELL: Final = 5.0
 """The number of seconds for which the client reads the response to a cancelled request."""
 _MOST_WORDS: Final = 16 * 1024
@@ -81,7 +81,7 @@ class PostedRequest:
         self.session: Session | None = None
         """The session in which the request was sent."""
         self.is_sent = False
-        """True once the server may have seen the request, unless the server has refused it because of missing
+        """True once the server may have received the request, unless the server has refused it because of missing
         authorization."""
 
     @property

@@ -128,12 +128,12 @@ def _without_markup(text: str) -> str:
 
 
 _PATIENCE: Final = 5
-"""How many times in a row the server's own retry delay is used although the stream brought no message."""
+"""How many times in a row the client uses the server's own retry delay although the stream brought no message."""
 _SHORTEST_DELAY: Final = 0.1
-"""The minimum number of seconds that a client waits, whatever the server demands."""
+"""The minimum number of seconds that a client waits before it reconnects, whatever delay the server requests."""
 _LONGEST_AFTER_REFUSAL: Final = 300.0
 _LIVED: Final = 10.0
-"""If a stream without a message lasted for this many seconds, the count of failures in a row starts again."""
+"""If a stream without a message lasted for this many seconds, the count of failures in a row starts again at 0."""
 
 
 class Backoff:

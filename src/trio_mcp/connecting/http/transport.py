@@ -40,13 +40,13 @@ from .responses import is_good, refusal
 logger = logging.getLogger("trio_mcp")
 
 _CLOSE_DEADLINE: Final = 0.5
-"""The number of seconds for the last cancellations and the end of the session when the client is closed."""
+"""When the client is closed, the number of seconds in which to send the last cancellations and end the session."""
 _SLOW: Final = 0.2
-"""The number of seconds after ``notifications/initialized`` when requests are sent, even if its response hasn't
-arrived."""
+"""If the server doesn't respond to ``notifications/initialized`` within this many seconds, the client sends requests
+anyway."""
 _BUSY: Final = frozenset((429, 502, 503, 504))
 _MOST_REFUSALS: Final = 5
-"""How many times ``notifications/initialized`` is sent again."""
+"""How many times the client sends ``notifications/initialized`` again after a refusal."""
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 30.0
 _CANCEL_OF_TASK: Final = "tasks/cancel"
@@ -77,7 +77,7 @@ class HttpTransport(FramedTransport):
         self._one_way = OneWayPosts(endpoint, max_requests)
         self._last_places = trio.Semaphore(_MOST_LAST_WORDS)
         self._cancel_places = trio.Semaphore(max_requests)
-        """The limit for requests that ask the server how a cancelled request has ended."""
+        """The limit for concurrent requests that query how a cancelled request has ended."""
         self._pending_sends = 0
         """The number of notifications, replies and cancellations of tasks in flight."""
         self._sends_done = trio.lowlevel.ParkingLot()
@@ -372,9 +372,9 @@ _PLACES: Final = 32
 _CANCEL_TIMEOUT: Final = 5.0
 _NOTIFICATION_TIMEOUT: Final = 30.0
 _ANSWER_TIMEOUT: Final = 60.0
-"""The number of seconds for the delivery of an answer, which may be long."""
+"""Seconds in which the client must deliver an answer, which may be long."""
 _UNTOLD: Final = 60.0
-"""The number of seconds in which to try to notify the server that an answer could not be delivered."""
+"""Seconds in which the client tries to notify the server that an answer could not be delivered."""
 
 
 class OneWayPosts:
