@@ -31,7 +31,7 @@ class Difference:
     """A difference between a recorded message and the message of the replay."""
 
     where: str
-    """The request and the path in its answer, for example ``tools/call echo (id 3): result.content[0].text``."""
+    """The request and the path in its reply, for example ``tools/call echo (id 3): result.content[0].text``."""
     recorded: str
     live: str
 

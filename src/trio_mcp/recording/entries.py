@@ -82,10 +82,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     recording: int
     """Version of the file format. Only `VERSION` can be read."""
     id: str
-    """Id of the recording. Events in other recordings of the process use it to refer to this one."""
+    """Id of the recording. Events in other recordings of the process use this id to refer to this recording."""
     role: str
-    """The side that recorded: ``client``, ``server`` or ``relay``. A ``relay`` is between the two, and its ``out`` is
-    the direction from client to server."""
+    """The side that recorded: ``client``, ``server`` or ``relay``. A ``relay`` is between client and server. In its
+    recordings, ``out`` is the direction from client to server."""
     pid: int
     """Id of the process that wrote the recording."""
     wall: _Seconds
@@ -104,7 +104,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     recording: str
     id: int | str
     post: int = 0
-    """See `Entry.post`."""
+    """See `RecordedEntry.post`."""
 
 
 class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -120,7 +120,8 @@ class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     message: Any = None
     """The message with its secrets masked: an object, or a list for a batch; `None` if the text wasn't JSON."""
     cut: bool = False
-    """True if the message was too long to be recorded whole. Its parameters and result are left out then."""
+    """True if the message was too long to be recorded completely. The entry then omits the message's parameters and
+    result."""
     event: str | None = None
     """Name of the event, an `EventName`."""
     id: int | str | None = None
@@ -272,7 +273,7 @@ class WriteJob:
     entry: RecordedEntry | None = None
     written: Callable[[], None] | None = None
     post: int = 0
-    """See `Entry.post`."""
+    """See `RecordedEntry.post`."""
 
     @property
     def size(self) -> int:
@@ -305,7 +306,7 @@ class Recording:
         Args:
             data: The message without its framing.
             at: Its time on trio's clock, now by default.
-            post: See `Entry.post`.
+            post: See `RecordedEntry.post`.
         """
         if self._is_closed:
             return
@@ -372,4 +373,4 @@ class Recording:
 
 
 ExchangeReference: TypeAlias = tuple[Recording, int]
-"""A recording, and the number of an exchange in it. See `Entry.post`."""
+"""A recording, and the number of an exchange in it. See `RecordedEntry.post`."""

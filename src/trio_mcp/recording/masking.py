@@ -35,9 +35,10 @@ _ANYWHERE: Final = frozenset(
         *("cookie", "cookies", "token", "tokens", "csrf", "xsrf", "cvv", "cvc", "ssn", "assertion", "mnemonic"),
     )
 )
-"""Words that make a name secret, at any position."""
+"""If one of these words occurs anywhere in a name, the name's value is secret."""
 _AT_THE_END: Final = frozenset(("auth", "pin", "pins", "pw", "puk", "sid", "sess", "mfa", "verifier"))
-"""Words that make a name secret at its end: ``auth_method`` and ``pin_count`` aren't secrets."""
+"""If a name ends with one of these words, the name's value is secret. The words may occur elsewhere: ``auth_method``
+and ``pin_count`` aren't secrets."""
 _JOINED: Final = (
     *("authorization", "password", "passwd", "passphrase", "passcode", "secret", "credential", "requeststate"),
     *("apikey", "privatekey", "accesskey", "secretkey", "signingkey", "encryptionkey", "decryptionkey", "masterkey"),
@@ -51,7 +52,7 @@ _JOINED: Final = (
     "senha",
     *("contrasena", "motdepasse", "walletseed", "seedwords", "2fa"),
 )
-"""Joined words that make a name secret, at any position, with or without separators in the name."""
+"""If one of these sequences of words occurs in a name, with or without separators, the name's value is secret."""
 _GLUED: Final = ("token", "tokens", "cookie", "cookies", "pwd", "pass")
 """Endings of compound words, such as ``authtoken`` or ``dbpass``."""
 _INNOCENT: Final = frozenset(
@@ -68,7 +69,8 @@ _ABOUT: Final = frozenset(
         *("per", "second", "minute", "hour", "day", "ratio", "percent", "cost", "price", "index", "left", "remaining"),
     )
 )
-"""Last words of names that describe a secret: ``token_count`` and ``passwordExpiresAt`` aren't secrets."""
+"""Last words of names that describe a secret but don't contain it, such as ``token_count`` and
+``passwordExpiresAt``."""
 _QUANTITIES: Final = frozenset(
     (
         *("max", "min", "total", "num", "n", "input", "output", "prompt", "completion", "cached", "reasoning"),
@@ -129,7 +131,7 @@ the key."""
 _URL: Final = re.compile(r"""://[^\s"<>`]++""")
 _AUTHORITY: Final = re.compile(r"[^/?#]*+")
 _WITH_PASSWORD: Final = re.compile(r"[^:\[\]]*+:(?!\d{0,5}+\Z)")
-"""The authority of a URL if it doesn't end in a port: then the rest of the password has unencoded special
+"""Matches the authority of a URL if it doesn't end in a port. The rest of the password then contains unencoded special
 characters."""
 _FORMS: Final = re.compile(
     r"""
@@ -287,11 +289,12 @@ def _begins_line(text: str, index: int) -> bool:
 
 
 LONGEST: Final = 256 * 1024
-"""Maximum characters of a text that is searched. A search can't be interrupted, and blocks every thread."""
+"""Maximum number of characters of a text that is searched for secrets. A search can't be interrupted, and blocks every
+thread."""
 
 _NAMES: Final = frozenset(("name", "key", "header", "variable", "env"))
 _VALUES: Final = frozenset(("value", "values", "default", "defaultvalue", "currentvalue"))
-"""Members whose value is named by another member: ``{"name": "API_KEY", "value": "…"}``."""
+"""Members whose value is named by another member of the same object: ``{"name": "API_KEY", "value": "…"}``."""
 _OF_SCHEMAS: Final = frozenset(
     (
         *("type", "title", "description", "format", "pattern", "minLength", "maxLength", "minimum", "maximum", "items"),
@@ -303,7 +306,8 @@ _OF_SCHEMAS: Final = frozenset(
 """Keywords of a secret's schema that don't contain a value of the secret."""
 _JSON: Final = re.compile(r"[ \t\r\n]*+[\[{]")
 _HINTS: Final = re.compile("[:=@]|eyJ|_|-|AKIA|ASIA|(?i:bearer|basic|dpop|negotiate|ntlm) |<")
-"""Signs that most texts without a secret lack. Searching for a sign is faster than searching for secrets."""
+"""Characters that most texts without a secret lack. Searching for these characters is faster than searching for
+secrets."""
 _any: Final = msgspec.json.Decoder()
 
 

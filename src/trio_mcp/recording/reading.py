@@ -54,38 +54,38 @@ class TimedRequest:
     """Name of the tool or prompt, or URI of the resource."""
     sent: float | None = None
     answered: float | None = None
-    """When the caller received the answer."""
+    """When the caller received the reply."""
     left: float | None = None
-    """When the caller left the call."""
+    """When the caller stopped waiting for the reply."""
     cancel_sent: float | None = None
     received: float | None = None
     began: float | None = None
     cancel_read: float | None = None
     cause: str | None = None
     finally_began: float | None = None
-    """When the handler resumed with its cancellation."""
+    """When the handler resumed because of its cancellation."""
     returned: float | None = None
     replied: float | None = None
-    """When the answer was sent."""
+    """When the reply was sent."""
     done: float | None = None
     """When the handler and all its tasks had ended."""
     failed: bool = False
     ticks: list[Tick] = attrs.field(factory=list[Tick])
     more_ticks: int = 0
     parent: TimedRequest | None = None
-    """The request whose handler made this one, or the previous attempt of the same call, which returned input
+    """The request whose handler made this request, or the previous attempt of the same call, which returned input
     requests."""
     depth: int = 0
     asked: Reference | None = None
-    """The reference to the parent, as recorded."""
+    """The reference to the parent request, as recorded."""
     state_brought: str | None = None
     """The masked `requestState` that a retry sends."""
     state_given: str | None = None
-    """The masked `requestState` of the answer, which a retry sends back."""
+    """The masked `requestState` in the reply, which a retry sends back."""
     token: RequestId | None = None
     """The progress token of the call."""
     post: int = 0
-    """See `Entry.post`."""
+    """See `RecordedEntry.post`."""
 
     @property
     def started_at(self) -> float:
@@ -127,11 +127,11 @@ MOST_REQUESTS: Final = 20_000
 MOST_TICKS: Final = 200
 MOST_TICKS_IN_ALL: Final = 100_000
 _LONGEST: Final = 200
-"""Maximum characters that are kept of a text."""
+"""Maximum number of characters that are kept of a text."""
 _MOST_PARTS: Final = 20
-"""Maximum items, members and levels of a value that is shown."""
+"""Maximum number of items, members and levels of a value that is shown."""
 _COMPARED: Final = 20
-"""How many requests are compared to recognize two recordings as the two sides of one connection."""
+"""Number of requests that are compared to find out whether two recordings are the two sides of one connection."""
 
 
 class _OpenRequests:
@@ -142,7 +142,7 @@ class _OpenRequests:
         self._open = set[TimedRequest]()
         self._counts: dict[Origin | int, int] = {}
         self._stacks: dict[Origin | int, list[TimedRequest]] = {}
-        """Requests in order. Answered requests may still be in a list."""
+        """Requests in the order of their start. The lists may still contain requests that have a reply."""
 
     def add(self, request: TimedRequest) -> None:
         self._open.add(request)

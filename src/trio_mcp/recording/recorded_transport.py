@@ -38,7 +38,7 @@ class RecordedTransport(FramedTransport):
         self._transport = transport
         self._recording = recording
         self._rest = 0
-        """Bytes of a message that `send_nowait` has begun to send. `send` continues with these."""
+        """The rest of a message that `send_nowait` has begun to send. `send` sends these bytes first."""
         self.network = transport.network
         self.names_calls = transport.names_calls
 

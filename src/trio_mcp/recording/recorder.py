@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _MOST_WAITING: Final = 16 * 1024 * 1024
-"""Maximum bytes of messages that wait for the thread."""
+"""Maximum number of bytes of messages that wait until the recorder's thread writes them."""
 _MOST_FILES: Final = 1000
 _AT_ONCE: Final = 0.05
 """Seconds for which the end of a connection blocks until the last lines are written. A virtual clock doesn't wait for
@@ -38,7 +38,7 @@ threads, so blocking is the only way."""
 _AT_MOST: Final = 2.0
 """Maximum seconds that the end of a connection waits until the last lines are written."""
 NO_JSON: Final = "no JSON"
-"""Reason of an entry that has no message, because its text isn't JSON."""
+"""The reason in an entry without a message, because the received text wasn't JSON."""
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
 

@@ -55,7 +55,7 @@ def opening_of(recorded: Recorded) -> ConnectionOpening:
 
 
 _MOST = 100
-"""How many requests are searched for the first one that was answered."""
+"""Number of requests that are searched for the first request that got a result."""
 
 
 def _opened_by(message: dict[str, Any]) -> ConnectionOpening:
@@ -103,18 +103,17 @@ class SentRequest:
     last: Any = None
     """The parameters of the last recorded progress notification."""
     is_expected: bool = False
-    """True once the replay has reached the answer in the recording."""
+    """True once the replay has reached the recorded reply."""
 
 
 _CANCELLED: Final = "notifications/cancelled"
 _PROGRESS: Final = "notifications/progress"
 _HIGH_WATER: Final = 64 * 1024
 _FRESH: Final = 1_000_000_000
-"""Requests get ids from this number on if their recorded id was used already, by another client of the same
-recording."""
+"""First id for requests whose recorded id was already used by another client of the same recording."""
 
 Key: TypeAlias = tuple[int, RequestId | None]
-"""Identifies a request of the recording by exchange and id. See `Entry.post`."""
+"""Identifies a request of the recording by exchange and id. See `RecordedEntry.post`."""
 
 
 async def replay(
@@ -155,20 +154,21 @@ class _Player:
         self._is_over = False
         self._replies: dict[RequestId, dict[str, Any]] = {}
         self._received: list[ReceivedMessage] = []
-        """Messages of the other side that don't match any recorded message so far."""
+        """Messages of the live side that haven't been matched with a recorded message yet."""
         self._sent: dict[Key, SentRequest] = {}
         self._tokens: dict[Key, SentRequest] = {}
-        """The requests by the progress tokens in the recording."""
+        """The requests that have a progress token, keyed by the token in the recording."""
         self._used = set[RequestId]()
         """The ids that the replay uses for the requests it sends."""
         self._left = set[RequestId]()
         """The ids of the requests that the replay has cancelled."""
         self._unreadable: list[str] = []
-        """Why inputs from the other side aren't messages. A server may print text, for example."""
+        """For each invalid input of the live side, the reason why it isn't a message. A server may print text, for
+        example."""
         self._unreadable_before = 0
-        """Number of such invalid inputs in the recording."""
+        """Number of invalid inputs in the recording so far."""
         self._unreadable_counted = 0
-        """Number of such invalid inputs that arrived before the last message."""
+        """Number of invalid inputs that the live side sent before its last message."""
         self._matched: dict[Key, ReceivedMessage] = {}
         """For each recorded request of the other side, the request received in its place during the replay."""
         self.comparing = Comparison()

@@ -25,12 +25,12 @@ _RIGHT: Final = 64
 _LINE: Final = 16
 _MOST_LABEL: Final = 38
 _MOST_TOLD: Final = 8
-"""Maximum number of rows for which the marks get labels; with more rows there is no room."""
+"""Maximum number of rows for which marks get labels. With more rows there is too little space."""
 
 _CUT: Final = 0.04
-"""The width of a shortened idle gap on the axis, as a fraction of the time with requests."""
+"""The width of a shortened idle gap on the axis, as a fraction of the total time with requests."""
 _LONG_GAP: Final = 0.5
-"""An idle gap is shortened if it is longer than this fraction of the time with requests."""
+"""An idle gap is shortened if it is longer than this fraction of the total time with requests."""
 
 _STYLE: Final = Path(__file__).with_name("timeline.css").read_text("utf-8")
 
@@ -103,7 +103,7 @@ class _Drawing:
         self._is_narrow = self._width < _NARROW
         """True if names are drawn above their bars, and not before them."""
         self._is_told = len(self._rows) <= _MOST_TOLD
-        """True if there is room for labels beside the marks."""
+        """True if there is enough space for labels beside the marks."""
         longest = max((_indent(row) + 7 * len(_label(row)[:_MOST_LABEL]) for row in self._rows), default=0)
         self._left = 12 if self._is_narrow else min(_LABELS, longest + 24)
         self._bar = 14 if self._is_told else 9
