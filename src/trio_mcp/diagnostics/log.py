@@ -31,7 +31,7 @@ from .log_shares import LogShare, LogShares, bound, resolve
 _MOST_WAITING: Final = 1000
 _MOST_CHARACTERS: Final = 4 * 1024 * 1024
 _LAST_WAIT: Final = 0.2
-"""Maximum seconds that the exit of the process waits for the log thread."""
+"""When the process exits, the maximum number of seconds to wait for the log thread."""
 
 
 def call_handlers(record: logging.LogRecord) -> None:
@@ -55,7 +55,7 @@ class Writer:
         self._waiting = self._characters = self._dropped = 0
         self._thread: threading.Thread | None = None
         self._shares: dict[LogShares, int] = {}
-        """Log shares of the running servers, and how often `enter` was called for each."""
+        """The log limits (`LogShares`) of the running servers, and how often `enter` was called for each."""
         atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):  # Windows has no fork, and lacks this function
             os.register_at_fork(after_in_child=self._start_again)
@@ -252,18 +252,18 @@ def _ignore_signal(number: int, frame: object) -> None:
 
 
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
-"""Loggers of the libraries that servers use, where peers can cause log records as well."""
+"""Loggers of libraries that servers use, because peers can cause log records there as well."""
 _FLUSH: Final = 0.5
-"""Maximum seconds that the shutdown of a server waits for unwritten records."""
+"""When a server shuts down, the maximum number of seconds to wait for unwritten records."""
 
 _entering: Final = threading.Lock()
-"""Lock for the case that trio runs in several threads start or stop servers at the same time."""
+"""Lock that is needed if trio runs in several threads, and these threads start or stop servers at the same time."""
 
 writer: Final = Writer()
 _of_process: Final = LogShares(time.monotonic, writer.wake)
 _of_run: trio.lowlevel.RunVar[LogShares] = trio.lowlevel.RunVar("trio_mcp.log_shares")
 _share: ContextVar[LogShare | None] = ContextVar("trio_mcp.log_share", default=None)
-"""Log share of the peer that this task or thread works for."""
+"""The log limit (`LogShare`) of the peer that this task or thread works for."""
 
 
 def _shares_here() -> LogShares:

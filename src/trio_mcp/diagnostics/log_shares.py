@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 LONGEST: Final = 10_000
-"""Maximum number of characters of a log message, and of a traceback. Longer ones keep only their beginning and end."""
+"""Maximum number of characters of a log message, and of a traceback. Longer texts keep only their beginning and end."""
 
 _FORMATTER: Final = logging.Formatter()
 
@@ -67,12 +67,12 @@ _LONGEST_EXAMPLE: Final = 200
 
 _Kind: TypeAlias = tuple[object, ...]
 _Report: TypeAlias = tuple[logging.LogRecord, int]
-"""A report of suppressed log records: one of them as an example, and their number."""
+"""A report of suppressed log records: one record as an example, and the number of records."""
 
 _lock = threading.RLock()
-"""Lock of all shares of the process. There is only one, so that a forked child can replace it: in the child, it could
-otherwise stay locked forever. The lock is reentrant, because the text of an exception, or a signal handler, can log
-while an example is created."""
+"""Lock of all log limits of the process. There is only one lock, so that a forked child can replace it: otherwise the
+lock could stay locked in the child forever. The lock is reentrant, because the text of an exception, or a signal
+handler, can log while an example is created."""
 
 
 def _renew_lock() -> None:
@@ -107,7 +107,7 @@ class _KindCount:
         self.kind = kind
         self.example = example
         self.overall = overall
-        """True for the count of all peers together."""
+        """True for the count of records of all peers together."""
         self.passed = self.held_back = 0
         self.until = 0.0
 
@@ -138,11 +138,11 @@ class LogShares:
         """A heap of the counts with suppressed records, by the end of their windows."""
         self._number = 0
         self.unattributed = LogShare(self)
-        """Share of records that are logged outside any connection."""
+        """The log limit of records that are logged outside any connection."""
         self._of_callers = WeakValueDictionary[Hashable, LogShare]()
         self._recent: dict[LogShare, float] = {}
-        """Log shares with an open window, in the order in which the windows end, so that a caller that returns gets its
-        share again."""
+        """Log limits with an open time window, in the order in which the windows end, so that a caller that reconnects
+        gets its limit again."""
 
     def of(self, key: Hashable) -> LogShare:
         """Return the log limit of the caller with this key. All connections of a caller share its limit, even
