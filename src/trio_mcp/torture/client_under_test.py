@@ -29,7 +29,7 @@ from .scenarios import Failed, Skipped, UnderTest
 _STARTS: Final = 20.0
 """Seconds within which a client must start."""
 _CALL: Final = 10.0
-"""Seconds within which a client must make the next call."""
+"""Seconds within which a client must make the next tool call."""
 _KILL: Final = 0.5
 """Seconds after which a client is killed at the end of a scenario."""
 _TOOLS: Final = [{"name": name, "inputSchema": {"type": "object"}} for name in ("next", "slow", "fast")]

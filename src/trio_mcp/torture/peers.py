@@ -17,7 +17,7 @@ from .scenarios import Failed, UnderTest
 PROMPTLY: Final = 2.0
 """Seconds within which the other side must react, with a patience of 1."""
 QUIET: Final = 1.0
-"""Seconds for which a scenario listens for messages that the other side must not send."""
+"""Seconds for which a scenario checks that the other side sends no forbidden messages."""
 
 
 U = TypeVar("U", bound=UnderTest)
@@ -29,7 +29,7 @@ class TorturePeer(ScriptedPeer, Generic[U]):
 
     under_test: U
     process: ProcessTransport
-    """The process of the program under test. Missing if the server was not started by this program."""
+    """The process of the program under test. Not set if this program didn't start the server."""
 
     async def next_message(self) -> JSONObject:
         """Return the next message. Raises `Failed` if the other side ends the connection."""

@@ -19,13 +19,12 @@ from ..protocol.fields import JSONObject
 from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN
 
 Level: TypeAlias = Literal["MUST", "SHOULD", "better"]
-"""How strictly a scenario's behavior is required. MUST and SHOULD are the specification's words. ``better`` isn't
-required by any clause, but users notice if it's missing."""
+"""How strictly a scenario's behavior is required. MUST and SHOULD are words of the specification. ``better`` isn't
+required by any clause, but users notice if the behavior is missing."""
 Era: TypeAlias = Literal["legacy", "modern"]
 ERAS: Final[Sequence[Era]] = ("legacy", "modern")
 Need: TypeAlias = Literal["lines", "process", "http"]
-"""What a scenario needs of the server under test: a transport of lines, a server that is started over stdio, or a
-server over HTTP."""
+"""What a scenario needs: a transport of lines, a server that is started over stdio, or a server over HTTP."""
 Status: TypeAlias = Literal["passed", "failed", "skipped"]
 
 _TIME_LIMIT: Final = 90.0

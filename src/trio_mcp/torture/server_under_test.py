@@ -26,7 +26,7 @@ from .scenarios import Era, Failed, Need, Skipped, UnderTest, read_texts
 
 _POLL: Final = 0.02
 _LONGEST: Final = 45.0
-"""Seconds after which each handler has ended."""
+"""Seconds after which every handler has ended."""
 _STARTS: Final = 30.0
 """Seconds within which a server must start."""
 
@@ -141,7 +141,7 @@ class ServerUnderTest(UnderTest):
 
     target: Target
     tools: Mapping[str, str]
-    """The server's own name of each tool in `TOOLS` that it has."""
+    """For each tool in `TOOLS` that the server has, the server's own name of the tool."""
 
     @property
     def is_http(self) -> bool:
