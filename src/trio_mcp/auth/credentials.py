@@ -80,8 +80,8 @@ class RefusedRequest:
     attempt: int
     """The number of times the request was sent so far; at least 1."""
     begun: float
-    """The time at which the request was first sent, on trio's clock. If a token is younger than that and was refused,
-    it is useless."""
+    """The time at which the request was first sent, on trio's clock. If the server refuses a token that is newer than
+    this time, another new token won't help."""
     is_background: bool = False
     """True if no caller waits for the request, so that it must not be the reason to ask the user to sign in."""
 

@@ -33,7 +33,7 @@ from ..storage.records import IssuerRecord, StoredAuthorization, Tokens, TokenSt
 from .grants import Grant, GrantContext, Machine, Step, Visit
 
 _REFRESH_MARGIN: Final = 20.0
-"""How many seconds before they expire long-lived tokens are refreshed."""
+"""Long-lived tokens are refreshed this number of seconds before they expire."""
 _REFRESH_SHARE: Final = 0.25
 """The fraction of a short-lived token's lifetime, at its end, in which the token is refreshed."""
 
@@ -168,8 +168,8 @@ Visitor: TypeAlias = Callable[[Visit], Awaitable[str]]
 
 
 RunMachine: TypeAlias = Callable[[Machine[Grant], Visitor | None], Awaitable[None]]
-"""A function that runs a machine (the generator of a grant) to its end, and stores the grant. The visitor is `None` if
-no user takes part."""
+"""A function that runs a `Machine` (the generator of an OAuth grant) to its end, and stores the resulting grant. Its
+visitor is `None` if no user takes part."""
 
 
 class TokenSource(ABC):

@@ -35,8 +35,8 @@ class AuthorizationServer:
     """The authorization server of a protected resource, with its metadata."""
 
     metadata: ServerMetadata
-    """The metadata of the authorization server. If the server has none (2025-03-26 only), this has the endpoints at
-    their default paths."""
+    """The metadata of the authorization server. If the server has no metadata (2025-03-26 only), this object has the
+    endpoints at their default paths."""
     resource: str
     """The parameter ``resource`` of all token requests (RFC 8707 section 2)."""
     resource_scopes: tuple[str, ...] | None = None

@@ -169,8 +169,8 @@ class Grant:
     issuer: str
     """The issuer URL of the authorization server, as in its metadata."""
     record: IssuerRecord
-    """The new record of that authorization server, including tokens. The DPoP key is the one that was stored before;
-    the `TokenKeeper` adds a new one."""
+    """The new record of that authorization server, including tokens. The record has the DPoP key that was stored
+    before; the `TokenKeeper` adds a new key."""
 
 
 T = TypeVar("T")

@@ -46,8 +46,8 @@ from .grants import ClientBindings, Grant, GrantContext, Machine
 logger = logging.getLogger("trio_mcp")
 
 _MOST_ATTEMPTS: Final = 6
-"""How often one request is sent at most: without a token, with one, with a nonce, with more scopes, and some spare
-attempts."""
+"""The maximum number of times that one request is sent: without a token, with a token, with a nonce, with more scopes,
+and some spare attempts."""
 _MOST_STEPS_UP: Final = 2
 """How often more scopes are requested for a single refused request."""
 _NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")

@@ -171,9 +171,9 @@ def _as_json(body: bytes) -> bytes:
 
 
 SECRET_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic")
-"""Authentication methods of clients with a secret, the more reliable one first. All servers read a secret in the body
-in the same way. With a secret in a header, some servers require the ``client_id`` in the body and others forbid it;
-some decode the parts of the header and others don't."""
+"""Authentication methods of clients with a secret, the most reliable method first. All servers read a secret in the
+body in the same way. With a secret in a header, some servers require the ``client_id`` in the body and others forbid
+it; some decode the parts of the header and others don't."""
 
 
 @frozen(kw_only=True)
@@ -186,7 +186,7 @@ class TokenClient:
     key: PreregisteredClient | None = attrs.field(default=None, repr=False)
     """The registration with the key that signs assertions; `None` if the client has no key."""
     registration: RegisteredClient
-    """The stored part of the client. Secrets from the configuration aren't in it."""
+    """The stored part of the client. This part doesn't contain secrets from the configuration."""
 
 
 def _listed_methods(server: ServerMetadata) -> Collection[str]:

@@ -158,10 +158,11 @@ class Protected:
     resource_documentation: str | None = None
     """The URL of a documentation page for developers of clients."""
     max_cached: int = attrs.field(default=10_000, validator=positive)
-    """How many valid tokens are cached, so that each is verified only once. Invalid tokens are counted separately."""
+    """The maximum number of valid tokens that are cached, so that each is verified only once. Invalid tokens are
+    counted separately."""
     cache_for: float | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
-    """Seconds after which a valid token is verified again. Set it if tokens may be revoked. `None` means: when the
-    token expires, or after a minute if the expiry is unknown."""
+    """Seconds after which a valid token is verified again. Set this field if tokens may be revoked. `None` means that a
+    token is verified again when it expires, or after a minute if its expiry is unknown."""
     max_verifications: int = attrs.field(default=100, validator=positive)
     """How many tokens are verified concurrently. Further requests get status 503."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
@@ -272,7 +273,7 @@ class Gate:
         self._replay_guard: ReplayGuard | None = None
         """Remembers the DPoP proofs that were used on any replica; `None` without replicas."""
         self._may_ask = on_authenticated is not None
-        """True if a request needs more checks than the verifier makes."""
+        """True if requests need more checks than those of the token verifier."""
 
     def share(self, replay_guard: ReplayGuard, secret: bytes) -> None:
         """Let all replicas together accept each DPoP proof only once: store used proofs in ``replay_guard``, which the
