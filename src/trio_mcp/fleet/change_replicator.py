@@ -39,11 +39,11 @@ logger = logging.getLogger("trio_mcp")
 NOTIFICATION_PREFIX: Final = "told:"
 """Prefix of log entries that contain an extension notification."""
 MAX_LENGTH: Final = 4096
-"""Maximum characters of a log entry, because the log stores many."""
+"""The maximum number of characters of a log entry. Entries are short, because the log stores many of them."""
 _KNOWN_LIMIT: Final = 10_000
 _PURPOSE: Final = b"trio-mcp told 1 "
 EVERYTHING: Final = "everything"
-"""Log entry that stands for all things, if too many have changed to list them."""
+"""The log entry that means that every list and resource may have changed. It is used if too many have changed."""
 _RESOURCE: Final = "resource:"
 _LISTS: Final = frozenset(("tools", "prompts", "resources"))
 _NONE: Final = frozenset[str]()
@@ -60,7 +60,7 @@ _UNKNOWN_CURSOR: Final = ""
 
 class _ReplicatedNotification(msgspec.Struct, frozen=True, array_like=True):
     source: str
-    """Id of the server that sent the notification, in its process."""
+    """The id of the server that sent the notification. The id is unique in that server's process."""
     number: int
     method: str
     params: dict[str, Any]
@@ -140,9 +140,9 @@ class ChangeReplicator:
         self._writer = Sleeper()
         self._signal = ChangeSignal(_POLL_INTERVAL)
         self._is_lost = False
-        """True after lost notifications, until the log is read. The cursor doesn't move before that."""
+        """True from the loss of notifications until the log has been read. The cursor doesn't move in the meantime."""
         self._own = Counter[frozenset[str]]()
-        """Records of this replica whose notification hasn't arrived yet. Cleared when notifications were lost."""
+        """Records of this replica whose notifications haven't arrived yet. Cleared when notifications were lost."""
 
     @property
     def cursor(self) -> ChangeCursor:

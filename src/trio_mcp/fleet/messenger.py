@@ -33,17 +33,19 @@ logger = logging.getLogger("trio_mcp")
 LEASE_SECONDS: Final = 5.0
 """Seconds without a heartbeat after which a replica counts as dead."""
 _HEARTBEAT_INTERVAL: Final = 1.6
-"""Seconds between two heartbeats: there are three in each lease."""
+"""Seconds between two heartbeats. There are three heartbeats in each lease."""
 _FIRST_RETRY_DELAY: Final = 0.25
 _MAX_RETRY_DELAY: Final = 1.0
-"""Seconds until a message without a receipt is sent again: the first and the longest delay."""
+"""Seconds until a message without a receipt is sent again. The delay grows from `_FIRST_RETRY_DELAY` to
+`_MAX_RETRY_DELAY`."""
 _KNOWN_MESSAGES_LIMIT: Final = 10_000
-"""How many received messages are remembered, to recognize copies. Each is forgotten long after its sender got the
-receipt."""
+"""The maximum number of received messages that are remembered in order to recognize copies. A message is forgotten long
+after its sender has received the receipt."""
 _MAX_NAME_LENGTH: Final = 100
 """Maximum characters of a message kind, and of the id of the replica that gets the receipt."""
 _ACK_QUEUE_LIMIT: Final = 1000
-"""Maximum number of queued receipts. If one is dropped, its message arrives again, and the receipt is sent then."""
+"""The maximum number of queued receipts. If a receipt is dropped, the sender repeats its message, and the receipt is
+sent then."""
 
 
 class ReplicaDead(Exception):
@@ -73,7 +75,7 @@ class _MessageEnvelope(msgspec.Struct, frozen=True, array_like=True):
 _ACK_KINDS: Final = frozenset(("taken", "refused"))
 
 _Ack: TypeAlias = "tuple[str, bytes] | None"
-"""The kind and the content of a message's receipt; `None` while there is none."""
+"""The kind and the content of a message's receipt; `None` while the message has no receipt."""
 
 
 @define(eq=False)
@@ -118,7 +120,7 @@ class Messenger:
         """Received messages, by sender and number, whose receipts are to be sent."""
         self._ack_wakeup = Sleeper()
         self._steady_since = math.inf
-        """Since when all heartbeats were on time."""
+        """The time since which all heartbeats were on time."""
 
     async def is_dead(self, replica: str) -> bool:
         """Return whether ``replica`` is known to be dead. Returns false while this is unknown. Raises the errors of the
@@ -304,7 +306,7 @@ class _Reply:
         self._envelope: _MessageEnvelope | None = None
         self._sleeper = Sleeper()
         self.is_late = False
-        """True once a copy was sent and no receipt arrived in time."""
+        """True after the first attempt to send the message."""
 
     @property
     def has_arrived(self) -> bool:

@@ -49,11 +49,13 @@ logger = logging.getLogger("trio_mcp")
 
 _CHECK_INTERVAL: Final = 1.0
 _SEND_TIMEOUT: Final = 1.0
-"""For how many seconds a failing storage is retried before a retry is sent. Its client waits, and can send it again."""
+"""Seconds for which a failing storage is retried before a retried request is forwarded. The client of the request
+waits, and can send the request again."""
 _CANCEL_TIME: Final = 2.0
-"""Maximum seconds to send a cancel. If it is lost, the next check notices."""
+"""The maximum number of seconds for sending a `CancelMessage`. If the message is lost, the next check (`_check`)
+notices this."""
 _FAREWELL_TIMEOUT: Final = 1.0
-"""Seconds to send the ends of running retries when the server ends."""
+"""Seconds for sending the ends of running forwarded requests when the server ends."""
 _UNREACHABLE: Final = "Too busy: the process that runs this call cannot be reached now; try again later"
 
 
@@ -66,13 +68,13 @@ class _ForwardedCall:
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self.is_accepted = False
-        """True once the owner has received the retry."""
+        """True once ``owner`` has received the retried request."""
         self.is_over = False
-        """True once the owner sends nothing more."""
+        """True once ``owner`` sends nothing more for this request."""
         self.batches: dict[int, tuple[ReplicaMessage, LinesMessage]] = {}
-        """Batches without a receipt, by number, since messages may arrive out of order."""
+        """Batches of messages without a receipt, by number. Batches are stored because they may arrive out of order."""
         self.next_index = 0
-        """Number of the next batch."""
+        """The number of the batch that is passed on next."""
         self._failure: CodedError | None = None
         self._sleeper = Sleeper()
 
@@ -127,9 +129,9 @@ class RetryForwarder:
         self.receiver = RetryReceiver(host, messenger, self._seal, self._check_wakeup.wake, vocabulary)
         self._last = 0
         self._forwarded: dict[int, _ForwardedCall] = {}
-        """The forwarded calls that have not ended, by number."""
+        """The forwarded requests that haven't ended, by number."""
         self._drain_scope = trio.CancelScope()
-        """Limits the time that calls and parked handlers have when the server ends."""
+        """This cancel scope limits the time that forwarded requests and waiting handlers have when the server ends."""
 
     @property
     def is_idle(self) -> bool:

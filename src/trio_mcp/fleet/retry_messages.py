@@ -27,13 +27,15 @@ logger = logging.getLogger("trio_mcp")
 T = TypeVar("T", bound=msgspec.Struct)
 
 RETRY: Final = "retry"
-"""Kind of the messages that forward a retry to the owner of its handler: a sealed `RetryMessage`."""
+"""The kind of messages that forward a retried request to the replica where its handler waits: an encrypted
+`RetryMessage`."""
 LINES: Final = "retry-lines"
-"""Kind of the messages that send lines of a handler to the forwarding replica: a sealed `LinesMessage`."""
+"""The kind of messages that send a handler's messages to the forwarding replica: an encrypted `LinesMessage`."""
 CANCEL: Final = "retry-cancel"
-"""Kind of the messages that cancel a retry: a sealed `CancelMessage`."""
+"""The kind of messages that cancel a forwarded request: an encrypted `CancelMessage`."""
 CHECK: Final = "retry-check"
-"""Kind of the messages that check open calls: a sealed `CheckMessage`. The receipt is a `CheckAck`."""
+"""The kind of messages that ask which forwarded requests are still running: an encrypted `CheckMessage`. The receipt is
+a `CheckAck`."""
 
 
 class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
@@ -94,12 +96,13 @@ class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
     headers, access token, scopes and encrypted state."""
 
     number: int
-    """Number of the call, counted by the forwarding replica."""
+    """The number of the forwarded request, counted by the forwarding replica."""
     handle: bytes
     id: RequestId
     method: str
     params: bytes
-    """The parameters as JSON text, with the client's answers, and the remaining time in ``_meta``."""
+    """The parameters of the request as JSON text, with the client's responses. ``_meta`` contains the remaining
+    time."""
     size: int
     principal: PrincipalId | None
     auth: ForwardedAuth | None
@@ -117,12 +120,13 @@ class LinesMessage(msgspec.Struct, frozen=True, array_like=True):
     """
 
     number: int
-    """Number of the call."""
+    """The number of the forwarded request."""
     index: int
-    """Number of the batch, from 0."""
+    """The number of the batch, from 0."""
     lines: bytes
     is_last: bool
-    """True for the last batch. Its last line is the reply; without any line, the call has ended without a reply."""
+    """True for the last batch. The last line of this batch is the response. If the batch is empty, the request has
+    ended without a response."""
 
 
 class CancelMessage(msgspec.Struct, frozen=True, array_like=True):
@@ -130,7 +134,7 @@ class CancelMessage(msgspec.Struct, frozen=True, array_like=True):
 
     number: int
     is_late: bool
-    """True if the deadline of the caller has passed."""
+    """True if the deadline of the client's request has passed."""
     reason: str
 
 
@@ -139,9 +143,9 @@ class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
     Requests are identified by number."""
 
     forwarded: list[int]
-    """Calls that the sender has forwarded to the receiver."""
+    """The numbers of the requests that the sender has forwarded to the receiver."""
     running: list[int]
-    """Calls that the receiver has forwarded to the sender, and that run there."""
+    """The numbers of the requests that the receiver has forwarded to the sender, and that are running on the sender."""
 
 
 class CheckAck(CheckMessage, frozen=True):

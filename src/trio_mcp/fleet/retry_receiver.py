@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from ..state.requests import InboundRequest
 
 STORAGE_TIMEOUT: Final = LEASE_SECONDS
-"""For how many seconds a failing storage is retried while a retry is forwarded."""
+"""Seconds for which a failing storage is retried while a retried request is forwarded."""
 _BATCH_BYTES_LIMIT: Final = 128 * 1024
 BATCH_WINDOW: Final = 8
-"""Maximum batches of one call that are sent without a receipt."""
+"""The maximum number of batches of one request that are sent before the first of them has a receipt."""
 _CANCELLED_LIMIT: Final = 1000
 
 _REPLICA_LOST_TEXT: Final = "the process that ran this call has ended; call again"
@@ -64,7 +64,7 @@ class ForwardedExchange(Exchange):
         self.forwarder = forwarder
         self.number = number
         self.is_over = False
-        """True once nothing more is sent."""
+        """True once nothing more is sent for this request."""
         self.abort_writing = trio.CancelScope()
 
     @property
@@ -127,13 +127,13 @@ class RetryReceiver:
         self._seal = seal
         self._state = StatelessState(vocabulary)
         self.exchanges: dict[tuple[str, int], ForwardedExchange] = {}
-        """The exchanges that have not ended, by the keys of their calls."""
+        """The exchanges that haven't ended, by the keys of their requests."""
         self._cancelled = BoundedDict[tuple[str, int], None](_CANCELLED_LIMIT)
-        """Calls that were cancelled, perhaps before they arrived."""
+        """The keys of requests that were cancelled, possibly before they arrived."""
         self._on_open = on_open
         self._nursery: trio.Nursery | None = None
         self._all_finished = trio.lowlevel.ParkingLot()
-        """The task that waits until no exchange is open."""
+        """The task that waits here until all exchanges have ended."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Receive forwarded requests until cancelled. Then cancel the requests that are still running, before any of

@@ -39,7 +39,8 @@ logger = logging.getLogger("trio_mcp")
 T = TypeVar("T")
 
 STORAGE_TIMEOUT: Final = 10.0
-"""How many seconds a response stays open while the event log is unavailable. Its client can reconnect afterwards."""
+"""The number of seconds for which a response stays open while the event log is unavailable. Afterwards the client can
+reconnect."""
 LOST: Final = "the process that ran this call has ended; call again"
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 1.0
@@ -47,7 +48,7 @@ _NAME_BYTES: Final = 6
 _BEYOND: Final = 10**17
 _MOST_DIGITS: Final = 17
 RESUMED_MESSAGE: Final = "session.resumed"
-"""Kind of the messages that report that a client has reconnected to a stream on another replica."""
+"""The kind of messages that report that a client has reconnected to an SSE stream on another replica."""
 
 
 def new_stream_name() -> str:
@@ -138,7 +139,8 @@ class StreamLog:
     limit: int
     retention_ms: int
     keys: KeyRing | None = None
-    """Keys that seal events, if the server has secrets. A sealed event is only valid for its stream and owner."""
+    """The keys that encrypt events, if the server has secrets. An encrypted event can only be decrypted for its own
+    stream and owner."""
     owner: str = ""
     """The principal that owns the session, in the form of `principal_text`."""
 

@@ -47,7 +47,7 @@ logger = logging.getLogger("trio_mcp")
 _NOT_OPENED_TEXT: Final = "the session was not opened"
 
 Refusal: TypeAlias = Callable[[bytes], Answer]
-"""A function that returns an answer with additional headers."""
+"""A function that makes the error response to a request, with additional headers."""
 
 
 class PendingChange:
@@ -160,7 +160,7 @@ class SharedExchange(SessionExchange):
         self._services = services
         self._start_write = start_write
         self._requests: tuple[InboundRequest, ...] = ()
-        """The requests that were accepted; a batch can have several."""
+        """The requests of the POST that were accepted. A batch can have several requests."""
 
     @property
     def request_id(self) -> bytes:

@@ -47,9 +47,9 @@ from .state import MAX_CANCELLED_ID, add_cancel
 logger = logging.getLogger("trio_mcp")
 
 FORWARDED_MESSAGE: Final = "session.message"
-"""Kind of the messages that forward a client's message to the replica whose request it is about."""
+"""The kind of messages that forward a client's message to the replica that the message concerns."""
 UNREADABLE_MESSAGE: Final = "session.unreadable"
-"""Kind of the messages that report that the answer to a request can't be read."""
+"""The kind of messages that report that the client's response to a request can't be read."""
 _RECEIVED_IDS_LIMIT: Final = 100
 _TOO_LATE_TEXT: Final = "the process that ran the request has ended, and cannot receive the answer"
 

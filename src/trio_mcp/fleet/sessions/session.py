@@ -45,12 +45,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _IDLE: Final = 60.0
-"""Seconds after which an unused view is removed."""
+"""Seconds after which an unused `SharedSession` is removed from this replica."""
 _LONGEST_LOOK: Final = 30.0
 """Maximum seconds between two checks of a session whose client has an open response or running requests."""
 _LAST_LINES: Final = 2.0
 _HURRIED_LINES: Final = 0.1
-"""Seconds that an ending replica has to write its last lines to the log, and to send its last answers."""
+"""Seconds that an ending replica has for writing its last messages to the event log, and for sending its last
+responses."""
 
 
 class SharedSession(ClientSession):
@@ -79,7 +80,7 @@ class SharedSession(ClientSession):
         most, keep = max(limits.max_replay_bytes * 3 // 4, 1), to_milliseconds(limits.replay_timeout)
         owner = principal_text(peer.principal)
         self._log = StreamLog(services.replica.events, session_id, most, keep, services.keys, owner)
-        """The log of the streams that answer requests."""
+        """The event log of the SSE streams that respond to POSTs."""
         unknown = SessionState(opening, "", owner, new_stream_name())
         self.session_state = SharedSessionState(services, session_id, unknown, self._apply_state, self.close)
         served = cast("ServerConnection", self._connection.served)
@@ -90,16 +91,16 @@ class SharedSession(ClientSession):
         self._pending_changes = PendingChanges(services, self.session_state, served)
         self._router = SessionRouter(services, self.session_state, state)
         self._streams: set[SharedStream] = set()
-        """The unfinished streams."""
+        """The unfinished SSE streams to which this replica writes."""
         self._left = trio.lowlevel.ParkingLot()
         self._finished = trio.Event()
         self._shutdown_scope = trio.CancelScope()
         self._looked_at = self._touched_at = self.used_at
         self._was_reached = False
         self._is_unused = bool(opening)
-        """True while the client hasn't used the session, so that other replicas don't know of any use."""
+        """True while the client hasn't used the session, so that other replicas don't know whether it is used."""
         self._uses = 0
-        """Number of requests for which something is being read or written."""
+        """The number of HTTP requests for which this replica is reading or writing something."""
         self._context = copy_context()
 
     # Lifecycle

@@ -38,7 +38,7 @@ logger = logging.getLogger("trio_mcp")
 T = TypeVar("T", bound=msgspec.Struct)
 
 FRESH_SECONDS: Final = 5.0
-"""For how many seconds the state counts as current after it was read."""
+"""Seconds for which the session state counts as current after it was read."""
 _WRITE_ATTEMPTS: Final = 20
 """Maximum number of attempts to write, if other replicas write at the same time."""
 _SEND_TIMEOUT: Final = 5.0
@@ -49,7 +49,8 @@ _REPLICA_ID: Final = 8
 _MOST_DIGITS: Final = 18
 _CALLER_BYTES: Final = 16
 _POLL_INTERVAL: Final = 1.0
-"""Maximum seconds between two reads of a stream that another replica writes, if no notification arrives."""
+"""The maximum number of seconds between two reads of an SSE stream that another replica writes, if no notification
+arrives."""
 UNREACHABLE_TEXT: Final = "the sessions of this server cannot be reached; try again later"
 SESSION_ENDED_TEXT: Final = "there is no such session: it has ended; send initialize"
 
@@ -89,13 +90,13 @@ class SessionServices:
         has_secrets = cipher is running.server._state_cipher
         self._seal = MessageSeal(cipher, self.replica.id) if has_secrets else None
         self.keys = cipher.keys_for(b"trio-mcp session events 2 ") if has_secrets else None
-        """Keys that seal the events of sessions; `None` if the server has no secrets."""
+        """The keys that encrypt the events of sessions; `None` if the server has no secrets."""
         self._state_keys = cipher.keys_for(b"trio-mcp session facts 1 ") if has_secrets else None
         self._caller_secret = cipher.secret_for(b"trio-mcp callers 1 ")
         self._caller_keys = WeakKeyDictionary[Caller, bytes]()
         self._numbers = count(1)
         self._signals: dict[tuple[str, str], set[ChangeSignal]] = {}
-        """The signals for responses that follow streams, by session and stream."""
+        """The signals for responses that follow SSE streams, by session and stream."""
 
     # Ids and keys
 
@@ -231,7 +232,7 @@ class SharedSessionState:
     ) -> None:
         limits = services.running.limits
         self.current = state
-        """The state as last read or written."""
+        """The session state that was last read or written."""
         self._sessions = services.replica.sessions
         self._services = services
         self.id = session_id
@@ -242,18 +243,18 @@ class SharedSessionState:
         self.idle_ms = to_milliseconds(limits.session_timeout)
         self._mark: bytes | None = None
         self.read_at = -math.inf
-        """Time of the last read or write."""
+        """The time at which the session state was last read or written."""
         self.is_hinted = False
         """True if the state may have changed since the last read began."""
         self._own_hints = 0
         """Number of this replica's own writes whose notifications haven't arrived yet."""
         self._own_hints_until = -math.inf
-        """Time after which these notifications count as lost."""
+        """The time after which the missing notifications of own writes count as lost."""
         self._is_reading = False
         self._lock = trio.Lock()
         """Held while the state is read or written, so that an older state never replaces a newer one."""
         self._queued: list[_QueuedChange] = []
-        """The changes whose callers wait, in order."""
+        """The changes that wait to be written, in order. The caller of each change waits as well."""
 
     @property
     def is_open(self) -> bool:

@@ -52,7 +52,7 @@ from .streams import SSEResponse, StandaloneStream, respond
 logger = logging.getLogger("trio_mcp")
 
 LINES_MESSAGE: Final = "session.lines"
-"""Kind of the messages with lines for the standalone stream of a session."""
+"""The kind of messages that forward lines for the standalone stream of a session."""
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 2.0
 _NOT_KEPT: Final = "events after this event id are no longer kept"
@@ -77,17 +77,17 @@ class StandaloneStreams:
     standalone_log: StreamLog = attrs.field(init=False)
     """The log of the session's standalone stream, which is stored as long as the session."""
     _stream: StandaloneStream | None = attrs.field(default=None, init=False)
-    """The standalone stream; `None` while this replica doesn't hold it."""
+    """The standalone stream; `None` while another replica, or no replica, writes it."""
     _stream_lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    """Held while the standalone stream is taken over or written."""
+    """This lock is held while the standalone stream is taken over or written."""
     _sending: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _has_started: bool = attrs.field(default=False, init=False)
     _is_sending: bool = attrs.field(default=False, init=False)
     _notified_cursor: str = attrs.field(default="", init=False)
-    """Position in the change log at which the response ended; empty once it is stored."""
+    """The position in the change log at which the response ended; empty once this position is stored."""
     _touched_at: float = attrs.field(factory=trio.current_time, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
-    """True once no more responses can begin."""
+    """True once new responses are refused."""
 
     def __attrs_post_init__(self) -> None:
         services, limits, log_id = self._services, self._services.running.limits, standalone_log_id(self._log.log_id)

@@ -30,15 +30,15 @@ _STREAM_NAME: Final = re.compile(r"[0-9A-Za-z]{1,40}", re.ASCII)
 MAX_STATE_BYTES: Final = 64 * 1024
 """Maximum bytes of a session state as stored."""
 CANCELS_LIMIT: Final = 100
-"""Maximum number of stored cancels; the newest ones are kept."""
+"""The maximum number of stored cancellations. The newest ones are kept."""
 _MAX_CANCELS: Final = 8 * 1024
-"""Approximate maximum bytes of all stored cancels."""
+"""The approximate maximum size of all stored cancellations, in bytes."""
 _MAX_REASON: Final = 200
 MAX_CANCELLED_ID: Final = 1000
-"""Maximum bytes of a request id, as JSON text, that can be cancelled through another replica."""
+"""The maximum size, in bytes of JSON text, of a request id that can be cancelled through another replica."""
 _FORM: Final = 1
-"""Version of the format. Unknown fields are kept, and don't need a new version. A change that older replicas would
-misread does."""
+"""The version of the stored format. Unknown fields are preserved, so a new field needs no new version. A change that
+older replicas would misread needs one."""
 
 
 class SessionStateUnreadable(UnreadableRecord):
@@ -54,7 +54,7 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True):
     so that the other replica sees it."""
 
     mark: str
-    """A unique string: the id of the replica that received the cancel, a dot and a number."""
+    """A unique string: the id of the replica that received the cancellation, a dot and a number."""
     request_id: bytes
     """The id of the request, as JSON text."""
     reason: str | None
@@ -87,16 +87,16 @@ class SessionState:
     principal: str
     """The principal that owns the session, as JSON text; empty for an anonymous caller."""
     standalone_stream: str
-    """Name of the stream that clients request by GET."""
+    """The name of the standalone stream, the SSE stream that clients open with GET."""
     log_level: str = DEFAULT_LOG_LEVEL.value
     is_initialized: bool = False
     """True once ``notifications/initialized`` has arrived."""
     listener: str = ""
-    """Holder of the standalone stream, which alone sends change notifications; empty before the first."""
+    """The holder of the standalone stream, which alone sends change notifications; empty before the first holder."""
     subscriptions: tuple[str, ...] = ()
     """URIs of the resources that the client has subscribed to."""
     cancels: tuple[Cancel, ...] = ()
-    """The newest cancels that arrived at a replica without the request, oldest first."""
+    """The newest cancellations that arrived at a replica where their request doesn't run, oldest first."""
     cursor: str = ""
     """Position in the change log when the session was opened; empty if unknown."""
     unknown_fields: tuple[tuple[str, bytes], ...] = attrs.field(default=(), repr=False)

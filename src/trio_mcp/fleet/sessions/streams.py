@@ -134,13 +134,15 @@ class SharedStream:
     _last: int = attrs.field(default=0, init=False)
     _is_finished: bool = attrs.field(default=False, init=False)
     _closing: float | None = attrs.field(default=None, init=False)
-    """Seconds after which the client reconnects, once the response has the lines in ``_ahead``."""
+    """Seconds after which the client shall reconnect, once the response has all lines in ``_ahead``; `None` if the
+    response stays open."""
     _ahead: bytearray = attrs.field(factory=bytearray, init=False)
-    """Lines that are sent before those in the outbox."""
+    """Lines that are sent before the lines in the outbox."""
     _rest: bytearray = attrs.field(factory=bytearray, init=False)
     """The last lines of a finished stream."""
     response_at: str = attrs.field(default="", init=False)
-    """Id of the replica whose response carries the lines, as far as is known; empty for this one."""
+    """The id of the replica whose response sends this stream to the client, as far as is known; empty for this
+    replica."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     """The cancel scope of `run`."""
 
@@ -264,9 +266,9 @@ class _StreamPosition(msgspec.Struct, frozen=True):
     contains."""
 
     sent: int = 0
-    """Number of the last event that a response carried."""
+    """The number of the last event that a response has sent."""
     place: str = ""
-    """Position in the change log up to which changes are in the lines; empty if unknown."""
+    """The position in the change log up to which the events contain all changes; empty if unknown."""
 
 
 _decode_position: Final = msgspec.json.Decoder(_StreamPosition)
@@ -278,7 +280,7 @@ class StandaloneStream:
     def __init__(self, log: StreamLog, name: str, holder: str, stream: StoredStream) -> None:
         self.holder = holder
         self.pipe: SSEResponse | None = None
-        """The response that carries the lines; `None` without one."""
+        """The response that sends the stream; `None` without a response."""
         self._log = log
         self._name = name
         self._last = stream.last

@@ -88,12 +88,12 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         self._idle = to_milliseconds(services.running.limits.session_timeout)
         self._readings: dict[str, _SessionRead] = {}
         self._poll_schedule = 0
-        """Number of requests whose session is being looked up."""
+        """The number of requests whose session is being looked up."""
         self._looked_up = trio.lowlevel.ParkingLot()
         self._drained_at = math.inf
-        """Time when the drain ends; infinite before the drain begins."""
+        """The time at which the shutdown's drain ends; infinite before the drain begins."""
         self._ends_for = ""
-        """Why the replica ends; empty while it doesn't."""
+        """The reason why the replica ends; empty while the replica isn't ending."""
         self._is_watching = trio.Event()
         self._register(FORWARDED_MESSAGE, _ForwardedMessage, lambda view, sent: view.receive_message(sent.body))
         self._register(

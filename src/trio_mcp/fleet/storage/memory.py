@@ -40,9 +40,9 @@ class _MemoryChangeLog(WatchedByHints[ChangeHint]):
         self._id = randomness.token_hex(_LOG_ID_BYTES)
         self._last = 0
         self._changed: dict[str, int] = {}
-        """For each thing, the number of its last record, in order of these numbers."""
+        """The number of the last record for each changed thing, in the order of these numbers."""
         self._forgotten = 0
-        """Number of the last record from which a thing was dropped."""
+        """The number of the last record from which an entry was dropped."""
         super().__init__(HintQueues[ChangeHint]())
 
     def _cursor(self) -> ChangeCursor:

@@ -85,11 +85,11 @@ class Link:
         self._client: RedisClient | None = None
         """The connections; `None` while Redis is unavailable."""
         self._up = trio.Event()
-        """Set while there are connections."""
+        """Set while there are connections to Redis."""
         self._dropped = trio.Event()
-        """Set when the connections can no longer be used."""
+        """Set when the current connections can no longer be used."""
         self._late: dict[Any, int] = {}
-        """For each node, the number of consecutive calls without an answer within the limit."""
+        """The number of consecutive calls without an answer within the time limit, for each node."""
         self._large: list[tuple[str, Any]] = []
         """The large commands that are being sent, by node."""
         self._answers = 0
@@ -98,8 +98,8 @@ class Link:
         self._is_loss_logged = False
         self._subscriptions = ChannelSubscriptions(address, limit, own_channel, self._publish)
         self.round_trips = 0
-        """Number of round trips of calls; a pipeline is one. With subscriptions, the link itself makes one every five
-        seconds."""
+        """The number of round trips of calls. A pipeline counts as one round trip. With subscriptions, the link itself
+        makes one every five seconds."""
         self.reconnects = 0
         """How often Redis became available again after an outage."""
         self.uncertain = 0

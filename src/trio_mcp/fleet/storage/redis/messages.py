@@ -33,7 +33,8 @@ logger = logging.getLogger("trio_mcp")
 _KEEP: Final = 25 * 3_600_000
 """Milliseconds after which an unused change log is deleted: 25 hours."""
 _HINT_BYTES_LIMIT: Final = 64 * 1024
-"""Maximum bytes of changes in a notification. If there are more, readers read the log."""
+"""The maximum size of the changes in a notification, in bytes. If the changes are larger, readers read the log
+instead."""
 _LOG_ID_BYTES: Final = 6
 _MOST_DIGITS: Final = 16
 _SCRIPTS: Final = load_scripts("messages")
@@ -108,7 +109,8 @@ _INLINE_MESSAGE_LIMIT: Final = 4 * 1024
 _LIST_LIMIT: Final = 1000
 """Maximum messages in the list of one reader, so that a list has at most 4 MiB."""
 _LISTED: Final = 10_000
-"""Milliseconds that a message stays in the list: longer than it takes to notice and renew a lost subscription."""
+"""Milliseconds for which a message stays in the list. This is longer than it takes to notice and renew a lost
+subscription."""
 _RETENTION_MS: Final = 30_000
 """Milliseconds for which a long message is stored for its reader."""
 _PIECE: Final = 256 * 1024
@@ -122,7 +124,8 @@ _READ_AGAIN: Final = 0.25
 _FAREWELL_TIMEOUT: Final = 1.0
 _ID_BYTES: Final = 9
 _WHOLE, _IN_KEY = b"w", b"k"
-"""First byte of a message: what follows is the message itself, or the name of its key."""
+"""The first byte of a message. It says whether the message itself follows, or the name of the key that contains the
+message."""
 
 
 class RedisCourier:
@@ -141,7 +144,8 @@ class RedisCourier:
         self.heartbeat_link = link
         """The link that is used for heartbeats."""
         self._bulk = trio.CapacityLimiter(_MOST_PIECES)
-        """Held while a piece of a long message is sent, so that short messages can go in between."""
+        """This lock is held while a piece of a long message is sent, so that short messages can be sent between two
+        pieces."""
         self._mailbox: HintQueue[bytes] | None = None
         self._replica = replica
         self.channel: Final = f"{prefix}:r:{replica}"

@@ -29,8 +29,7 @@ logger = logging.getLogger("trio_mcp")
 
 _LIVENESS_INTERVAL: Final = 5.0
 _IDLE: Final = 12.0
-"""Seconds of silence after which the connection counts as lost: two check messages are missing then, and none can be
-sent."""
+"""Seconds of silence after which the connection counts as lost. By then, two check messages are missing."""
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 2.0
 _GOOD: Final = 0.1
@@ -81,7 +80,7 @@ class ChannelSubscriptions:
         """Set by the first reader. Before that, no connection is opened."""
         self._connection: Any = None
         self._unconfirmed: Counter[str] = Counter()
-        """For each channel, how many subscriptions were sent on the connection and aren't confirmed yet."""
+        """The number of unconfirmed subscriptions that were sent on the connection, for each channel."""
         self._live: set[str] = set()
         """The channels whose subscription is confirmed."""
         self._was_confirmed = False
@@ -92,7 +91,7 @@ class ChannelSubscriptions:
         self._refusal = ""
         """Text of the last refusal, which is logged already."""
         self.gaps = 0
-        """How often readers got `HINTS_LOST`."""
+        """The number of times that readers got `HINTS_LOST`."""
 
     @asynccontextmanager
     async def subscribe(self, channels: Sequence[str]) -> AsyncGenerator[AsyncIterator[ChannelMessage | HintsLost]]:

@@ -50,7 +50,7 @@ _CLAIMS: Final = 25
 _NAMES: Final = 200
 """Maximum ids that are passed to one script."""
 _LIMIT: Final = 10.0
-"""Seconds for which a call of several scripts continues even if cancelled, and after which it fails."""
+"""Seconds after which a call of several scripts fails. Until then, the call continues even if it is cancelled."""
 _ECHO_LIMIT: Final = 1.0
 """Seconds for which a new watcher waits for its own check message."""
 

@@ -67,7 +67,7 @@ class _FilePosition:
     """A position in the file's notifications and change log. All changes before this position were reported."""
 
     file: bytes
-    """The unique mark of the file. A file that replaces it has another mark."""
+    """The unique mark of the file. If another file replaces it, that file has another mark."""
     hint: int
     """Number of the last notification row."""
     note: int
@@ -89,7 +89,7 @@ class _PollResult:
     are_missing: bool
     """True if notification rows after the position were already deleted."""
     changed: Mapping[str, int] | None
-    """The changed things, with the numbers of their last records; `None` if the log can't tell."""
+    """The changed things, with the numbers of their last records; `None` if the log no longer contains all changes."""
     has_messages: bool
 
 
@@ -109,7 +109,8 @@ class HintPoller:
         self.on_messages: Callable[[], None] | None = None
         self.interval = interval
         self.writer = randomness.token_bytes(8)
-        """Identifies the rows of this replica, whose own watchers are notified at once."""
+        """This id marks the rows of this replica. The replica's own watchers are notified at once, so polls skip these
+        rows."""
         self._database = database
         self._replica = encoded(replica)
         self._position: _FilePosition = _NOWHERE
