@@ -47,7 +47,8 @@ class Addresses:
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     stateless: bool = attrs.field(default=False, kw_only=True)
-    """The option of that name. Some commands have neither this option nor those of the fields below."""
+    """The value of the option ``--stateless``. Some commands have neither this option nor the options of the fields
+    below."""
     shared: SharedStorage | None = attrs.field(default=None, kw_only=True)
     """The storage that the server shares with its replicas."""
     health: bool = attrs.field(default=False, kw_only=True)

@@ -124,7 +124,7 @@ ENOUGH_STEPS: Final = 500_000
 """Number of steps for reading schemas: enough for the schemas of about ten thousand tools, which takes about a
 second."""
 _LENGTH_A_STEP: Final = 32
-"""Number of characters of a reference that cost one step."""
+"""Reading this number of characters of a reference costs one step."""
 _CHOICES_TOLD: Final = 6
 _LONGEST_CHOICE: Final = 60
 """Maximum number of characters that are shown of a choice, or of a type's name."""

@@ -108,8 +108,8 @@ class CommandRequest(Generic[R]):
     """Whether Ctrl-C cancels the request. If false, Ctrl-C only ends the command, because the work continues in any
     case."""
     answers_tasks: ClassVar[bool] = True
-    """Whether the user answers the questions of tasks. If false, the questions are left for a command that waits for
-    the result."""
+    """Whether the user answers the input requests of tasks. If false, these input requests are left for a command that
+    waits for the task's result."""
     era: ClassVar[Literal["auto", "legacy"]] = "auto"
     """Which protocol revisions are used by default."""
 
@@ -169,7 +169,7 @@ class RequestRun:
     """The lowest level of log messages to show, or `None` to show none."""
     era: Literal["auto", "modern", "legacy"]
     timeout: float | None
-    """Time limit in seconds, not counting the time that the user takes to answer."""
+    """The time limit in seconds. The time that the user takes to answer input requests doesn't count."""
     _terminal: Terminal = attrs.field(init=False)
     _questions: Questions = attrs.field(init=False)
     _server: str = attrs.field(default="the server", init=False)

@@ -36,10 +36,10 @@ _KILLED: Final = 5.0
 """Seconds to wait for the end of a killed process. The operating system may not be able to end a process that waits for
 a disk."""
 _SLOW_START: Final = 30.0
-"""Seconds after which a worker is reported that isn't listening yet."""
+"""If a worker isn't listening after this number of seconds, the supervisor reports the worker as slow."""
 _HEALTHY: Final = 60.0
-"""Seconds that a worker must have served to be replaced at once if it dies. Otherwise its replacement starts after a
-pause."""
+"""If a worker dies after it has served for this number of seconds, it is replaced at once. Otherwise its replacement
+starts after a pause."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 """Seconds until a worker that ended early is restarted. The pause doubles after each early end."""
@@ -115,7 +115,7 @@ class _Slot:
     current: _Worker | None = None
     """The worker of this slot that listens, or `None` if it has ended."""
     starting: _Worker | None = None
-    """The worker that is starting, which takes the slot when it listens."""
+    """The worker that is starting for this slot. It becomes the slot's current worker when it listens."""
     last: int | None = None
     """Process id of the current worker or, if there is none, of the previous one."""
     failures: int = 0
@@ -152,7 +152,8 @@ class Supervisor:
         self._generation = 0
         """The wanted generation of workers, which is the number of requested reloads."""
         self._failed: int | None = None
-        """The last generation whose worker failed to start. The old workers then stay."""
+        """The last generation whose worker failed to start. In this case the workers of the earlier generation keep
+        running."""
         self._has_served = False
         """Whether any worker has listened so far."""
         self._status = ENDED_WELL

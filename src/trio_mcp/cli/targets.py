@@ -98,7 +98,7 @@ class Host:
     section: str = "mcpServers"
     """Name of the object in the configuration file that contains the servers, keyed by name."""
     says_type: bool = False
-    """Whether entries of servers need ``"type": "stdio"``."""
+    """Whether the entries of servers in this file need ``"type": "stdio"``."""
     source: str
     """URL of the web page that documents the path and format."""
 
@@ -287,7 +287,8 @@ class SignIn:
     only when they are needed."""
 
     asks: bool | None = None
-    """Whether the user may be asked to sign in. `None` means yes if standard error is a terminal."""
+    """Whether the user may be asked to sign in. `None` means that the user may be asked if standard error is a
+    terminal."""
     bearer_env: str | None = None
     """Name of the environment variable that holds a token, or `None` if the user signs in."""
     tokens: Literal["file", "keyring", "memory"] = "file"

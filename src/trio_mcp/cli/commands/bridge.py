@@ -99,7 +99,7 @@ class _TargetOpener:
     _target: Target
     _era: Literal["auto", "modern", "legacy"]
     status: int = ENDED_WELL
-    """The exit status for the last connection that was lost or refused."""
+    """The exit status that belongs to the last connection that was lost or refused."""
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncGenerator[Client]:

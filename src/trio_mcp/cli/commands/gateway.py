@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ...hosting.pins import PinPolicy
 
 _MOST_WAIT: Final = 10.0
-"""Seconds for which the first lists wait for members that are starting. Members that take longer are announced as
-changes."""
+"""The maximum number of seconds for which the first list requests wait for members that are starting. Members that take
+longer are announced as changes."""
 _WITH_LISTS: Final = (
     *("tools/list", "prompts/list", "resources/list", "resources/templates/list"),
     *("tools/call", "prompts/get", "resources/read"),

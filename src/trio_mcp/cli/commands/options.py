@@ -277,4 +277,4 @@ TOOL: Final = _Offered("tool", lambda client: client.list_tools())
 URI: Final = _Offered("uri", lambda client: client.list_resources(), "uri")
 PROMPT: Final = _Offered("prompt", lambda client: client.list_prompts())
 REFERENCE: Final = _Offered("name", lambda client: client.list_prompts())
-"""Completes prompts only: templates contain braces, which would need quotes."""
+"""Shell completion for prompts only, because resource templates contain braces, which would need quotes in a shell."""

@@ -22,7 +22,7 @@ from ..request import CommandRequest, NotOffered, show_result
 from .options import TARGET, TargetCommand, request_options
 
 _ANY_ID: Final = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
-"""Settings for commands with an ID, because ids of some servers begin with a hyphen."""
+"""Settings for commands with a task id, because the ids of some servers begin with a hyphen."""
 
 _target = click.argument("target", type=TARGET)
 _task = click.argument("task", metavar="ID")
