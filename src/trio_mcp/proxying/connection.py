@@ -56,7 +56,8 @@ _VERSIONS: Final = [row.name for row in MODERN_REVISIONS]
 """The protocol versions that a client may speak to the proxy, whatever version the upstream server speaks."""
 _NOT_FORWARDED: Final = frozenset(("notifications/initialized", "notifications/cancelled", "notifications/progress"))
 _UNNAMED: Final = Implementation("unknown", "0")
-"""The name reported for a modern upstream server that has none, since a legacy server must have a name."""
+"""The name that the proxy reports for a modern upstream server without a name, since a legacy server must have a
+name."""
 
 
 class ProxyConnection:
@@ -297,8 +298,8 @@ class ReadingOrder:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
         self._count = count()
         self._turns: list[tuple[int, trio.Event]] = []
-        """The requests that are waiting for their turn, or have it, in the order of reading. Each has the event that
-        starts its turn."""
+        """The requests that are waiting for their turn, or whose turn it is, in the order of reading. Each request has
+        the event that starts its turn."""
 
     def add(self, request: InboundRequest) -> None:
         """Record that ``request`` was read now, after all requests that were added before."""

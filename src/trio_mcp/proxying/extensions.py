@@ -165,7 +165,8 @@ class ExtensionFilter:
 
 
 _LEAST_WAIT: Final = 0.001
-"""Grace period in seconds. Without one, the call would be cancelled, but the proxy wouldn't wait for the answer."""
+"""The minimum grace period in seconds. Without a grace period, the call would be cancelled, but the proxy wouldn't wait
+for the upstream server's answer."""
 _CAPABILITY: Final = f"extensions.{CANCEL_ACKNOWLEDGED}"
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _MAX_INSTRUCTIONS: Final = 2000
-"""How many characters of a member's instructions the gateway quotes in its own."""
+"""The maximum number of characters of a member's instructions that the gateway quotes in its own instructions."""
 _FAILURES: Final = (PeerError, ProtocolViolation, HTTPError, trio.TooSlowError)
 
 

@@ -174,7 +174,7 @@ class TaskStates:
         self._bytes = 0
         self._changed = trio.Event()
         self.overflowed = trio.Event()
-        """Event that is set when the client reads so slowly that a state was dropped."""
+        """This event is set when a state was dropped, because the client reads too slowly."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
         """Store the state of an MCP task, from a notification of ``size`` bytes, in order to send it to the client.

@@ -120,8 +120,8 @@ class MemberUpstream(Upstream):
         self._callers: dict[object, GatewayCaller] = {}
         self._calls: Counter[GatewayCaller] = Counter()
         self.cannot_ask = False
-        """True once the member has refused to send a request to the client (sampling, elicitation, roots) because it
-        speaks a modern revision."""
+        """True once the member has failed to send a request (sampling, elicitation, roots) to the client, because the
+        member speaks a modern revision."""
 
     def cannot_ask_if(self, error: str) -> bool:
         """Return whether the member's ``error`` means that the member can send its request (sampling, elicitation,

@@ -38,8 +38,8 @@ class Parties:
 
     def __init__(self) -> None:
         self._gave_up: set[object] = set()
-        """The first two callers that have cancelled a call. More aren't stored, since it only matters whether there is
-        a second one."""
+        """The first two callers that have cancelled a call. Other callers aren't stored, since only the existence of a
+        second caller matters."""
 
     @contextmanager
     def calling(self, scope: RequestScope) -> Generator[None]:

@@ -30,8 +30,8 @@ LONGEST_TASK_ID: Final = 1000
 """The maximum length of a task id that is stored, in characters."""
 
 Owner: TypeAlias = PrincipalId | Downstream
-"""The owner of a task: a principal or, if the transport knows none, the last client that has created or named the
-task."""
+"""The owner of a task: a principal or, if the transport knows no principal, the last client that has created or named
+the task."""
 
 
 class TaskOwners:
@@ -89,7 +89,7 @@ class KnownTasks:
     of_server: TaskOwners
     """The tasks of the upstream server, with their owners."""
     shared: bool
-    """True if several clients share the upstream connection. Then a message about a task of unknown owner is
+    """True if several clients share the upstream connection. In this case a message about a task of unknown owner is
     dropped."""
     of_clients: TaskOwners = attrs.field(factory=TaskOwners)
     """Tasks of clients (2025-11-25), each with the client that runs it."""
