@@ -191,7 +191,7 @@ class Catalogue:
         """The tool transforms, by the name of the member."""
         self._pins = pins
         self._listed_tools: dict[str, tuple[Tool, ...]] = {}
-        """If the group has pins: the tools as the members list them, including tools that aren't approved."""
+        """The tools as the members list them, including tools that aren't approved. Only used if the group has pins."""
         self._held: dict[str, dict[str, HeldTool]] = {}
         self._all_held: Mapping[str, HeldTool] = MappingProxyType({})
         self._merged: dict[ListName, Mapping[str, CatalogueEntry[Any]]] = dict.fromkeys(LISTS, MappingProxyType({}))
@@ -372,7 +372,7 @@ class Watch(AsyncIterator[N], Generic[N]):
         """The trio run that publishes values, and in which the reader must run."""
         self._pending = {key: (value, False) for key, value in standing.items()}
         self._known: set[str] = set()
-        """The keys of which the reader has read a value, but not the last one."""
+        """The keys of which the reader has read a value, except keys whose last value it has read."""
         self._over = False
         self._arrived = trio.lowlevel.ParkingLot()
 

@@ -151,7 +151,7 @@ _SECTIONS: Final = ("mcpServers", "servers")
 _OFF: Final = {"disabled": True, "enabled": False, "isActive": False}
 """The keys with which hosts disable a server's entry, and the value of each key that does so."""
 _URLS: Final = ("httpUrl", "serverUrl", "url")
-"""The keys for the URL of a server. The first of them that is present counts, as in Gemini CLI."""
+"""The keys for the URL of a server. As in Gemini CLI, the first key that an entry contains is used."""
 _KINDS: Final = ("type", "transport", "transportType")
 _ENVS: Final = ("environment", "env")
 _FOR_COMMANDS: Final = frozenset({"args", "cwd", *_ENVS})
@@ -184,8 +184,9 @@ class Config:
     members: dict[str, MemberDescription]
     """The members by name, including disabled ones."""
     problems: dict[str, str]
-    """The problems of the file, by the name of the entry. An entry that is invalid, or uses something unsupported,
-    isn't among the members. An entry is among them if only a part of it is lost, because the file repeats a key."""
+    """The problems of the file, by the name of the entry. If an entry is invalid, or uses something unsupported, it
+    isn't among the members. If only a part of an entry is lost, because the file repeats a key, the entry is among the
+    members."""
     ignored: dict[str, tuple[str, ...]]
     """The keys that trio-mcp ignores, by the name of the entry."""
 

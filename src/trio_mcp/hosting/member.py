@@ -135,7 +135,7 @@ class Member:
         self._present_scope = trio.CancelScope()
         self._news = trio.lowlevel.ParkingLot()
         self.ended = trio.Event()
-        """Event that is set when the member has ended completely."""
+        """This event is set when the member has ended completely."""
 
     @property
     def present(self) -> Client | None:
