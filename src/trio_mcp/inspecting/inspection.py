@@ -139,7 +139,7 @@ QUERIES: Final[dict[str, Callable[[Client, JSONObject], Awaitable[Any]]]] = {
     "task": task,
     "cancelTask": cancel_task,
 }
-"""The queries, by the names that pages use."""
+"""The functions that handle a page's simple requests to the server, by the names that pages use for these requests."""
 
 
 _MOST_LOGS: Final = 300

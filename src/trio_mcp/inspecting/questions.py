@@ -24,7 +24,7 @@ from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, 
 from .runs import PageFeed, run_number
 
 MOST_QUESTIONS: Final = 32
-"""Maximum number of questions of one kind that wait for the user concurrently."""
+"""The maximum number of input requests of one kind that wait for the user at the same time."""
 _REFUSED: Final = -1
 """Error code for a request that the user rejected (2025-11-25 sampling, Error Handling)."""
 _MOST_ROOTS: Final = 100
@@ -40,9 +40,9 @@ class _Question:
     number: int
     kind: str
     data: JSONObject
-    """The parameters of the question, as the specification defines them."""
+    """The parameters of the input request, as the specification defines them."""
     run: int | None
-    """The number of the run that the server's question belongs to; `None` if unknown."""
+    """The number of the run that the input request belongs to; `None` if unknown."""
     answered: trio.Event = attrs.field(factory=trio.Event)
     answer: JSONObject = attrs.field(factory=dict[str, Any])
 
@@ -60,7 +60,8 @@ class PageQuestions:
         self._open: dict[int, _Question] = {}
         self._roots: list[JSONObject] = []
         self.revision: Revision = LATEST_LEGACY
-        """The revision for the form of questions. A server that asks before the connection is open is legacy."""
+        """The protocol revision that determines the form of input requests. A server that sends one before the
+        connection is open is legacy."""
 
     def options(self) -> ClientOptions:
         """Return the options for the client that inspects the server. Their handlers show the server's input requests

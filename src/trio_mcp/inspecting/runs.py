@@ -29,11 +29,12 @@ from ..transports.sse import KEEP_ALIVE, events
 MOST_PAGES: Final = 8
 """Maximum number of pages that are open at the same time."""
 _MOST_WAITING: Final = 2000
-"""Maximum number of unread items of a page. If there are more, the page gets everything again."""
+"""The maximum number of events that a page hasn't read. If there are more, the page gets the complete state again."""
 _AT_ONCE: Final = 200
-"""Maximum number of items that are written together."""
+"""The maximum number of events that are written to a page together."""
 _PAUSE: Final = 0.03
-"""Seconds between two writes. Several changes of one item in this time are sent as one."""
+"""Seconds between two writes to a page. If an event is replaced several times in this time, only the last one is
+sent."""
 _KEEP_ALIVE: Final = 15.0
 
 Snapshot = Callable[[], Iterable[tuple[Hashable, JSONObject]]]
@@ -122,7 +123,7 @@ Work = Callable[["Run", OnProgress], Awaitable[Outcome]]
 
 
 run_number: Final = ContextVar[int | None]("run_number", default=None)
-"""The number of the run that the current task carries out, or whose question it answers."""
+"""The number of the run that the current trio task carries out, or whose input request the task answers."""
 
 
 class TooManyRuns(Exception):
@@ -158,7 +159,7 @@ class Run:
     kind: str
     name: str
     given: str
-    """The arguments as JSON, shortened."""
+    """The arguments of the run as JSON, truncated."""
     since: float
     started_at: float
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -169,13 +170,13 @@ class Run:
     task: str | None = None
     """Id of the task that the server created for the request."""
     error: str = ""
-    """The error as text; empty without one."""
+    """The error of the run as text; empty if there was no error."""
     result: bytes | None = attrs.field(default=None, repr=False)
-    """The result as JSON."""
+    """The result of the run as JSON."""
     is_error: bool = False
     """True if the result reports a failure."""
     warning: str | None = None
-    """What is wrong with the result, as text."""
+    """The problem with the result as text; empty if the result is valid."""
 
     def as_json(self) -> JSONObject:
         """Return the state of the run (a request that the user has started) as JSON data for pages."""
