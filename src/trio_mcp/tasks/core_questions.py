@@ -102,7 +102,8 @@ class CoreQuestions:
         self._records = records
         self._start: Callable[..., None] | None = start
         self._askers: dict[str, tuple[Asker, ...]] = {}
-        """The `Asker` objects that have sent a task's requests to the client and wait for answers, by task id."""
+        """The `Asker` objects that have sent the input requests of a task to the client and wait for responses, by task
+        id."""
 
     async def until_final(self, scope: str, task_id: str, channel: TaskClientChannel) -> TaskRecord | None:
         """Wait until the background task has ended, and return its record, or `None` if the record doesn't exist or was
@@ -183,7 +184,8 @@ class Asker(Owner):
         self._task_id = task_id
         self.channel = channel
         self._outstanding: tuple[DetachedCall, ...] = ()
-        """The stored requests to the client that were sent and wait for an answer, by their keys in the record."""
+        """The stored input requests that were sent to the client and have no response yet, by their keys in the
+        record."""
 
     def has_asked(self, key: str) -> bool:
         """Return whether the input request ``key`` was sent on this channel, and the client's response isn't stored

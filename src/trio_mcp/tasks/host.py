@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _HURRIED_GRACE: Final = 0.3
 _SHORT_TIME: Final = 5.0
-"""Seconds allowed for writing a task record while other code waits for the write."""
+"""Seconds allowed for writing a task record if other code waits for the write."""
 
 
 class TaskHost:
@@ -103,12 +103,12 @@ class TaskHost:
         self.alarms = host.alarms
         self._hinted: dict[str, bool] = {}
         """Ids of the tasks that run in this process and whose records may have changed. If the value is true, the
-        record must be read even if its mark is the same, because a client that can answer questions may have connected
-        or disconnected."""
+        record must be read even if its mark is the same, because a client that can respond to input requests may have
+        connected or disconnected."""
         self._reader = Sleeper()
         self._nursery: trio.Nursery | None = None
         self._early: list[tuple[Callable[..., Awaitable[None]], tuple[object, ...]]] | None = []
-        """Functions to start in the background when `run` begins. `None` afterwards."""
+        """Functions to start in the background when `run` begins. `None` once `run` has begun."""
         self._has_tasks = trio.Event()
         self._drain_scope = trio.CancelScope()
         """Cancel scope in which tasks may still finish while the host shuts down."""
@@ -440,8 +440,8 @@ class LiveTasks:
         self._load = load
         self.by_id: dict[str, RequestTask] = {}
         self.pending: dict[str, RequestTask | ClaimedLease] = {}
-        """This process's tasks that don't run yet, by id: claimed tasks, and new tasks before the request is answered.
-        Their leases are renewed as well."""
+        """This process's tasks that don't run yet, by id: claimed tasks, and new tasks whose request isn't answered
+        yet. The leases of these tasks are renewed as well."""
         self._places = 0
         self._callers = Counter[object]()
         self._parts: Counter[Caller] = Counter()

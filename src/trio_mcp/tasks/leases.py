@@ -95,14 +95,14 @@ class Leases:
         self._pace = min(self._interval, settings.look_interval)
         """Seconds between two searches for abandoned tasks."""
         self._wanted = -math.inf
-        """A start waits for a renewal that begins at this time or later."""
+        """A task that is about to start waits for a renewal that begins at this time or later."""
         self._began = -math.inf
         """The time at which the last completed renewal began."""
         self._works = False
         """True if the last completed renewal succeeded."""
         self._renewer = Sleeper()
         self._looker = Sleeper()
-        """Event that wakes the guard, for a run that starts with only part of its lease left."""
+        """Event that wakes `_guard`, for a task that starts with only a part of its lease left."""
         self._renewed = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:

@@ -105,8 +105,8 @@ def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
 
 
 TASK_LOST: Final = -31002
-"""Error code of this package for a task that did not run to completion. Its effects may have happened completely,
-partly or not at all."""
+"""Error code of this package for a task that didn't run to its end. The effects of the task may have happened
+completely, partly or not at all."""
 
 SERVER_STOPPED: Final = "the server was shut down while the task was running"
 SERVER_RESTARTED: Final = "the server was restarted while the task was running"

@@ -108,8 +108,8 @@ class RequestTask:
         self.epoch = 0
         """Number of the claim under which this process runs the task."""
         self.holder: str | None = None
-        """Holder token under which this process runs the task. Each write checks it. `None` if no process runs the
-        task."""
+        """Holder token under which this process runs the task. Each write of the record checks that the token is still
+        the same. `None` if no process runs the task."""
         self.held_until = 0.0
         """Time on trio's clock after which another process may run the task."""
         self.mark = b""

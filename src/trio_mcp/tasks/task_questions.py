@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from .request_task import RequestTask
 
 _IN_THE_RECORD: Final = InputRequest("roots/list")
-"""Placeholder for the text of each stored question. It saves memory, because ten thousand tasks may be waiting."""
+"""Placeholder for the text of each input request that is stored in the task record. It saves memory, because ten
+thousand tasks may be waiting."""
 _RUN: Final = 8
-"""Number of characters of a claim's token that distinguish the runs of a task."""
+"""Number of characters of a holder token's hash that identify one run of a task."""
 
 
 def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
