@@ -28,7 +28,8 @@ class Expiring(Generic[K, V]):
         self._now = now
         self._entries: dict[K, tuple[int, V]] = {}
         self._ends: list[tuple[int, K]] = []
-        """Heap of the entries' expiry times. Outdated times, of removed or extended entries, are skipped."""
+        """Heap of the entries' expiry times. Times of removed entries, and earlier times of extended entries, are
+        skipped."""
 
     def __len__(self) -> int:
         self._drop_past()

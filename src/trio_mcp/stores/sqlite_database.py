@@ -97,7 +97,7 @@ class _QueuedCall(Generic[T]):
 
     work: Callable[[sqlite3.Connection], T]
     task: trio.lowlevel.Task | None = None
-    """The trio task that sleeps until the function has ended, or until it is its turn to call all waiting functions."""
+    """The trio task that sleeps until the function has ended, or until this task must call all waiting functions."""
     result: T | None = None
     error: Exception | None = None
     is_over: bool = False

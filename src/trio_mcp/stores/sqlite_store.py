@@ -74,8 +74,8 @@ UPDATE leases SET name = :name, form = :form, holder = CASE WHEN :give_up THEN N
 WHERE number = :number AND (:give_up OR form <> :form)
 """
 _BEFORE_ALL_LEASES: Final = 2**50
-"""The ``leased_until`` of a task without a holder is the time at which it became free, minus this. So the task that has
-been free for longest is claimed first, before any task whose lease has expired."""
+"""For a task without a holder, ``leased_until`` is the time at which the task became free, minus this number. So the
+task that has been free for longest is claimed first, before any task whose lease has expired."""
 _MARKS: Final = """
 SELECT group_concat(hex(tasks.id) || ' ' || hex(tasks.mark)) FROM json_each(?) AS asked
 JOIN tasks ON tasks.id = CAST(asked.value AS BLOB)
@@ -104,7 +104,7 @@ _LOCKED: Final = 3
 """Divisor of a lease's length. If a claim waits longer than the result, no process could write to the file
 meanwhile."""
 _CLOCK_STEP: Final = 1.0
-"""If a clock has gained more than this many seconds between two claims, the clock was set."""
+"""If a clock has gained more than this number of seconds between two claims, the clock was set."""
 _BEFORE_ALL: Final = (-(2**63), b"")
 
 

@@ -85,8 +85,8 @@ class TaskRecord:
     name: str
     """Name of the tool that the task runs."""
     params: bytes
-    """Parameters of the request, including ``_meta``. Emptied when the task ends, like ``capabilities`` and
-    ``answers``."""
+    """Parameters of the request, including ``_meta``. Like ``capabilities`` and ``answers``, they are deleted when the
+    task ends."""
     revision: str
     """Protocol revision of the request, which determines the form of the result."""
     capabilities: bytes
@@ -137,9 +137,9 @@ class TaskRecord:
     mark: bytes = b""
     """Random bytes that each write sets. Records with equal marks are equal."""
     asked: Mapping[str, Sequence[str]] = _NO_QUESTIONS
-    """The input requests that another run may make again, in order: all since the start or, for a task that resumes,
-    since the checkpoint. Maps the key of each input request to the keys of earlier ones that were open at the same
-    time. An input request that is in neither ``questions`` nor ``answers`` was cancelled."""
+    """The input requests that another run may make again, in order: all input requests since the start or, for a task
+    that resumes, since the checkpoint. Maps the key of each input request to the keys of earlier input requests that
+    were open at the same time. An input request that is in neither ``questions`` nor ``answers`` was cancelled."""
     continuation: bytes | None = None
     """For a handler that returns its input requests: an array of the answers and the state that the client sent before
     the task began."""
@@ -213,7 +213,7 @@ HINTS_LOST: Final = HintsLost()
 """In a stream of change notifications: some notifications may have been lost."""
 
 Hint: TypeAlias = "str | HintsLost"
-"""The id of a task that may have changed, or `HINTS_LOST`."""
+"""An item in a stream of change notifications: the id of a task that may have changed, or `HINTS_LOST`."""
 
 
 def new_mark() -> bytes:
