@@ -314,7 +314,7 @@ class Acquisition:
             error.__traceback__ = error.__context__ = error.__cause__ = None
             self._fail(error)
         except Exception as error:
-            # The message may contain a secret, so only the exception's type and the stack trace are logged.
+            # Log only the exception's type and the stack trace, because the exception's message may contain a secret.
             places = "".join(traceback.format_tb(error.__traceback__))
             logger.error("getting a token failed: %s\n%s", type(error).__name__, places)  # noqa: TRY400 -- see above
             words = str(error) if isinstance(error, ImportError) else type(error).__name__

@@ -107,7 +107,7 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     try:
         tokens = yield from visit(client)
     except AuthorizationError as error:
-        # RFC 6749 section 5.2: the server no longer knows this client. Some servers delete registrations.
+        # RFC 6749 section 5.2: the server no longer knows this client, since some servers delete registrations.
         if error.code != "invalid_client" or client.registration is not record.client:
             raise
     if tokens is None:
@@ -134,7 +134,7 @@ def _tokens_of_user(
         server=found.metadata,
         redirect_uri=settings.redirect_uri,
         state=secrets.token_urlsafe(32),
-        verifier=secrets.token_urlsafe(48),  # 64 characters (RFC 7636 section 4.1)
+        verifier=secrets.token_urlsafe(48),  # these are 64 characters; RFC 7636 section 4.1 requires 43 to 128
     )
     named = None if settings.client is None else settings.client.issuer
     configured = [context.server_url, *([] if named is None else [named])]
@@ -184,7 +184,7 @@ def _authorize_url(
         **scope_parameter(scopes),
     }
     if OFFLINE_ACCESS in scopes:
-        parameters["prompt"] = "consent"  # required for offline_access (OpenID Connect Core section 11)
+        parameters["prompt"] = "consent"  # OpenID Connect Core section 11 requires this for offline_access
     # RFC 6749 section 3.1: keep the query of the endpoint's URL, and don't repeat a parameter.
     path, _, query = target.partition("?")
     kept = [pair for pair in query.split("&") if pair and unquote_plus(pair.partition("=")[0]) not in parameters]
@@ -279,7 +279,7 @@ async def sign_out(
         for issuer in stored.issuers:
             context = GrantContext(server_url=server_url, stored=stored, now=now, bindings=bindings)
             try:
-                # If a revocation is cancelled, no token is lost, so no shield is needed.
+                # No shield is needed: no token is lost if a revocation is cancelled.
                 await drive(revoke(settings, context, issuer), fetcher, None, lambda: None, bindings.settle)
             except AuthorizationError as error:
                 reasons.append(str(error))

@@ -84,9 +84,9 @@ def _check(url: str) -> None:
 async def open_in_browser(url: str) -> None:
     """Open ``url`` in the user's browser. Pass this function as ``on_visit``. It uses no shell, and may be cancelled at
     any time."""
-    import webbrowser  # imported late: servers never open a browser
+    import webbrowser  # imported late, because servers never open a browser
 
-    # A text-mode browser ends only when the user quits it, so a cancelled call abandons the thread that waits for it.
+    # A text-mode browser runs until the user quits it, so if this call is cancelled, its thread is abandoned.
     if not await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)):
         raise AuthorizationError("no browser can be opened here: pass OAuth(on_visit=...) to show the URL to the user")
 
@@ -169,7 +169,7 @@ class LoopbackListener:
                 await stream.send_all(_page(200, _DONE) if callback is not None else _page(404, _NOTHING))
                 if callback is not None and self._answer is not None:
                     self._answer.set_url(callback)
-                with trio.move_on_after(1):  # closing a connection with unread data would reset it
+                with trio.move_on_after(1):  # read the rest, since closing with unread data resets the connection
                     await stream.send_eof()
                     while await stream.receive_some(_READ):
                         pass

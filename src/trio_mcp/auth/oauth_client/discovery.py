@@ -91,7 +91,8 @@ def known_issuer(client: PreregisteredClient, stored: StoredAuthorization) -> st
         return client.issuer
     for issuer, record in stored.issuers.items():
         kept = record.client
-        # Skip clients that registered themselves (with redirect URIs): a hostile server chooses their ids.
+        # Skip clients that registered themselves (with redirect URIs): a hostile server chooses the ids of such
+        # clients.
         if kept is not None and kept.client_id == client.client_id and not kept.redirect_uris:
             return issuer
     return None

@@ -86,7 +86,7 @@ def tokens_by(
         # RFC 6749 section 5.1: if the response has no parameter scope, all requested scopes are granted.
         scopes=scopes if answer.scope is None else scopes_in(answer.scope),
         expires_at=expires_at,
-        # Many servers send an empty refresh token when they issue no refresh token.
+        # Ignore an empty refresh token: many servers send one when they issue no refresh token.
         refresh_token=answer.refresh_token if _TOKEN.fullmatch(answer.refresh_token or "") else None,
     )
 
@@ -341,7 +341,7 @@ def _register(
     except FetchFailed as error:
         raise AuthorizationError(f"the client could not be registered: {error}") from None
     what = "the authorization server has not registered the client"
-    if answer.status not in (200, 201):  # RFC 7591 section 3.2.1 requires 201
+    if answer.status not in (200, 201):  # RFC 7591 section 3.2.1 requires 201, but some servers send 200
         raise refused(what, error_code(answer.body), answer.status)
     try:
         made = ClientInformation.from_json(answer.body)

@@ -104,7 +104,7 @@ def read_key(jwk: Mapping[str, Any]) -> VerificationKey:
         raise UnusableKey("keys of this type are not supported (kty, crv)")
     if not _PRIVATE.isdisjoint(jwk):
         raise UnusableKey("a private key")
-    operations = jwk.get("key_ops")  # RFC 7517 sections 4.2 and 4.3
+    operations = jwk.get("key_ops")  # use and key_ops: RFC 7517 sections 4.2 and 4.3
     if jwk.get("use", "sig") != "sig" or not (operations is None or _has(operations, "verify")):
         raise UnusableKey("the key is not for checking signatures (use or key_ops)")
     if algorithm is not None and algorithm not in algorithms:

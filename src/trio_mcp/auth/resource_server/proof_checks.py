@@ -86,7 +86,7 @@ class ProofChecks:
         if not key.has_signed(signed):  # 6
             raise Untrusted("the proof is signed by another key")
         self._keys[thumbprint] = jwk, key
-        # Store a hash: proof ids may be of any length, hashes have a fixed size.
+        # Store a hash of the proof's id: the id may be of any length, but hashes have a fixed size.
         digest = hashlib.sha256(f"{thumbprint} {proof_id}".encode()).digest()
         if not self._seen.add(principal.id, digest, ends_at, now):  # section 11.1
             raise Untrusted(USED_BEFORE)

@@ -84,7 +84,7 @@ class PublishedMetadata:
             "resource": settings.resource,
             "authorization_servers": settings.authorization_servers,
             "scopes_supported": sorted(scopes),
-            "bearer_methods_supported": ["header"],  # the other methods leak tokens (RFC 6750 sections 2.2 and 2.3)
+            "bearer_methods_supported": ["header"],  # in a body or query, tokens leak (RFC 6750 sections 2.2 and 2.3)
             "resource_name": settings.resource_name,
             "resource_documentation": settings.resource_documentation,
             "dpop_signing_alg_values_supported": self.proof_algorithms,
@@ -394,11 +394,12 @@ class Gate:
         if came.scheme == "bearer" or self._proofs is None:
             if principal.key_thumbprint is None:
                 return None
-            # RFC 9449 section 7.2: refuse a bound token without a proof, since it may be stolen.
+            # RFC 9449 section 7.2: refuse a bound token without a proof, since the token may be stolen.
             return self._refusals.bad_token(came.scheme, "the access token is bound to a key; send a DPoP proof")
         from .proof_checks import NonceNeeded, TooManyProofs
 
-        if "dpop" in head.repeated or "dpop" not in head.headers:  # RFC 9449 section 4.3, check 1
+        # RFC 9449 section 4.3, check 1: require exactly one DPoP header.
+        if "dpop" in head.repeated or "dpop" not in head.headers:
             return self._refusals.bad_proof("there must be exactly one DPoP header")
         try:
             return self._proofs.check(head.headers["dpop"], head.method, came.token, principal)
@@ -440,7 +441,7 @@ def presented_token(authorization: str | None, schemes: Container[str]) -> Prese
     if not authorization:
         return None
     name, _, token = authorization.partition(" ")  # RFC 9110 section 11.4
-    scheme = name.lower()  # RFC 9110 section 11.1: ignore case
+    scheme = name.lower()  # RFC 9110 section 11.1: ignore the scheme's case
     if scheme not in schemes or (scheme != "bearer" and scheme != "dpop"):
         if not _SCHEME.fullmatch(name):
             raise Malformed
