@@ -213,7 +213,7 @@ class ChangeReplicator:
             logger.debug("could not record a change, and will retry: %s", error)
             if self._own[changed]:
                 self._forget_own(changed)
-            else:  # another replica's notification of an equal change may have been taken for ours
+            else:  # an equal change of another replica may have been taken for ours
                 self._notify_observers(changed)
             return False
         return True

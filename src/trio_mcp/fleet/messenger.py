@@ -132,7 +132,7 @@ class Messenger:
         if trio.current_time() - self._steady_since < 2 * _HEARTBEAT_INTERVAL:
             return False
         dead = await self._courier.find_dead([replica, self.replica.id])
-        # A storage that has lost our own heartbeat may have lost others, so don't conclude that replicas are dead.
+        # If the storage has lost our own heartbeat, it may have lost others: don't conclude that replicas are dead.
         return replica in dead and self.replica.id not in dead
 
     @property
@@ -218,7 +218,8 @@ class Messenger:
             for attempt in count(1):
                 is_dead, error = False, None
                 try:
-                    # A receipt nearly always arrives before the first repetition, so check for death only then.
+                    # A receipt nearly always arrives before the first repetition, so only then check whether the
+                    # replica is dead.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)
@@ -294,7 +295,7 @@ class Messenger:
                     continue
                 try:
                     await self._courier.send(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
-                except OSError as error:  # the sender will repeat the message, and get another receipt then
+                except OSError as error:  # the sender will repeat the message, and get another receipt
                     logger.debug("a receipt could not be sent: %s", error)
             await self._ack_wakeup.sleep()
 

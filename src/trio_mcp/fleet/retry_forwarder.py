@@ -209,7 +209,7 @@ class RetryForwarder:
             call.is_over = True
             words = f"the process that ran this call cannot continue it: {error}; call again"
             raise CodedError(REPLICA_LOST, words) from None
-        except OSError as error:  # the storage logs its outages itself
+        except OSError as error:  # the storage itself logs its outages
             logger.debug("could not forward a retry to the replica %s: %s", call.owner, error)
             raise scope.exchange.unavailable(_UNREACHABLE) from None
         call.is_accepted = True
@@ -218,7 +218,7 @@ class RetryForwarder:
         lines = bytearray()
         while True:
             batch = await call.next_batch()
-            before = len(lines)  # the incomplete last line of the previous batch
+            before = len(lines)  # this is the length of the incomplete last line of the previous batch
             lines += batch.lines
             # The last line of the last batch is the response. The last line of any other batch may be incomplete.
             end = lines.rfind(b"\n", before, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1

@@ -206,7 +206,7 @@ class RetryReceiver:
             self._resume_handler(exchange, request, retry)
         except Exception:
             exchange.reply_at_once(error_line(ErrorResponse(request.id, INTERNAL_ERROR, "Internal error")))
-            raise  # let the caller log the exception
+            raise  # let the caller of this method log the exception
 
     def _resume_handler(self, exchange: ForwardedExchange, request: InboundRequest, retry: RetryMessage) -> None:
         party = ANY_CLIENT if retry.principal is None else retry.principal

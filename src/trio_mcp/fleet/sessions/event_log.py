@@ -327,7 +327,7 @@ class ResumedStreams:
         else:
             self.notify_resumed(replica, name, here)
         signal = self._services.watch_stream(self._id, name)
-        signal.notify()  # events may have been appended after they were read
+        signal.notify()  # other events may have been appended since the read
         until = token_expiry(asked.auth)
         stream = ResumedStream(self._log, self._services, signal, events, first, until, self._remove)
         self._streams[name] = stream

@@ -360,7 +360,7 @@ def error_text(answer: Exception) -> str | None:
     ):
         return None
     code = next((code for code, kind in Parser.EXCEPTION_CLASSES.items() if kind is type(answer)), "")
-    # If coredis has no exception class for an error code, the text itself begins with the code, unless it is ERR.
+    # If coredis has no exception class for the error code, the error's text begins with the code, except ERR.
     return f"{code} {answer}".strip()
 
 

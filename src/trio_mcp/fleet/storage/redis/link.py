@@ -213,7 +213,7 @@ class Link:
                 if (node := client.redirect_node(each.node, answer)) is not None:
                     answers[place] = await self._follow_redirect(client, node, each.command, answer, deadline)
                 elif (error_text(answer) or "").startswith("READONLY"):
-                    client.renew_connections()  # after a failover, this server is a read-only replica
+                    client.renew_connections()  # after a failover, the connected server is a read-only replica
         return answers
 
     async def _follow_redirect(
@@ -295,7 +295,8 @@ class Link:
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             answer = await sent.request
         if scope.cancelled_caught:
-            # If this process was suspended, the reply may already be here. Run the event loop once to read it.
+            # If this process was suspended, the reply may already have arrived. Run the event loop once to read the
+            # reply.
             await trio.lowlevel.cancel_shielded_checkpoint()
             if not sent.request.complete:
                 if not self._is_moving(sent):

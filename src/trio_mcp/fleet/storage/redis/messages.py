@@ -81,7 +81,7 @@ def _decode_changes(reply: Any) -> ChangesSince:
     place = now.decode(errors="replace")
     try:
         things = [decoded(each) for each in found[0]] if found else []
-    except UnreadableRecord:  # otherwise readers could never get past this position
+    except UnreadableRecord:  # let readers skip this record, since they could never get past it
         return ChangesSince(place, (), everything=True)
     return ChangesSince(place, things, bool(everything))
 

@@ -101,7 +101,8 @@ class RedisTaskStore:
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
         """Store a new task record. See `TaskStore.create`."""
-        # Only Redis knows its time, and only we can encrypt. So store times relative to the record's creation.
+        # Only Redis knows the time, and only this process can encrypt, so store times relative to the record's
+        # creation.
         row = self._codec.encode(created_record(new, 0, 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms))
         args = [
             row.id,
@@ -187,7 +188,7 @@ class RedisTaskStore:
             try:
                 yield self._decode(fields)
             except UnreadableRecord:
-                # Claim the other tasks anyway. This error is logged again only after the task's new lease has expired.
+                # Claim the other tasks anyway. The error is logged again only after this task's new lease has expired.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:

@@ -189,7 +189,7 @@ class HintPoller:
                 logger.warning("ignored an invalid hint: %s", error)
                 self._notify_hints_lost()
         if was.file == now.file and now.note <= was.note:
-            # This replica may have reported its own record during the poll, so don't move the position back.
+            # This replica may have reported its own record during the poll, so don't move the reported position back.
             self._position = _FilePosition(now.file, now.hint, was.note)
         else:
             self.changes.notify([self._change_hint(found)])
@@ -279,5 +279,5 @@ def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, i
     rows = connection.execute("SELECT name, note FROM things WHERE note > ? ORDER BY note", (number,))
     try:
         return {decoded(name): note for name, note in rows}
-    except UnreadableRecord:  # otherwise readers could never get past this record
+    except UnreadableRecord:  # let readers skip this record, since they could never get past it
         return None

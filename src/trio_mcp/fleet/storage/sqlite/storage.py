@@ -41,7 +41,7 @@ SHARED: Final = attrs.evolve(
     added_script=Path(__file__).with_name("storage.sql").read_text,
 )
 
-# Store the secret, unless the file already has one of the correct length.
+# This statement stores the secret, unless the file already has a secret of the correct length.
 _PUT_ONCE: Final = """
 INSERT INTO secret VALUES (1, :new) ON CONFLICT (number) DO UPDATE SET secret = excluded.secret
 WHERE typeof(secret.secret) <> 'blob' OR length(secret.secret) <> length(:new)
