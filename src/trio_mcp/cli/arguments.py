@@ -168,7 +168,7 @@ class SchemaReader:
         waiting: list[Any] = [schema]
         seen: set[int] = set()
         while waiting:
-            # Don't read a schema twice: it allows the same types wherever it occurs.
+            # Don't read a schema twice: wherever the schema occurs, it allows the same types.
             members = self.resolved(waiting.pop(), root)
             if id(members) not in seen:
                 seen.add(id(members))

@@ -27,7 +27,7 @@ _RESTART: Final = RestartPolicy(attempts=float("inf"))
 def loaded_pins(path: Path, policy: PinPolicy = "hold") -> ToolPins:
     """Return the approved tools (pins) that the file ``path`` contains. Raises `CommandError` if the file can't be read
     or is invalid."""
-    from ..hosting.pins import ToolPins  # imported late: only --pins needs it
+    from ..hosting.pins import ToolPins  # imported late, because only --pins needs this module
 
     pins = ToolPins(path, policy)
     try:

@@ -204,7 +204,7 @@ class RequestRun:
 
     async def _until_signalled(self) -> int:
         status = INTERRUPTED
-        # A second signal may end the command at once. Cancel the request and restore the terminal then as well.
+        # Cancel the request and restore the terminal even if a second signal ends the command at once.
         with Signals() as signals:
             async with open_service_nursery("the command is over") as nursery:
                 with trio.CancelScope() as leaving:

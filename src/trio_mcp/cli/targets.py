@@ -357,7 +357,7 @@ async def _visit(url: str) -> str | None:
     except AuthorizationError:
         terminal.say("  No browser could be opened here: open the address in yours.")
         if terminal.can_ask:
-            # A browser on another machine is redirected to that machine, where this command doesn't listen.
+            # A browser on another machine is redirected to its own machine, where this command doesn't listen.
             async with terminal.asking():
                 return await terminal.read("  if you end up on a page that can't be reached, paste its address")
     return None

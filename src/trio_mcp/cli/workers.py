@@ -127,7 +127,7 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
                 try:
                     return await self.transport_listener.accept()
                 except OSError as error:
-                    if error.errno != EINVAL:  # EINVAL: another worker has shut down the socket
+                    if error.errno != EINVAL:  # another worker has shut down the socket (EINVAL)
                         raise
         await trio.sleep_forever()
         raise AssertionError("unreachable")
