@@ -387,7 +387,7 @@ class ProxyClient(Downstream):
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
         """Send the client a notification from the response to ``call``: see `Downstream.put_in_call`."""
         if call.scope.outbox is self._outbox:
-            self.put(event, named=False)  # queue it as well, to keep the order of all notifications
+            self.put(event, named=False)  # queue the notification, too, so that all notifications stay in order
         else:
             call.notify(event)
 

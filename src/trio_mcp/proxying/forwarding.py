@@ -231,7 +231,7 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
         return None
 
     async def report(told: Progress) -> None:
-        # Forward every progress report, because the upstream client has already limited their rate.
+        # Forward every progress report, because the upstream client has already limited the rate of the reports.
         await scope.outbox.room()
         request = scope.request  # the client may have retried the request meanwhile, so use the latest retry
         if request.progress_token is not None:

@@ -133,7 +133,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
             upstream.on_changes.discard(told)
             await upstream.unsubscribe_all(uris)
 
-    # Pass no callback: when the change was read, the client's callbacks were already called.
+    # Pass no callback: the client's callbacks were already called when the change was read.
     changes = Changes(asked, lambda _: None, upstream.limits)
     async with open_service_nursery("the client closed the stream") as nursery:
         nursery.start_soon(changes._hold, ask)

@@ -184,7 +184,7 @@ class Forwarder:
         client = await self.client(member)
         upstream = MemberUpstream.shared_through(client)
         request = scope.request
-        request.unpack()  # an MCP task stores its parameters as JSON text
+        request.unpack()  # parse the parameters, which an MCP task stores as JSON text
         try:
             with upstream.caller_of(scope) as caller:
                 if request.revision.handshake:

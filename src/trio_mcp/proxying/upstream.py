@@ -363,7 +363,7 @@ def _only_channel(downstream: Downstream) -> Respondent:
     Raises `CodedError` if the right call or channel is unclear."""
     if downstream.is_connectionless and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
         raise CodedError(INTERNAL_ERROR, _WHOSE)
-    # Any call can carry the request. Use the latest call, which is the most likely cause.
+    # Any call can carry the request. Use the latest call, because it has most likely caused the request.
     for call in reversed(downstream.calls.values()):
         if call.may_ask and not call.is_cancelled:
             return downstream if call.revision.server_requests else call
