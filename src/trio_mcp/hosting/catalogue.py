@@ -41,7 +41,7 @@ _SCHEME: Final = "member://"
 _SCHEMES: Final = ("ui://", "skill://")
 """URI schemes that are the same in the catalogue as at the member."""
 _URI: Final = re.compile(r"(member://|ui://|skill://)([^/]*+)/(.*)", re.DOTALL)
-# 2025-11-25 tools, Tool Names: 1 to 128 letters, digits, underscores, hyphens and dots.
+# 2025-11-25 tools, Tool Names: a name has 1 to 128 letters, digits, underscores, hyphens and dots.
 _VALID: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
 

@@ -475,7 +475,7 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
     section = fields[key]
     if section is False and key == "oauth":
         return None
-    if section == "oauth" and key == "auth":  # FastMCP writes the section in this form
+    if section == "oauth" and key == "auth":  # FastMCP writes "auth": "oauth"
         section = {}
     section = cast("dict[str, Any]", _typed_field({key: section}, key, dict))
     if _typed_field(section, "enabled", bool | None, None, where="oauth.") is False:
@@ -498,7 +498,7 @@ def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
     for name, parameter in names.items():
         if name in section:
             value = section[name]
-            # Refuse an empty string: for example, a variable in the file may be empty by mistake.
+            # Refuse an empty string, because a variable in the file may be empty by mistake.
             parameters[parameter] = _scopes(key, value) if name == "scopes" else _text(f"{key}.{name}", value or None)
     if "client_secret" in parameters and "client_id" not in parameters:
         raise ValueError(f"{key}: a client secret needs a client id")

@@ -248,7 +248,7 @@ def _read(path: Path) -> _Pins:
 def _approve(path: Path, new: Iterable[tuple[str, JSONObject]]) -> None:
     """Add approved tools to the file ``path``. Symbolic links aren't followed, since they could lead to another
     file."""
-    import fcntl  # imported late: not every platform has fcntl
+    import fcntl  # imported late, because not every platform has fcntl
 
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
