@@ -227,7 +227,7 @@ class Inspection:
         }
 
     async def _request_logs(self, client: Client) -> None:
-        # Without a level, a modern server sends no logs, and a legacy server chooses the level. So set one.
+        # Set a level: without one, a modern server sends no logs, and a legacy server chooses the level.
         if client.server_capabilities.logging is not None:
             try:
                 with trio.fail_after(self._timeout):
