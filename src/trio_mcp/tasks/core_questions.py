@@ -76,7 +76,8 @@ class TaskClientChannel:
         """Send an elicitation, sampling or roots request of a background task to the client. Raises `ConnectionLost` if
         the connection is lost."""
         assert self._runner.post is not None, "the way is open"
-        params = with_related_task(question.params, task_id)  # required by 2025-11-25 tasks, Input Required Status 2
+        # 2025-11-25 tasks, Input Required Status 2: the request must contain the id of its task.
+        params = with_related_task(question.params, task_id)
         return self._runner.post(question.method, params, self.revision, owner, key, self.outbox)
 
     def ask(

@@ -140,7 +140,7 @@ class TaskHost:
         finally:
             self._cut()
             await self.outcome_writer.write_cut_off(self._cut_off)
-            # Break a reference cycle, which otherwise only the garbage collector would free.
+            # Break a reference cycle, so that its objects are freed without the garbage collector.
             self.records.close()
             self._cut_off = ()
             self._leases = None
@@ -166,7 +166,7 @@ class TaskHost:
                 nursery.start_soon(self.records.watch)
 
     async def _asleep(self) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this before it wakes any trio task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this function before it wakes any trio task
             self._cut()
             return trio.lowlevel.Abort.SUCCEEDED
 

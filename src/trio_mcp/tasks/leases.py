@@ -119,13 +119,13 @@ class Leases:
         while True:
             await self._renew()
             pause = self._interval if self._works else min(self._interval, _TRY_AGAIN)
-            # Count the pause from the start of the renewal, because under load the renewal may take as long.
+            # Count the pause from the start of the renewal, because a renewal may take as long as the pause under load.
             with trio.move_on_at(self._began + pause if self._wanted <= self._began else 0):
                 await self._renewer.sleep()
 
     async def _renew(self) -> None:
         began, works = trio.current_time(), False
-        with suppress(Exception):  # already logged; if renewing keeps failing, `_guard` cancels the tasks
+        with suppress(Exception):  # the error is already logged; `_guard` cancels the tasks if renewals keep failing
             with trio.fail_after(self._lease):
                 lost = await self._renew_held(began + self._lease)
                 if await self._reacquire_claimed(lost):
@@ -236,7 +236,7 @@ class Leases:
     async def _take_over(self, record: TaskRecord, until: float) -> bool:
         holder, ours = record.holder, self._live.find(record.id)
         if ours is not None and record.epoch <= ours.epoch + 1:
-            # The task is still in this process. Its lease had expired, but no other process has claimed it.
+            # The task is still running in this process: its lease had expired, but no other process has claimed it.
             ours.acquire(record, max(until, ours.held_until))
             if record.attempt < ours.attempt:  # before the claim, this process had released the task, which now ends
                 await self._release(record)
@@ -259,7 +259,7 @@ class Leases:
             await self._release(record)
             return False
         if record.on_restart != "fail":
-            # Raise if the record can't be decoded, before the record is changed.
+            # If the record can't be decoded, this raises before the record is changed.
             request_of(record, self._records.now)
         attempt, most = record.attempt + 1, self._settings.max_attempts
         kept = await change(record.id, holder, lambda kept, now: reclaimed(kept, now, attempt, most))
@@ -268,7 +268,7 @@ class Leases:
         self._records.load.takeovers += 1
         if kept.phase.is_final:
             return True
-        # Check the lease again, because storing the change may have taken long.
+        # Check the lease again, because storing the change may have taken a long time.
         if not await self.has_lease_left(claimed) or self._ending.is_set():
             await self._release(record, counts=False)
             return False

@@ -110,7 +110,7 @@ class OutcomeWriter:
         if self._records.settings.store is None:
             return  # records in memory end with the server, so don't write them
         with trio.CancelScope(deadline=self._last_moment, shield=True):
-            async with trio.open_nursery() as nursery:  # concurrently, because stores write changes in batches
+            async with trio.open_nursery() as nursery:  # write concurrently, because stores write changes in batches
                 for task in tasks:
                     nursery.start_soon(self._write, task, None)
 

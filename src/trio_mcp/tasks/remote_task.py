@@ -216,7 +216,8 @@ class CoreRemoteTask(RemoteTask):
         try:
             await self._ask("tasks/cancel", {"taskId": self.id})
         except PeerError as error:
-            # 2025-11-25 tasks, Task Cancellation 1: if the task has ended, the peer refuses. Ignore this error.
+            # 2025-11-25 tasks, Task Cancellation 1: if the task has ended, the peer refuses the request. Ignore this
+            # error.
             if error.code != INVALID_PARAMS or not (await self.get()).is_final:
                 raise
         self.is_over = True

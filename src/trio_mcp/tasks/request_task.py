@@ -294,7 +294,7 @@ class RequestTask:
         """Apply ``transition`` to the task record. See `TaskHost.change`. Raises `CodedError` if the task has ended."""
         record = await self._host.change(self, transition)
         if record is None or record.phase.is_final:
-            # Let the handler's cancellation take effect here: the change wasn't stored.
+            # Let the cancellation of the handler take effect here, because the change wasn't stored.
             await trio.lowlevel.checkpoint()
             raise CodedError(TASK_LOST, "the task has ended, or runs in another process; nothing was stored")
 
@@ -339,7 +339,7 @@ class RequestTask:
         while self._starting is not None:
             await self._starting.over.wait()
         if self.on_restart == "resume" and self.scope.rounds is not None:
-            # A restarted handler begins after these input requests, at the checkpoint, so drop them.
+            # A restarted handler begins at the checkpoint, after these input requests, so drop the requests.
             self.scope.rounds.forget()
         if self.has_started:
             await self.change(lambda record, _: checkpointed(record, text, self.awaits))

@@ -95,7 +95,7 @@ class ExtensionMethods:
                     return await self._update(scope)
                 case "tasks/cancel":
                     _known(await self._records.cancel(scope_of(scope), _task_id(scope), None))
-                    return _DONE  # tasks extension, Task Cancellation: succeed even if the task has already ended
+                    return _DONE  # tasks extension, Task Cancellation: succeed even for an ended task
                 case name:
                     raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
         except OSError as error:
