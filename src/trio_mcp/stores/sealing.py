@@ -19,7 +19,8 @@ def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
     """Return ``secrets`` if all of them are valid. Raises `ValueError` if a secret has less than 32 bytes, and
     `TypeError` if ``secrets`` is a single `bytes`, or a secret is a `str`."""
     for secret in shared:
-        # Common mistakes: pass a str from an environment variable, or a single bytes object instead of a list.
+        # Two mistakes are common: passing a str from an environment variable, or a single bytes object instead of a
+        # list.
         if isinstance(secret, (str, int)):
             raise TypeError("secrets must be a list of bytes: secrets=[bytes.fromhex(os.environ['SECRET'])]")
         size = memoryview(secret).nbytes

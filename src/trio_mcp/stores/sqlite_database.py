@@ -185,7 +185,7 @@ class _Batcher:
                 self._batch.extend(self._waiting)
                 self._waiting.clear()
             for each in self._batch:
-                # Raising adds to an exception's traceback, so give each caller its own copy.
+                # Raise a copy for each caller, because raising adds frames to an exception's traceback.
                 if each.error is not error:
                     each.error = type(error)(*error.args) if isinstance(error, OSError) else error
                     each.error.__cause__ = error.__cause__
@@ -243,7 +243,7 @@ class _ThreadedConnection:
         if isinstance(error, sqlite3.Error):
             is_database = getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB
             return StoreDown(errno.EIO if is_database else errno.EINVAL, f"{title} failed: {error}")
-        # SQLite stores any type in any column: the file contains a value of a wrong type.
+        # SQLite stores any type in any column, so the file may contain a value of a wrong type.
         return UnreadableRecord(f"{title} contains a value that no replica writes: {error}")
 
     def _connection(self) -> sqlite3.Connection:

@@ -453,7 +453,7 @@ class LoggedStore:
         """Record that ``method`` has failed with ``error``, and log the error if it begins an outage."""
         if not self.failing_methods:
             words = "the task store cannot be %s; waiting calls are retried"
-            if isinstance(error, (StoreDown, Uncertain)):  # an outage, which the error's text describes
+            if isinstance(error, (StoreDown, Uncertain)):  # this is an outage, which the error's text describes
                 logger.error(f"{words}: %s", kind, error.strerror or error)
             else:
                 logger.error(words, kind, exc_info=error)
