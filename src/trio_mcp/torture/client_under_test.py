@@ -61,7 +61,7 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
         return {"resultType": "complete", **members} if self.under_test.era == "modern" else {}
 
     async def _call_of(self, tool: str) -> JSONObject:
-        call = await self.seen({"method": "tools/call"}, "no call of a tool", _CALL)
+        call = await self.seen({"method": "tools/call"}, "the client called no tool", _CALL)
         if call["params"]["name"] != tool:
             raise Failed(f"the client called {call['params']['name']!r} instead of {tool!r}")
         return call
@@ -74,7 +74,9 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
     async def cancelled_call(self) -> JSONObject:
         """Make the client time out on a tool call, wait for its cancellation, and return the call."""
         call = await self.order("slow", 0.3)
-        cancel = await self.seen({"method": "notifications/cancelled"}, "no cancellation of a call that timed out")
+        cancel = await self.seen(
+            {"method": "notifications/cancelled"}, "the client didn't cancel a call that timed out"
+        )
         if (cancelled := cancel["params"].get("requestId")) != call["id"]:
             raise Failed(f"the client cancelled request {cancelled!r} instead of {call['id']!r}")
         return call

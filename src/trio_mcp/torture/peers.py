@@ -55,7 +55,9 @@ class TorturePeer(ScriptedPeer, Generic[U]):
             return message.get("id") == request_id and "method" not in message
 
         earlier = next(filter(is_response, self.received()), None)
-        return earlier or await self._first(is_response, f"no response to request {request_id!r}", within)
+        return earlier or await self._first(
+            is_response, f"the other side sent no response to request {request_id!r}", within
+        )
 
     async def _first(self, wanted: Callable[[JSONObject], bool], otherwise: str, within: float) -> JSONObject:
         seconds = within * self.under_test.patience

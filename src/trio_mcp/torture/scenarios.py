@@ -126,7 +126,7 @@ async def _played(scenario: Scenario, under_test: UnderTest) -> tuple[Status, st
             async with under_test.opened(scenario.capabilities) as peer:
                 await scenario.play(peer)
     except trio.TooSlowError:
-        return "failed", f"no end within {time_limit:g} seconds"
+        return "failed", f"the scenario didn't end within {time_limit:g} seconds"
     except (AssertionError, Skipped, MCPError, OSError, EOFError, ValueError, ExceptionGroup) as error:
         cause = sole_exception(error)
         reason = " ".join(str(cause).split())[:300] or type(cause).__name__

@@ -110,7 +110,7 @@ async def cancel_one_of_many(client: TortureClient) -> None:
     calls = [await client.start_slow() for _ in range(5)]
     await client.cancel(calls[2])
     await client.until_running(4, PROMPTLY)
-    await _check_still_running(client, 4, "other handlers stopped, too")
+    await _check_still_running(client, 4, "the cancellation of one request also stopped other handlers")
     await client.stop(calls)
 
 
@@ -123,7 +123,9 @@ async def _check_still_running(client: TortureClient, number: int, otherwise: st
 async def cancel_id_type(client: TortureClient) -> None:
     call = await client.start_slow(id=70_007)
     await client.cancel("70007")
-    await _check_still_running(client, 1, "the server stopped request 70007")
+    await _check_still_running(
+        client, 1, "the server stopped request 70007, although only request '70007' was cancelled"
+    )
     await client.stop([call])
 
 
@@ -154,7 +156,7 @@ async def cancel_withdraws_elicitation(client: TortureClient) -> None:
     elicitation = await client.seen(_ELICITATION, "no elicitation request")
     await client.cancel(call)
     cancel = {"method": "notifications/cancelled", "params": {"requestId": elicitation["id"], ...: ...}}
-    await client.seen(cancel, "no cancellation of the elicitation request", 2 * PROMPTLY)
+    await client.seen(cancel, "the server didn't cancel its elicitation request", 2 * PROMPTLY)
 
 
 # Requests to the client
@@ -162,7 +164,7 @@ async def cancel_withdraws_elicitation(client: TortureClient) -> None:
 
 async def elicitation_answers(client: TortureClient) -> None:
     calls = [await client.call("ask") for _ in range(10)]
-    requests = [await client.seen(_ELICITATION, "fewer than ten elicitation requests") for _ in calls]
+    requests = [await client.seen(_ELICITATION, "the server sent fewer than ten elicitation requests") for _ in calls]
     for number, request in enumerate(reversed(requests)):
         await client.answer(request, {"action": "accept", "content": {"value": f"v{number}"}})
     texts = sorted([text_of(await client.response(call)) for call in calls])
@@ -172,7 +174,7 @@ async def elicitation_answers(client: TortureClient) -> None:
 
 async def elicitation_needs_capability(client: TortureClient) -> None:
     call = await client.call("ask")
-    answer = await client.seen({"id": ...}, "neither a response nor an elicitation request")
+    answer = await client.seen({"id": ...}, "the server sent neither a response nor an elicitation request")
     await client.stop([call])
     if answer.get("method") == "elicitation/create" or answer.get("result", {}).get("inputRequests"):
         raise Failed("the server sent an elicitation request to a client without the capability")
@@ -394,7 +396,7 @@ async def http_disconnect_legacy(watching: TortureClient) -> None:
         await watching.until_running(1)
         for stream in streams:
             stream.socket.shutdown(trio.socket.SHUT_RDWR)
-        await _check_still_running(watching, 1, "the server stopped the handler")
+        await _check_still_running(watching, 1, "the server stopped the handler because its client disconnected")
         await leaving.cancel(call)
         await watching.until_running(0)
 

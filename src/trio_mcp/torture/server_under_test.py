@@ -151,10 +151,10 @@ class ServerUnderTest(UnderTest):
     def missing(self, need: Need) -> str | None:
         """Return the reason why a scenario with this need can't be played. Return `None` if it can."""
         if need == "http":
-            return None if self.is_http else "only for servers over HTTP"
+            return None if self.is_http else "the scenario is only for servers over HTTP"
         if need == "process":
-            return None if isinstance(self.target, Command) else "only for servers over stdio"
-        return "not for servers over HTTP" if self.is_http else None
+            return None if isinstance(self.target, Command) else "the scenario is only for servers over stdio"
+        return "the scenario isn't for servers over HTTP" if self.is_http else None
 
     @asynccontextmanager
     async def opened(self, capabilities: JSONObject | None = None) -> AsyncGenerator[TortureClient]:

@@ -304,11 +304,11 @@ def start_hint(program: str, cwd: str | os.PathLike[str] | None, search_path: st
             return f"; the program and its arguments must be separate words: {str(words[:20])[:_LONGEST_SHOWN]}"
         return f"; for the file in the working directory write ./{program}" if beside.is_file() else ""
     if not os.path.isfile(found) or not os.access(found, os.X_OK):
-        return f"; {found[:_LONGEST_SHOWN]!r} is not an executable file: write its interpreter before it"
+        return f"; {found[:_LONGEST_SHOWN]!r} is not an executable file: write its interpreter before the file"
     with open(found, "rb") as file:
         line = file.read(_LONGEST_SHOWN).split(b"\n")[0]
     if not line.startswith(b"#!"):
-        return "; it may need an interpreter before it, such as python or node"
+        return "; the file may need an interpreter before its name, such as python or node"
     interpreter = os.fsdecode(line[2:].strip(b" \t").split(b" ")[0])
     return f"; its first line names the interpreter {interpreter!r}, which could not be started"
 

@@ -286,7 +286,7 @@ async def _renew(sessions: Sessions, client: Client) -> None:
             failures += 1
             continue
         if scope.cancelled_caught:
-            _failed(sessions, HTTPError(None, f"the server did not open one within {timeout:g} s"), failures)
+            _failed(sessions, HTTPError(None, f"the server did not open a session within {timeout:g} s"), failures)
             failures += 1
 
 

@@ -432,7 +432,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         elif session is None:
             # 2025-11-25 transports, Session Management: the status MUST be 404, so that the client opens a new session.
             where = "" if self._shared is not None else " in this process"
-            how = "it has ended" if self._shared is not None else "it has ended, or another one has it"
+            how = "it has ended" if self._shared is not None else "it has ended, or another process has it"
             reason = f"there is no such session{where}: {how}; send initialize"
             request.response.answer(invalid(HTTPStatus.NOT_FOUND, reason, extra))
         elif version is not None and version not in REVISIONS:
