@@ -1,5 +1,6 @@
-"""Create the ``__init__`` of attrs classes with plain fields. It behaves like the ``__init__`` that attrs generates,
-but compiles in a quarter of the time. The first instances of a class are initialized without compiling anything.
+"""Create the ``__init__`` of attrs classes with plain fields. This ``__init__`` behaves like the one that attrs
+generates, but compiles in a quarter of the time. The first instances of a class are initialized without compiling
+anything.
 
 To create this method, attrs creates a whole class. At its start, a program creates instances of forty classes and
 inspects the fields of ten. `init_of` writes no ``__init__`` for classes with converters and the like, or for mutable
@@ -29,7 +30,8 @@ class _OwnFields(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of an attrs class. Its attributes are named like those of `attrs.Attribute`. ``type`` may be a string."""
+    """A field of an attrs class. The attributes of a `Field` are named like the attributes of `attrs.Attribute`.
+    ``type`` may be a string."""
 
     name: str
     type: Any

@@ -183,8 +183,8 @@ def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -
 
 
 def _is_exempt(request: ServerRequest) -> bool:
-    """Return whether a request is exempt from rate and concurrency limits because of its method: streams, and requests
-    about tasks, which may wait for a task or cancel it. `Limits` bounds both kinds."""
+    """Return whether a request is exempt from rate and concurrency limits because of its method. Streams and requests
+    about tasks are exempt, because `Limits` already limits both."""
     return request._streams or request.method.startswith("tasks/")
 
 

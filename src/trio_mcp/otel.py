@@ -148,8 +148,8 @@ class ConnectionTracer:
 
     @_contained("tracing a handler failed")
     def handling(self, request: InboundRequest, queued: float = 0.0) -> ServerSpan:
-        """Return the span of a handler that is about to run in the current task. Its request waited in the queue for
-        ``queued`` seconds. Return `None` if tracing failed."""
+        """Return the span of a handler that is about to run in the current task. The handler's request waited in the
+        queue for ``queued`` seconds. Return `None` if tracing failed."""
         ambient = context.get_current()
         parent = propagate.extract(_carrier(request.meta), ambient)
         attributes = self._attributes(request, request.params)

@@ -227,8 +227,8 @@ METHOD_TABLES: Final = frozenset({"handlers", "on_notification"})
 
 @define(eq=False)
 class OpenContext(Generic[T]):
-    """A trio context manager that is entered and exited in the trio thread. It also tracks the calls that are made
-    while it is open.
+    """A trio context manager that is entered and exited in the trio thread. This object also tracks the calls that are
+    made while the context manager is open.
 
     ``on_opened`` is called there after entering. ``is_over`` is called now and then, and returns whether `close` can no
     longer be called. The calls end with the context manager: on exit, remaining calls are cancelled.

@@ -187,8 +187,8 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
 
 
 def _uncancellable_future() -> Future[None]:
-    """Return a future that any number of tasks, in any event loops, can wait for. It isn't cancelled if a waiting task
-    is cancelled."""
+    """Return a future that any number of tasks, in any event loops, can wait for. The future isn't cancelled if a
+    waiting task is cancelled."""
     future: Future[None] = Future()
     future.set_running_or_notify_cancel()
     return future

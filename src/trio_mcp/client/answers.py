@@ -50,7 +50,7 @@ class AnsweredLater(CodedError):
 
 
 class Relay(ABC):
-    """A receiver of the server's notifications and requests, such as a proxy. It gets the requests (sampling,
+    """A receiver of the server's notifications and requests, such as a proxy. The relay gets the requests (sampling,
     elicitation, roots) that the client declared to forward (`ClientSettings.forwards`).
 
     A proxy implements this for its upstream server, so that clients don't depend on proxies.
@@ -280,7 +280,7 @@ def _own(kind: str, handler: Any) -> Any:
 
 
 def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapabilities:
-    """Return the capabilities of the client's own handlers (``here``), plus the capabilities of those requests that
+    """Return the capabilities of the client's own handlers (``here``), plus the capabilities of the requests that
     another client answers (``later``)."""
 
     def either(path: str) -> JSONObject | None:

@@ -159,7 +159,7 @@ class Confirmation:
 
     async def follow(self, sent: Awaitable[T]) -> T:
         """Await ``sent``, which sends the call and returns its reply. If the call is cancelled, wait until the server
-        reports how its handler ended."""
+        reports how the call's handler ended."""
         self._sent = trio.current_time()
         before = on_leaving.set(self._on_left)
         try:

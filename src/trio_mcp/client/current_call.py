@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 @show_fields
 class CallHandlers(TypedDict, total=False):
-    """Handlers for a single call: keyword arguments of `Client.call_tool` that replace the client's handlers. They have
-    the same form as in `ClientSettings`."""
+    """Handlers for a single call: keyword arguments of `Client.call_tool` that replace the client's handlers. The
+    handlers have the same form as in `ClientSettings`."""
 
     sampling: SamplingHandler
     """Handler that answers ``sampling/createMessage``."""

@@ -88,8 +88,8 @@ async def open_client(transport: Transport, **options: Unpack[ClientOptions]) ->
 
 @frozen
 class Opening:
-    """Opens one client. Holds its settings, and the time limit for connecting, which starts when the object is
-    created."""
+    """Opens one client. Holds the client's settings, and the time limit for connecting. The time limit starts when the
+    object is created."""
 
     settings: ClientSettings
     target: str | None = None
@@ -358,9 +358,9 @@ def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
-    """Return the legacy revision that the server offers in ``error``, which refuses all modern revisions. Return `None`
-    for any other error, and if there is no error. Raises `ProtocolViolation` if the client supports none of the offered
-    revisions."""
+    """If ``error`` refuses all modern revisions, return the legacy revision that the server offers in this error.
+    Return `None` for any other error, and if there is no error. Raises `ProtocolViolation` if the client supports none
+    of the offered revisions."""
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
         return ()
     rows = [row for row in LEGACY_REVISIONS if row.name in _supported(error)]

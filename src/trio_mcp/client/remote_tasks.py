@@ -281,8 +281,8 @@ class TaskProgress:
 
     @property
     def of_call(self) -> OnProgress | None:
-        """Return the progress callback for the call itself, which is used until the server continues the call as a
-        task."""
+        """Return the progress callback for the call itself. This callback is used until the server continues the call
+        as a task."""
         return None if self._on_progress is None else self._progressed
 
     def _progressed(self, progress: Progress) -> Awaitable[None] | None:

@@ -195,8 +195,8 @@ class Callbacks:
             await in_context(context, pending)
 
     def _context_of(self, event: NotificationReceived) -> Context:
-        """Return the context in which a callback runs. It contains the variables that the connection has set, and the
-        call that the notification belongs to."""
+        """Return the context in which a callback runs. The context contains the variables that the connection has set,
+        and the call that the notification belongs to."""
         context = self._contexts.copy_variables_to(Context())
         context.run(call_variable.set, event.served)
         return context

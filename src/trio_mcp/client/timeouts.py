@@ -1,5 +1,5 @@
-"""`CallTimeouts`: the timeouts for connecting and for the calls of one client. They are paused while a handler waits
-for the user.
+"""`CallTimeouts`: the timeouts for connecting and for the calls of one client. The timeouts are paused while a handler
+waits for the user.
 
 KeepAlive detects that a silent server is gone.
 """
@@ -105,8 +105,8 @@ class CallTimeouts:
 
     @contextmanager
     def pause_all(self) -> Generator[None]:
-        """Pause all timeouts inside the block, including the one for connecting, while the user answers a request of
-        the server that may belong to any call."""
+        """Pause all timeouts inside the block, including the timeout for connecting. Meanwhile, the user answers a
+        request of the server that may belong to any call."""
         self._questions += 1
         if self._questions == 1:
             self._paused_since = trio.current_time()

@@ -1,4 +1,4 @@
-"""Calls of tools, which the server may continue as tasks."""
+"""Tool calls. The server may continue a tool call as a task."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _CALL = "tools/call"
 
 
 class _ToolCall(NamedTuple):
-    """A call of a tool. It contains the parameters of the task that the caller requested, or `None` if the caller wants
-    the result of the call."""
+    """A call of a tool. The object contains the parameters of the task that the caller requested, or `None` if the
+    caller wants the result of the call."""
 
     params: JSONObject
     revision: Revision
@@ -229,8 +229,8 @@ class ToolCalls:
 
 
 def _meta_of(params: JSONObject) -> JSONObject:
-    """Return the ``_meta`` of a call for later requests about its task, without the progress token, which identifies
-    only the call."""
+    """Return the ``_meta`` of a call for later requests about its task. The progress token is left out, because it
+    identifies only the call."""
     if "_meta" not in params:
         return {}
     return {"_meta": {name: value for name, value in params["_meta"].items() if name != CANCEL_TOKEN}}

@@ -49,7 +49,7 @@ class in_context(Generic[T]):
 
 
 class ResumptionObserver:
-    """An awaitable that runs ``answer``. It calls back on the first step after a cancellation, and at the end of
+    """An awaitable that runs ``answer``. Callbacks are called on the first step after a cancellation, and at the end of
     ``answer``.
 
     ``on_resumed`` is called at the first step of ``answer`` after ``scope`` was cancelled, where its ``finally``

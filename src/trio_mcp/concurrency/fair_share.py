@@ -148,7 +148,7 @@ class Callers:
         return self._of(("address", address))
 
     def of_process(self, process: int) -> Caller:
-        """Return the `Caller` for a process on this machine. Its key is unique across machines."""
+        """Return the `Caller` for a process on this machine. The key of this `Caller` is unique across machines."""
         return self._of(("process", os.uname().nodename, process))
 
     def _of(self, key: Hashable) -> Caller:
@@ -172,7 +172,8 @@ class SharedBytes:
         self._of_callers = WeakKeyDictionary[Caller, int]()
 
     def held_for(self, caller: Caller) -> HeldBytes:
-        """Return a new counter for the bytes that one object keeps in memory for ``caller``. It starts at 0."""
+        """Return a new counter for the bytes that one object keeps in memory for ``caller``. The counter starts at
+        0."""
         return HeldBytes(self, caller)
 
     def add(self, caller: Caller, count: int) -> None:
@@ -196,7 +197,7 @@ class SharedBytes:
 
 
 class HeldBytes:
-    """Counts the bytes that one object, such as a log, keeps for ``caller``. They are part of the total in
+    """Counts the bytes that one object, such as a log, keeps for ``caller``. These bytes are part of the total in
     ``shared``."""
 
     __slots__ = ("_caller", "_shared", "size")

@@ -107,8 +107,8 @@ class ServiceNursery:
         self._shields: set[trio.CancelScope] | None = set()
 
     def start_soon(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Start ``service`` in the background. It is shielded from cancellation until the body of the ``async with``
-        block ends."""
+        """Start ``service`` in the background. The service is shielded from cancellation until the body of the ``async
+        with`` block ends."""
         self._nursery.start_soon(self._run_shielded, service, args)
 
     def start_protected(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
@@ -178,8 +178,8 @@ class _Started:
 
 @asynccontextmanager
 async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
-    """Open a nursery for background tasks that serve the ``async with`` block. They are cancelled, with ``reason``,
-    when the block ends, and not earlier.
+    """Open a nursery for background tasks that serve the ``async with`` block. The tasks are cancelled, with
+    ``reason``, when the block ends, and not earlier.
 
     A call that is left because of a scope *around* the whole connection must still send its cancellation, so the writer
     must outlive the caller. Cancellation from outside therefore reaches the body first, and the tasks only when the

@@ -19,8 +19,8 @@ from .contexts import contextmanager
 
 
 class TimeLimit:
-    """A time limit of ``seconds`` for the cancel scope ``scope``. It can be paused and restarted, but the scope is
-    cancelled at the time ``latest`` in any case."""
+    """A time limit of ``seconds`` for the cancel scope ``scope``. The limit can be paused and restarted, but the scope
+    is cancelled at the time ``latest`` in any case."""
 
     def __init__(
         self, scope: trio.CancelScope, seconds: float, latest: float, outer_deadline: float, *, renewed: bool

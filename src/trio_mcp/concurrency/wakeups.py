@@ -140,7 +140,7 @@ class Alarm:
 
 
 class Alarms:
-    """A heap of alarms, and one task, `run`, which calls their functions.
+    """A heap of alarms. One task, `run`, calls the functions of the alarms when they are due.
 
     Functions are called in the order of their times, never early, in the context of that task. They must be quick, and
     must not raise. Setting and stopping an alarm takes a few comparisons, however many alarms there are.
@@ -202,6 +202,6 @@ class Alarms:
         return heap[0][0] if heap else math.inf
 
     def _ring_first(self) -> None:
-        """Call the function of the first alarm. This is a separate method because `run` sleeps next, and local
-        variables of `run` would keep the alarm's references alive."""
+        """Call the function of the first alarm. This is a separate method because `run` sleeps next: local variables of
+        `run` would keep objects of the alarm alive."""
         heapq.heappop(self._heap)[2].ring()

@@ -239,8 +239,8 @@ _LOGGED_LIMIT: Final = 10
 
 
 class SlotState(IntEnum):
-    """States of a slot for a worker thread. They follow each other in this order: OUTSIDE, RUNNING, perhaps ASKING and
-    RUNNING again, perhaps ABANDONED, OUTSIDE."""
+    """States of a slot for a worker thread, in this order: OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps
+    ABANDONED, OUTSIDE."""
 
     OUTSIDE = 0
     RUNNING = 1
@@ -269,8 +269,8 @@ class Workers:
         """True if all calls in abandoned threads have been logged since the last thread was abandoned."""
 
     def share(self, caller: Caller) -> WorkerShare:
-        """Return the `WorkerShare` of ``caller``. It's the same object while anything, such as a thread, refers to
-        it."""
+        """Return the `WorkerShare` of ``caller``. The same object is returned while anything, such as a thread, refers
+        to it."""
         share = self._shares.get(caller)
         if share is None:
             share = WorkerShare(self, caller, None if caller.within is None else self.share(caller.within))
@@ -365,8 +365,8 @@ class WorkerShare:
             self.workers.wake_waiting()
 
     def _enqueue(self) -> None:
-        """Append this share, which now has a waiting call, to the queue of shares with waiting calls. Do the same for
-        each share that contains this one."""
+        """Append this share, which now has a waiting call, to the queue of shares with waiting calls. Also append each
+        share that contains this share."""
         self.queue[self] = None
         share = self
         while share is not None and share not in (line := share._parent_queue()):

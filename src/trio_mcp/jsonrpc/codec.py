@@ -65,7 +65,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The members of a JSON-RPC message. Decoding to this class is a quarter of a microsecond faster than decoding to a
+    """The fields of a JSON-RPC message. Decoding to this class is a quarter of a microsecond faster than decoding to a
     dict. The decoder checks ``jsonrpc`` and ``method``; an object that `of` creates is unchecked."""
 
     jsonrpc: Literal["2.0"]
@@ -77,7 +77,7 @@ class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> _RawMessage:
-        """Return the JSON-RPC members of a decoded message, unchecked, and without the message's other members."""
+        """Return the JSON-RPC fields of a decoded message, unchecked. All other fields of the message are left out."""
         version, request_id, method = cast("Any", data.get("jsonrpc")), data.get("id", UNSET), data.get("method", UNSET)
         return cls(version, request_id, method, data.get("params"), data.get("result", UNSET), data.get("error", UNSET))
 
@@ -220,7 +220,7 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
     if has_result and has_error:
         # By JSON-RPC 2.0, a reply never has both a result and an error.
-        # Many peers still send the other member, as null.
+        # Many peers still send both fields, one of them with the value null.
         has_result = data.error is None
         if not has_result and data.result is not None:
             return _bad_reply("a reply with both a result and an error", data)
@@ -347,7 +347,7 @@ def _escaped(value: Any) -> Any:
 
 
 def canonical_value(value: Any) -> bytes:
-    """Encode a value like `encode_value`, but with the members of objects sorted by name, so that equal values give
+    """Encode a value like `encode_value`, but with the fields of JSON objects sorted by name, so that equal values give
     equal text."""
     encode_value(value)  # this call raises for values that JSON can't contain
     return _canonical.encode(value)
@@ -376,8 +376,8 @@ def decode_value(text: bytes) -> Any:
 
 
 def decode_members(text: bytes) -> dict[str, Any]:
-    """Decode only the outermost members of an object that `encode_value` has encoded. The members' values stay text, as
-    `msgspec.Raw`."""
+    """Decode only the outermost fields of a JSON object that `encode_value` has encoded. The values of these fields
+    stay text, as `msgspec.Raw`."""
     return _members.decode(text)
 
 

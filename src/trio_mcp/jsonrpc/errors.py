@@ -86,5 +86,5 @@ class NotSerializable(MCPError, ValueError):
 
 
 class UnsendableResult(NotSerializable):
-    """A handler returned a result that can't be written as JSON. It is logged without a traceback, because a traceback
-    wouldn't contain the author's code."""
+    """A handler returned a result that can't be written as JSON. This error is logged without a traceback, because a
+    traceback wouldn't contain the author's code."""

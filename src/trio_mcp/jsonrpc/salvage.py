@@ -46,7 +46,7 @@ _REVERSED_MEMBER: Final = re.compile(
 
 @value
 class Salvage:
-    """The members of the outermost object that could be found in an invalid line."""
+    """The fields of the outermost JSON object that could be found in an invalid line."""
 
     id: RequestId | None
     """Value of the member ``id``, or `None` if it can't be the id of a request."""
@@ -60,9 +60,9 @@ EMPTY_SALVAGE: Final = Salvage(None, is_request=False, is_reply=False)
 
 
 def salvage(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
-    """Return the readable members of an invalid ``line``. The line is read from its start up to the first invalid part,
+    """Return the readable fields of an invalid ``line``. The line is read from its start up to the first invalid part,
     and then from its end for an id, in bounded time and without recursion. If ``line`` is only the beginning of the
-    message, ``tail`` is its end.
+    message, ``tail`` is the end of the message.
 
     If the line is complete, members after the last inner bracket belong to the outermost object.
     """
@@ -105,8 +105,8 @@ _OBJECT: Final = b"{"
 
 
 def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the name and value of each member of the outermost object. The name has its quotes, and the value is text,
-    or `None` for an array or object. Yield `_OBJECT` when another object on the line begins."""
+    """Yield the name and value of each field of the outermost JSON object. The name has its quotes, and the value is
+    text, or `None` for an array or object. Yield `_OBJECT` when another object on the line begins."""
     steps = 0
     while steps < _MOST_STEPS and (name := _NAME.match(line, at)):
         steps += 1
@@ -136,7 +136,7 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
 
 
 def _last_members(line: bytes | bytearray) -> Iterator[tuple[bytes, bytes]]:
-    """Yield names and values of the members at the end of ``line``, back to the last array or object. The last member
+    """Yield names and values of the fields at the end of ``line``, back to the last array or object. The last field
     comes first."""
     text = line[-_LOOKED_AT:][::-1]
     found = _REVERSED_END.match(text)
@@ -160,8 +160,8 @@ _LARGEST_CODE: Final = 2**31
 
 
 def error_text(error: Any) -> str:
-    """Return the text of the member ``error`` of a reply, whatever the member's type, in at most 500 characters. Return
-    an empty string if the member contains no text."""
+    """Return the text of the field ``error`` of a reply, whatever type the field has, in at most 500 characters. Return
+    an empty string if the field contains no text."""
     text: Any = error
     if isinstance(error, dict):
         body = cast("dict[str, Any]", error)

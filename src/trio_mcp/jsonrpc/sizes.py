@@ -56,8 +56,8 @@ _FEW: Final = 200
 
 
 def few_parts(value: Any) -> list[Any] | None:
-    """Return ``value`` and all values inside it, including names of members, as a flat list. Return `None` if there are
-    more than 200 parts. The time doesn't depend on the size of ``value``."""
+    """Return ``value`` and all values inside it, including the field names of JSON objects, as a flat list. Return
+    `None` if there are more than 200 parts. The time doesn't depend on the size of ``value``."""
     parts = [value]
     for part in parts:  # which grows meanwhile
         if type(part) in _CONTAINERS:
@@ -97,7 +97,8 @@ def is_too_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
 
 
 def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
-    """Return true if ``value`` has at most this many parts (items and members), characters and levels of nesting.
+    """Return true if ``value`` has at most this many parts (list items and object fields), characters and levels of
+    nesting.
 
     Stops as soon as a limit is exceeded, so larger values take no longer.
     """
@@ -143,7 +144,7 @@ def has_many_far(line: bytes | bytearray) -> bool:
 
 
 def is_checkable(value: Any, parts: int) -> bool:
-    """Return true if ``value`` has at most ``parts`` items and members.
+    """Return true if ``value`` has at most ``parts`` list items and object fields.
 
     An integer of more than 64 bits counts as 1000 more, and four for each bit. A float of at least 2**64, or of at most
     1 / 2**64 and not zero, counts as 50 more, whatever its sign. Counting stops when the limit is exceeded, so larger

@@ -35,7 +35,7 @@ _LONGEST_NAME: Final = 64
 
 @frozen(eq=False)
 class APIOperation:
-    """An operation of an OpenAPI document. It is passed to functions that choose or describe operations."""
+    """An operation of an OpenAPI document. Functions that choose or describe operations get an `APIOperation`."""
 
     name: str
     """Name of the tool for the operation."""

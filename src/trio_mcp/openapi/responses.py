@@ -192,8 +192,8 @@ def status_of(response: httpx2.Response) -> str:
 
 
 async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
-    """Read the body of an HTTP response. Returns the body, or its beginning, and an error text, which is empty if the
-    body is complete."""
+    """Read the body of an HTTP response. Return the body, or its beginning, and an error text. The error text is empty
+    if the body is complete."""
     try:
         body = response.content  # an event hook of the author's HTTP client has already read the body
     except httpx2.ResponseNotRead:

@@ -215,8 +215,8 @@ class Schemas:
                     ahead.append((target, uri))
 
     def _require(self, schema: JSONObject, made: JSONObject, gone: Collection[str]) -> None:
-        """Set ``required`` in the converted schema ``made`` to the required properties of ``schema``, except those in
-        ``gone``."""
+        """Set ``required`` in the converted schema ``made`` to the required properties of ``schema``, except the
+        properties in ``gone``."""
         required = [name for name in _required_in(schema) if name not in gone]
         tag = members_of(schema.get("discriminator")).get("propertyName")
         # OpenAPI 3.1.1, 4.8.25: the discriminator's property is required, so mark it as required for the model.

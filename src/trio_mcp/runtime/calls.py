@@ -180,8 +180,8 @@ which later gets the outcome: see `Outbound.send_detached`."""
 
 
 class DetachedCall(Owner):
-    """A request that ``owner`` sent through ``outbox`` without waiting for the reply. It takes much less memory than a
-    waiting task.
+    """A request that ``owner`` sent through ``outbox`` without waiting for the reply. A `DetachedCall` takes much less
+    memory than a waiting task.
 
     ``calls`` are the calls in flight. ``name`` identifies the request for its sender. ``over`` is called with the
     outcome.
@@ -250,7 +250,7 @@ returns. It can be async."""
 def send_ignoring_reply(
     state: ConnectionState, outbox: Outbox, method: str, params: dict[str, Any], revision: Revision
 ) -> None:
-    """Send a request for whose reply no task waits. The request goes before all queued messages, even if ``outbox`` is
+    """Send a request without waiting for its reply. The request goes before all queued messages, even if ``outbox`` is
     full. Synchronous, so that a cancelled task can call it. Raises `MethodUnavailable` if the protocol revision doesn't
     have the method."""
     request = state.open_request(method, revision)

@@ -109,9 +109,9 @@ def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) 
 
 
 def deadline_of(meta: Mapping[str, Any]) -> float:
-    """Return the deadline that the caller of a request set, on trio's clock. It is calculated from the remaining
-    milliseconds in the ``meta`` of a request that has just arrived. Return `math.inf` if ``meta`` has no valid number
-    of milliseconds."""
+    """Return the deadline that the caller of a request set, on trio's clock. The deadline is calculated from the
+    remaining milliseconds in the ``meta`` of a request that has just arrived. Return `math.inf` if ``meta`` has no
+    valid number of milliseconds."""
     remaining = meta.get(REMAINING_MS)
     if type(remaining) is not int or not 0 <= remaining <= _LONGEST_REMAINING:
         return math.inf

@@ -1,5 +1,5 @@
-"""`Dispatch` passes each received message to the object that handles it. It's synchronous, so that the reader task
-never waits."""
+"""`Dispatch` passes each received message to the object that handles it. `Dispatch` is synchronous, so that the reader
+task never waits."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Dispatch:
         batch: BatchExchange | None = None,
         exchange: Exchange | None = None,
     ) -> None:
-        """Handle ``event``, the message in ``line``. A request in a JSON-RPC batch belongs to ``batch``, which
-        collects the replies. Any other request belongs to ``exchange`` or, if that is `None`, to the connection's own
+        """Handle ``event``, the message in ``line``. A request in a JSON-RPC batch belongs to ``batch``, which collects
+        the replies. Any other request belongs to ``exchange`` or, if ``exchange`` is `None`, to the connection's own
         exchange."""
         match event:  # frequent events first
             case events.RequestReceived():

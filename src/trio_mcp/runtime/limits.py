@@ -243,7 +243,7 @@ class Limits:
 
     def _server_wide(self) -> Limits:
         """Return limits for requests that belong to no connection, such as requests of all stateless clients together.
-        Their requests, streams and bytes get the limits of the whole server."""
+        The limits of the whole server apply to their number, their streams and their bytes."""
         return evolve(
             self,
             max_in_flight=self.max_server_requests,

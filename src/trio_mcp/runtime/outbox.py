@@ -136,8 +136,8 @@ class Outbox:
         self._append(line, owner, sealed=False)
 
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
-        """Send ``line``, for which the peer waits. Write it at once if that is possible without waiting, else queue it.
-        ``line`` includes its newline."""
+        """Send ``line``, for which the peer waits. Write the line at once if that is possible without waiting, else
+        queue it. ``line`` includes its newline."""
         if self._writer.task is None or not self._write(line):
             self.put(line, owner)
 

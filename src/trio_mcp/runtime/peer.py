@@ -59,7 +59,7 @@ class Headers(Mapping[str, str]):
         return len(self._values)
 
     def __repr__(self) -> str:
-        """Return the headers as text without credentials, which can be logged."""
+        """Return the headers as text for the log, without credentials."""
         shown = {name: "…" if name in _CREDENTIALS else value for name, value in self._values.items()}
         return f"Headers({shown!r})"
 
@@ -212,7 +212,7 @@ class Principal:
 
 @frozen
 class Auth:
-    """The authenticated caller of one request. Read-only. It belongs to the request, not to the connection."""
+    """The authenticated caller of one request. Read-only. An `Auth` belongs to the request, not to the connection."""
 
     token: str = attrs.field(repr=False)
     """The access token as received. Don't send it to any other server than its issuer (2026-07-28 authorization, Access

@@ -146,7 +146,8 @@ class Observers:
 
     def add_server(self, observers: Observers) -> None:
         """From now on, also notify the connections in ``observers``, which belong to a server that mounts this server.
-        They get no extension notifications, because a mounted server's extensions aren't available to clients."""
+        These connections get no extension notifications, because a mounted server's extensions aren't available to
+        clients."""
         self._runs[observers] = None
 
     def discard(self, observer: Observer) -> None:

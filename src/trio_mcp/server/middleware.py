@@ -137,8 +137,9 @@ class MiddlewareFunction(Protocol):
 
 
 class PositionedMiddleware(ABC):
-    """Base class of middleware whose shared state, such as the buckets of `rate_limit`, is identified by its position
-    in the server's list of middleware. The position is the same on all replicas."""
+    """Base class of middleware with state that all replicas share, such as the buckets of `rate_limit`. The state is
+    identified by the middleware's position in the server's list of middleware, because the position is the same on all
+    replicas."""
 
     @abstractmethod
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
@@ -150,7 +151,7 @@ class PositionedMiddleware(ABC):
 
 
 def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:
-    """Return the request methods called ``names``. Without names, return all request methods, including those of
+    """Return the request methods called ``names``. Without names, return all request methods, including the methods of
     extensions. Raises `ValueError` for a method that middleware cannot apply to."""
     known = MIDDLEWARE_METHODS | of_extensions
     for name in names:

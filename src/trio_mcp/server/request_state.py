@@ -184,8 +184,8 @@ class StateCipher:
         return KeyRing(self._secrets, purpose + self._name)
 
     def secret_for(self, purpose: bytes) -> bytes:
-        """Return a secret that is used only for ``purpose``. All processes whose first secret is the same get the same
-        value."""
+        """Return a secret that is used only for ``purpose``. All processes with the same first secret get the same
+        result."""
         return hmac.digest(self._secrets[0], purpose + self._name, "sha256")
 
     @cached_property

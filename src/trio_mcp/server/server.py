@@ -345,7 +345,7 @@ class Server(Offering):
         return list(dict.fromkeys([self, *(part for each in self._mounted for part in each._all_servers())]))
 
     def _server_providers(self) -> Iterator[Provider]:
-        """Return the ``once=True`` providers that the handlers of this server need, without those of mounted
+        """Return the ``once=True`` providers that the handlers of this server need, without the providers of mounted
         servers."""
         registries = (self._tools.registry, self._resources.registry, self._resources.templates, self._prompts.registry)
         for handler in (

@@ -173,8 +173,8 @@ class ClientSubscriptions:
             nursery.cancel_scope.cancel(reason=CONNECTION_ENDS)
 
     async def _visible_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
-        """Return those of ``task_ids`` that exist for the caller. Raises `CapabilityMissing` if the client didn't
-        declare the tasks capability, and `CodedError` if a task's tool needs a scope that the caller lacks."""
+        """Return the ids in ``task_ids`` whose tasks exist for the caller. Raises `CapabilityMissing` if the client
+        didn't declare the tasks capability, and `CodedError` if a task's tool needs a scope that the caller lacks."""
         if not (self._server._tools.has_tasks and self._tasks.are_stored):
             return []
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
@@ -311,7 +311,7 @@ def honoured_part(
 
 
 class ListenStream:
-    """The stream of a ``subscriptions/listen`` request, which reports changes to a client. It is open from
+    """The stream of a ``subscriptions/listen`` request. The stream reports changes to a client, and is open from
     `acknowledge` to `close`.
 
     The stream's messages belong to the ``scope`` of its request, so a cancel removes those not yet written. While the
@@ -497,5 +497,5 @@ class ListenedTasks:
 
 
 def _shown(record: TaskRecord) -> Hashable:
-    """Return those fields of a task record that clients see and that can change."""
+    """Return the fields of a task record that clients see and that can change."""
     return record.updated_at, record.phase, record.message, *record.questions

@@ -555,8 +555,8 @@ class _NotOurs(Exception):
 
 
 def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters of ``request`` and their ``_meta``, which are empty if absent. Raises `CodedError` if
-    either isn't an object."""
+    """Return the parameters of ``request`` and the ``_meta`` in these parameters. If the parameters or the ``_meta``
+    are absent, an empty object is returned instead. Raises `CodedError` if either isn't an object."""
     params: dict[str, Any] = request.params if request.params is not None else {}
     if type(params) is not dict:
         raise CodedError(INVALID_PARAMS, "Invalid params: the parameters must be an object")

@@ -24,7 +24,8 @@ class RequestReceived:
 
 @value
 class NotificationReceived:
-    """Event: a notification arrived that exists in the protocol revision. Its parameters aren't validated yet."""
+    """Event: a notification arrived that exists in the protocol revision. The notification's parameters aren't
+    validated yet."""
 
     method: Method
     params: dict[str, Any]
@@ -67,7 +68,7 @@ class CancelReceived:
 
 @value
 class ProgressReceived:
-    """A progress notification for an outgoing request arrived. Its parameters aren't validated yet."""
+    """A progress notification for an outgoing request arrived. The notification's parameters aren't validated yet."""
 
     request: OutboundRequest
     params: dict[str, Any]

@@ -121,8 +121,8 @@ class InboundRequest:
         return TraceContext.of(self.meta)
 
     def missing(self, capabilities: Iterable[str]) -> list[str]:
-        """Return those of the ``capabilities`` that the client didn't declare, or that the request's protocol revision
-        doesn't have."""
+        """Return the capabilities in ``capabilities`` that the client didn't declare, or that the request's protocol
+        revision doesn't have."""
         return [each for each in capabilities if not declares(self.capabilities, each, self.revision)]
 
 
@@ -167,7 +167,7 @@ class Step(IntEnum):
 
 
 class IllegalStep(RuntimeError):
-    """Raised for a step that isn't allowed in the request's phase, which is a bug in this package."""
+    """Raised for a step that isn't allowed in the request's phase. This is a bug in this package."""
 
 
 PHASE_AFTER: Final[tuple[tuple[Phase | None, ...], ...]] = (

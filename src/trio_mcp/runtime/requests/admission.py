@@ -98,8 +98,9 @@ class Admission(Generic[T]):
         return self.reserve(request, caller) if self.has_room(request.size, caller) else None
 
     def has_room(self, size: int, caller: Caller, parked: Ticket | None = None) -> bool:
-        """Return true if a request of ``caller`` with ``size`` bytes, which isn't a stream, is within all limits. If
-        the request resumes a parked handler that this object counts, pass the handler's ticket as ``parked``."""
+        """Return true if a new request of ``caller`` with ``size`` bytes is within all limits. The request must not be
+        a stream. If the request resumes a parked handler that this object counts, pass the handler's ticket as
+        ``parked``."""
         limits, load = self._limits, self._load
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False

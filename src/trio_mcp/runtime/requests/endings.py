@@ -111,7 +111,7 @@ class Endings:
         """True if an alarm is set that removes the oldest record."""
 
     def __len__(self) -> int:
-        """Return the number of records, including those of requests in progress."""
+        """Return the number of records, including the records of requests in progress."""
         return len(self._all)
 
     def enter(self, scope: RequestScope) -> None:

@@ -145,7 +145,7 @@ class _ParkedHandler(Generic[T]):
 
 
 class Parking(Generic[T]):
-    """The parked handlers of a running server or client, which wait for the client's retry. Each handler has a handle
+    """The handlers of a running server or client that are parked until the client retries. Each handler has a handle
     that is valid for one retry.
 
     Only the ``party`` for which a handler was parked can find it: a principal from any connection or, without a

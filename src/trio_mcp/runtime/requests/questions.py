@@ -168,9 +168,9 @@ class AnswerLog:
     def recall(
         self, asked: Sequence[Question], waiting: Sequence[Question], handler: trio.lowlevel.Task
     ) -> Mapping[Question, AskedBefore]:
-        """Find which input requests ``asked`` an earlier run has already made, and return that run's records of them.
-        An input request matches if it is made at the same point of the handler's run, and is answered or still open at
-        the client.
+        """Find which of the input requests ``asked`` an earlier run of the handler has already made, and return the
+        earlier run's records of these. An input request matches if it is made at the same point of the handler's run,
+        and is answered or still open at the client.
 
         ``asked``: all input requests made at this moment. ``waiting``: all input requests without an answer.
         ``handler``: the handler's task, which has started all other tasks.
@@ -202,8 +202,8 @@ class AnswerLog:
         return True
 
     def forget_earlier_run(self) -> None:
-        """Delete the records of the earlier run's input requests, because this run now makes different ones, or the
-        handler has saved a checkpoint."""
+        """Delete the records of the earlier run's input requests, because this run now makes different input requests,
+        or the handler has saved a checkpoint."""
         self._forgotten += tuple(self._before)
         self._before = {}
 
@@ -214,7 +214,8 @@ class AnswerLog:
 
 
 def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
-    """Return the keys of input requests that were open together with another input request with the same text."""
+    """Return the keys of input requests that have the same text as another input request that was open at the same
+    time."""
     for question in questions:
         for key in question.beside:
             if question_content(key) == question_content(question.key):

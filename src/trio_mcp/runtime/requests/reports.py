@@ -61,8 +61,8 @@ _HEADS: Final = _Heads((level.value, _head(level.value)) for level in LogLevel)
 
 
 class RequestLog:
-    """The log of one request, which sends messages to the client. It has one method per level, from the least to the
-    most severe.
+    """The log of one request, which sends messages to the client. `RequestLog` has one method per level, from the least
+    to the most severe.
 
     Each method takes any JSON value and an optional ``logger`` name. A value that can't be encoded as JSON raises
     `NotSerializable`, and nothing is sent. Each call checks for cancellation. If a handler only logs, one call in 32

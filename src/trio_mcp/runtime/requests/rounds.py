@@ -179,7 +179,7 @@ class Rounds:
         return not missing
 
     def redirect(self, send: Send, given_up: Callable[[str], None]) -> None:
-        """From now on, send input requests by calling ``send``, including those that haven't been sent yet.
+        """From now on, send input requests by calling ``send``, also input requests that haven't been sent yet.
         ``given_up`` is called with the key of a sent input request if the handler no longer waits for its answer."""
         self._send = send
         self._given_up = given_up

@@ -112,7 +112,7 @@ class _ProvidedValues:
             self._scope.runner.graces.shield(self.cleanup)
 
     def end_grace(self) -> None:
-        """Record that all dependencies are closed, which ends the grace period."""
+        """End the grace period, because all dependencies are closed."""
         if self._scope is not None:
             self._scope.runner.graces.unshield(self.cleanup)
 

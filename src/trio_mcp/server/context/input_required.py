@@ -263,8 +263,8 @@ def no_back_channel_when_stateless(method: Method, revision: Revision) -> NoBack
 
 
 async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | None, ttl: float) -> Any:
-    """Send a request of ``scope`` to the client, which runs it as a task. Wait for the task, and return its result as
-    plain data. The client keeps the task for ``ttl`` seconds.
+    """Send a request of ``scope`` to the client, which runs the request as a task. Wait for the task, and return its
+    result as plain data. The client keeps the task for ``ttl`` seconds.
 
     Leaving the call for any reason cancels the task. Raises the errors of `RequestScope.ask`, `TaskCancelled` if the
     client cancelled the task, and `ValueError` if ``ttl`` isn't a valid number of seconds.

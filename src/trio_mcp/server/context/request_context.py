@@ -261,8 +261,8 @@ class RequestContext(ContextNames[L_co]):
         scope.put(line)
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
-        """Notify the client that its user has completed a URL elicitation, which was sent by `elicit_url` or by an
-        error -32042.
+        """Notify the client that its user has completed a URL elicitation. The elicitation was sent by `elicit_url` or
+        by an error -32042.
 
         You can keep the context and call this after the end of the request, as long as the connection is open. The call
         waits for room in the outbox; if it is cancelled before, nothing is sent.
@@ -572,7 +572,7 @@ class RequestContext(ContextNames[L_co]):
 
 
 class LiveContext(RequestContext[Any]):
-    """The `RequestContext` of a running request, which gets its values from the `RequestScope`."""
+    """The `RequestContext` of a running request. It gets its values from the `RequestScope`."""
 
     __slots__ = ("_lifespan", "_live", "_tasks")
 

@@ -249,7 +249,7 @@ class TaskContext:
 
     @property
     def id(self) -> str:
-        """The task's id, which other clients cannot guess. It is available before the task starts."""
+        """The task's id, which other clients cannot guess. The id is available before the task starts."""
         return "" if self._task is None else self._task.id
 
     @property
@@ -324,7 +324,7 @@ class TaskContext:
 
 
 class LiveTask(TaskContext):
-    """The `TaskContext` of a running task, which gets its values from the `RequestTask`."""
+    """The `TaskContext` of a running task. It gets its values from the `RequestTask`."""
 
     __slots__ = ("_task",)
 

@@ -1,5 +1,5 @@
-"""Mounting: a server includes the tools, resources and prompts of another server under prefixed names. Their handlers
-run with the other server's lifespan value."""
+"""Mounting: a server includes the tools, resources and prompts of another server under prefixed names. The handlers run
+with the lifespan value of the other server."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ _JOINT: Final = "_"  # an underscore, because model providers rarely allow dots 
 
 
 def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn) -> None:
-    """Add the tools, resources and prompts of a server (``offers``) to those of another server (``shown_in``).
-    ``lifespan_in`` returns the lifespan value for the handlers in ``offers``. `Server.mount` documents the
-    `ValueError`."""
+    """Add the tools, resources and prompts of a server (``offers``) to another server (``shown_in``). ``lifespan_in``
+    returns the lifespan value for the handlers in ``offers``. `Server.mount` documents the `ValueError`."""
     before = prefix + _JOINT if prefix else ""
     if before:
         check_name(before)

@@ -241,7 +241,7 @@ def _has(skill: SkillSource, path: str) -> bool:
 
 
 def _children(skill: SkillSource, folder: str, uri: str) -> Iterator[Resource]:
-    """Yield the direct children of ``folder``, a folder of ``skill`` whose URI is ``uri`` (SEP-2640, Directory
+    """Yield the direct children of ``folder``, a folder of ``skill``. ``uri`` is the folder's URI (SEP-2640, Directory
     Listing)."""
     before = f"{folder}/" if folder else ""
     seen: set[str] = set()

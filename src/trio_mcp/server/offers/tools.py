@@ -329,9 +329,9 @@ class Tools:
         return self.registry.known(name)
 
     def task_exists(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether a request's caller can see the task of ``record``, which is the case if the caller can see the
-        task's tool. If that tool was removed, its scopes are unknown. If any tools depend on the caller, the task is
-        then hidden from callers whose scopes are checked."""
+        """Return whether the task of ``record`` exists for a request's caller: this is the case if the caller can see
+        the task's tool. If this tool was removed, its scopes are unknown. If any tools depend on the caller, the task
+        is then hidden from callers whose scopes are checked."""
         peer, entry = scope.exchange.peer, self._tool_of(record)
         if entry is None:
             return peer.check_scopes is None or not self.registry.depends_on_caller
