@@ -92,7 +92,7 @@ class BridgedCall(Generic[T]):
                 self._error = error
             except trio.Cancelled:
                 raise
-            except BaseException as error:  # an exception such as SystemExit, raised here, would end all clients
+            except BaseException as error:  # if SystemExit were raised here, it would end all clients
                 cancelled, self._error = _split_cancelled(error)
                 if cancelled is not None:
                     raise cancelled from None

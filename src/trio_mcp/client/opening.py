@@ -216,7 +216,7 @@ async def _negotiate(client: Client, legacy_first: bool) -> None:
             except ConnectionLost as error:
                 raise LostInProbe.of(error) from None
             except (PeerError, ProtocolViolation):
-                await _probe(client)  # a modern server may have replaced the legacy one
+                await _probe(client)  # a modern server may have replaced the legacy server
         case "auto":
             await _probe(client)
 

@@ -195,7 +195,8 @@ class _TaskQuestions:
         settings = self._context.settings
         if len(questions) > settings.max_input_requests:
             raise ProtocolViolation(
-                f"tasks/get: the server sent {len(questions)} input requests at once, which is too many"
+                f"tasks/get: the server sent {len(questions)} input requests at once, more than max_input_requests "
+                f"({settings.max_input_requests})"
             )
         new = {key: each for key, each in questions.items() if hash(key) not in self._task.claimed}
         if not new:

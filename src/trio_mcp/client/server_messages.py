@@ -253,7 +253,7 @@ class OpenURLElicitations:
         try:
             required = structure(error.data, URLElicitationRequiredData)
         except ValueError:
-            return  # ignore the malformed error here, because the call raises the error itself
+            return  # ignore a malformed error here, because the call raises the error anyway
         for each in required.elicitations:
             self._add(each.elicitation_id)
 
@@ -318,7 +318,7 @@ class ServerMessages:
             return await tasks.methods.answer(scope)
         of_task = RELATED_TASK in request.meta
         answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
-        if not self._answers.forwards(request.method.name):  # if there is a relay, it finds the client that must answer
+        if not self._answers.forwards(request.method.name):  # a relay itself finds the client that must answer
             answer = self._contexts.answering(request, answer)
         if tasks is not None and (task := tasks.task_for(scope)) is not None:
             return _related(await tasks.run_task(task, scope, answer), request)

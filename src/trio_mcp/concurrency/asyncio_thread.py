@@ -82,7 +82,9 @@ class AsyncioThread:
                 with graces.grace():
                     await task.over.wait()
                 if not task.over.is_set() and await calls.end_waiting():
-                    with graces.grace():  # allow a second grace period, because the inner trio call used the first
+                    with (
+                        graces.grace()
+                    ):  # allow a second grace period, because the inner trio call has used up the first period
                         await task.over.wait()
                 if not task.over.is_set():
                     self._abandoned.append(task)
@@ -166,7 +168,7 @@ class AsyncioThread:
         while not is_over():
             try:
                 self._loop.run_forever()
-            # With these exceptions, asyncio would end the event loop, and with it all calls.
+            # These exceptions would end the event loop, and with it all calls, so log them and continue.
             except (SystemExit, KeyboardInterrupt) as error:
                 logger.exception("a task of asyncio raised %s, which would end the server", type(error).__name__)
 
@@ -191,7 +193,7 @@ class AsyncioThread:
 async def _contained(function: Callable[[], Awaitable[T]]) -> T:
     try:
         return await function()
-    except (SystemExit, KeyboardInterrupt) as error:  # this exception would end the event loop, so raise another one
+    except (SystemExit, KeyboardInterrupt) as error:  # this exception would end the event loop
         raise RuntimeError(f"the handler raised {type(error).__name__}, which would end the server") from error
 
 
@@ -244,7 +246,7 @@ class LoopCalls:
         scope = trio.CancelScope()
 
         def tell(end: outcome.Outcome[T] | None) -> None:
-            with suppress(RuntimeError):  # asyncio raises this if the event loop is closed
+            with suppress(RuntimeError):  # asyncio raises RuntimeError if the event loop is closed
                 self._loop.call_soon_threadsafe(ended.set_result, end)
 
         async def run() -> None:

@@ -164,7 +164,7 @@ class ActiveRuns:
     def register(self) -> Generator[None]:
         """Register the current trio run as a user of the object, for the duration of the ``with`` block."""
         run = current_run()
-        with self._lock:  # this waits while another thread changes the object
+        with self._lock:  # wait if another thread is changing the object
             self._runs.append(run)
         try:
             yield

@@ -61,7 +61,7 @@ async def run_in_worker(
             ends.append(await outcome.acapture(work.run, graces, abandoned))
             _here.reset(token)  # the nursery refers to this task, so the task's context must not refer to the nursery
             nursery.cancel_scope.cancel(reason="the thread has ended")
-        return ends.pop().unwrap()  # raise it outside the nursery, which would wrap it in a group
+        return ends.pop().unwrap()  # raise the error outside the nursery: inside, trio would wrap it in a group
     finally:
         ends.clear()  # break the reference cycle: an exception's traceback refers to this frame
 
@@ -211,7 +211,7 @@ class Work(Generic[T]):
         if frame is None or self._ident is None:  # the call has ended, and the thread may be doing something else
             return []
         inside = list(takewhile(lambda one: one[0].f_code is not _BODY, traceback.walk_stack(frame)))
-        return inside[-2::-1]  # drop the last frame, which is of `outcome.capture`
+        return inside[-2::-1]  # drop the last frame, the frame of `outcome.capture`
 
     def describe(self) -> str:
         """Return the name of the called function and its current position, for the log. Arguments aren't shown, because

@@ -153,7 +153,7 @@ def _read(line: bytes | bytearray) -> Any:
     """Return the JSON content of ``line``: nearly always a checked `_RawMessage`, otherwise plain data."""
     try:
         return _raw_message_decoder.decode(line)
-    except msgspec.ValidationError:  # the JSON has other members as well, or isn't a message
+    except msgspec.ValidationError:  # the JSON has additional fields, or isn't a message
         return _decoder.decode(line)
 
 

@@ -231,7 +231,7 @@ class Arguments:
 
 def _segment(parameter: Parameter, value: Any) -> str:
     texts = [str(part) for part in re.split(r"[/\\;]", _simple(parameter, value, _text))]
-    if ".." in texts or "." in texts:  # servers decode the path, and some then go to the parent folder
+    if ".." in texts or "." in texts:  # some servers decode the path, and then go to the parent folder
         raise UnsendableArguments(f"{parameter.argument} must not have . or .. as a segment of the path")
     if not (text := parameter.texts(value)[0]):
         raise UnsendableArguments(f"{parameter.argument} must not be empty, because the URL's path would change")

@@ -139,7 +139,7 @@ class Document:
                 )
             try:
                 loaded = self._loader(uri)
-            except KeyError:  # KeyError: as loader, the author has passed the __getitem__ of a mapping
+            except KeyError:  # a loader that is the __getitem__ of a mapping raises KeyError
                 raise ValueError(f"the loader has no document {uri[:200]!r}") from None
             self._loaded[uri] = _plain(loaded, f"the document {uri[:200]!r}")
         return self._loaded[uri]

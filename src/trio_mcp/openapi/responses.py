@@ -95,7 +95,7 @@ class ResponseReader:
         declared: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
         if not is_wrapped:
             declared = {**self._schemas.resolved(schema), "type": "object"}
-        # Also allow a note: a successful response that doesn't match the document isn't an error.
+        # Also allow a note instead of data, for a successful response that doesn't match the document.
         complete = self._schemas.complete({"type": "object", "anyOf": [declared, _NOTE]})
         without_note = {**complete["anyOf"][0], "$defs": complete.get("$defs", {})}
         return OperationResponses(name, complete, LateValidator(without_note), is_wrapped)

@@ -142,7 +142,7 @@ class Schemas:
         if refused := [keyword for keyword in _REFUSED if keyword in schema]:
             raise ValueError(f"a schema has {refused[0]}, which is not supported")
         if not all(map(_is_usable, map(str, members_of(schema.get("patternProperties"))))):
-            # Leave out these keywords. The API itself checks property names, including those of additional properties.
+            # Leave out these keywords. The API itself checks the names of all properties.
             schema = {keyword: said for keyword, said in schema.items() if keyword not in _BY_PATTERN}
         made: JSONObject = {}
         if "$ref" in schema:

@@ -104,7 +104,7 @@ def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) 
         return params
     params = params or {}
     left = deadline - trio.current_time()
-    remaining = math.ceil(left * 1000) if left > 0 else 0  # the remaining time is -inf in a cancelled task
+    remaining = math.ceil(left * 1000) if left > 0 else 0  # in a cancelled task, the remaining time is -inf
     return {**params, "_meta": {REMAINING_MS: remaining, **(params.get("_meta") or {})}}
 
 

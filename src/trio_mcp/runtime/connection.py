@@ -184,7 +184,7 @@ class Connection:
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
-            # The reader task may run once more before it's cancelled.
+            # Refuse requests: the reader task may receive one more before it's cancelled.
             self._runner.refuse_new("the connection has ended")
             self._cancel_all(CancelCause.PARENT, None)
             return trio.lowlevel.Abort.SUCCEEDED
@@ -329,7 +329,7 @@ class Connection:
                     act(state.receive(decode(received, max_batch=max_batch)), received)
                 else:
                     self._process_received(received)
-                del received  # frees the message, which can be large, before the next message arrives
+                del received  # free this message, which can be large, before the next message arrives
         except trio.EndOfChannel:
             # The peer won't send any more replies, so fail this side's outgoing calls.
             # The requests that the peer has already sent can still finish.

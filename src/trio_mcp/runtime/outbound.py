@@ -366,7 +366,7 @@ class Outbound:
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
         """Set the outcome of the call that sent ``request``, because the peer has answered the request."""
         if self._left and type(request.id) is int and request.id > self._left:
-            self._left = 0  # the peer has read the last cancellation, because it has answered a request sent later
+            self._left = 0  # the answered request was sent after the last cancellation, so the peer has read both
         self._calls[request.id].settle(CallOutcome(result, error, self._request_notifications.received))
 
     def caller_of(self, request_id: RequestId | None) -> Context | None:
@@ -484,7 +484,7 @@ def present_trace() -> TraceContext | None:
     call. Return `None` if there is no trace."""
     scope = current_request.get(None)
     answered = _answering.get()
-    if answered is not None and answered[1] is scope:  # not if this task handles a newer request
+    if answered is not None and answered[1] is scope:  # ignore the answered call if this task handles a newer request
         return answered[0]
     return None if scope is None else scope.request.trace
 

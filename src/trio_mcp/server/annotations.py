@@ -86,7 +86,7 @@ def hashed_items_limit(found: list[kinds.Type]) -> int | None:
     for kind in (arguments, *others):
         if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
             hashed += _members_of(kind.item_type)
-        # Keys of type Any stay text.
+        # Keys of type Any stay strings, as in JSON.
         elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):
             keys += _members_of(kind.key_type)
     if all(isinstance(kind, _SALTED) for kind in (*hashed, *keys)):
@@ -157,7 +157,7 @@ def as_msgspec(hint: Any, default: Any) -> tuple[Any, Any]:
             if note.validation_alias is not None:
                 words = "aliases are not supported; call the parameter"
                 raise TypeError(f"{words} {note.alias or 'it is called on the wire'}")
-    with suppress(TypeError, NameError):  # some types have no bounds in msgspec, for example Decimal
+    with suppress(TypeError, NameError):  # msgspec supports no bounds for some types, for example Decimal
         said = _with_metas(hint)
         if readable(said) is said:
             kinds.type_info(said)

@@ -118,7 +118,7 @@ class ServerConnection:
             return LATER if result is LATER else Now(result)
         if request.method.extension is not None:
             handlers = extension_handlers(self._server)
-            if not request.method.is_request:  # sent without a session, so that the client's extensions are unknown
+            if not request.method.is_request:  # a notification without a session: the client's extensions are unknown
                 return LATER if handlers.wants(request.method) else Now(_DONE)
             handlers.check(request)
             if request.method.ahead:

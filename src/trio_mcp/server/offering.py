@@ -386,7 +386,7 @@ def _named(
             return (offering._tools.named(params, auth),)
         case "prompts/get":
             return (offering._prompts.registry.get_for(auth, _text(params.get("name")), disabled=True),)
-        case "completion/complete":  # suggestions reveal something about their prompt or template
+        case "completion/complete":  # suggestions reveal values of the prompt or template, so its scopes apply
             ref = as_object(params.get("ref"))
             uri = _text(ref.get("uri"))
             prompt = offering._prompts.registry.get_for(auth, _text(ref.get("name")))

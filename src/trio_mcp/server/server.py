@@ -218,7 +218,7 @@ class Server(Offering):
 
     def _task_records(self) -> Sequence[TaskRecords]:
         if self._running_tasks:
-            # Create a task host only in the thread of its trio run. The current thread may be another one.
+            # Create a task host only in the thread of its trio run. The current thread may be a different thread.
             return [tasks.records for tasks in self._running_tasks if tasks.has_host]
         if self._tasks is None or self._tasks.store is None:
             return ()
@@ -521,7 +521,7 @@ def _check_usable(version: str, lifespan: object, page_size: int | None, foreign
     doesn't."""
     if foreign:
         _refuse(foreign)
-    if len(version.split()) > 4:  # other SDKs take the instructions as the second argument
+    if len(version.split()) > 4:  # in other SDKs, the second argument is the instructions
         raise ValueError(
             f"version must be like '1.0', not {version[:100]!r}; to pass instructions, write instructions=..."
         )

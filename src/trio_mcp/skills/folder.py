@@ -91,7 +91,9 @@ def _value_of(written: str) -> Any:
     """The open collections around the next value. After each mapping that waits for a value, the list has the value's
     key."""
     documents = 0
-    parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's loader is ten times as fast as PyYAML's own
+    parser: Any = getattr(
+        yaml, "CSafeLoader", yaml.SafeLoader
+    )  # use libyaml's loader, which is ten times as fast as PyYAML's own loader
     for event in cast("Any", yaml).parse(written, parser):
         match type(event):
             case yaml.DocumentStartEvent:
@@ -182,7 +184,7 @@ _PREFIX: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*(?:/[a-zA-Z0-9][a-zA-Z0-
 _LONGEST_NAME: Final = 64
 _LONGEST_DESCRIPTION: Final = 1024
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC if hasattr(os, "O_DIRECTORY") else 0
-# O_NONBLOCK: without it, opening a pipe that has no writer would block forever.
+# Open with O_NONBLOCK: otherwise, opening a pipe that has no writer would block forever.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC if hasattr(os, "O_DIRECTORY") else 0
 """Flags for opening a file. Windows has no equivalent flags, and can't open files below an open folder either."""
 _LIMITS: Final = f"a skill has at most {MOST_FILES} files of {MOST_BYTES} bytes together"

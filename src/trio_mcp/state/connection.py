@@ -369,7 +369,7 @@ class ConnectionState:
         except _NotOurs as reason:
             return Ignored(str(reason), noteworthy=True)
         self._inbound[request_id] = entry
-        self._parked.pop(request_id, None)  # the id now belongs to the new request
+        self._parked.pop(request_id, None)  # a parked request with this id loses the id to the new request
         return RequestReceived(entry)
 
     def _method(self, name: str, revision: Revision) -> Method:
@@ -462,7 +462,7 @@ class ConnectionState:
         if method == "notifications/progress":
             return self._receive_progress(params)
         revision = self.revision
-        if revision is None:  # before a handshake, notifications of extensions use the modern revision
+        if revision is None:  # before a handshake, extension notifications count as modern
             revision = LATEST_LEGACY if method in METHODS else LATEST_MODERN
         row = self._notifications_of(self.peer, revision).get(method)
         if row is None:

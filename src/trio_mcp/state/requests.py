@@ -109,7 +109,7 @@ class InboundRequest:
         """If the parameter ``name`` takes much more memory as objects than as text, replace the parameter by its JSON
         text, a `msgspec.Raw`. The handler has its own copy, and all other code only compares the parameters."""
         if few_parts(self.params[name]) is not None:
-            return  # there are so few objects that strings take nearly all of the memory
+            return  # with so few objects, converting them would free little memory
         text = pack_value(self.params[name])
         if self.size > _MUCH_MORE * len(text):
             self.params = {**self.params, name: msgspec.Raw(text)}

@@ -118,7 +118,7 @@ class RequestHost:
             nursery.cancel_scope.cancel(reason="nothing is served any more")
 
     async def _asleep(self, *, task_status: trio.TaskStatus[None]) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this abort function before it wakes any task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # on cancellation, trio calls `abort` before it wakes any task
             for scope in self.parking:
                 scope.abort(CancelCause.SHUTDOWN, "the server has ended")
             return trio.lowlevel.Abort.SUCCEEDED

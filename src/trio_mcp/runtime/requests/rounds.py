@@ -119,7 +119,7 @@ class Rounds:
     def _give_up(self, question: Question) -> None:
         """Mark the input request ``question`` as abandoned, even if its answer has already arrived."""
         if self._over:
-            return  # the handler was stopped: when it runs again, it makes this input request again
+            return  # the handler was only stopped, and makes this input request again in its next run
         if self._log is not None:
             self._log.give_up(question)
         if self._given_up is not None and question.sent:

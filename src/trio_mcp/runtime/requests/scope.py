@@ -117,7 +117,7 @@ class RequestScope:
         due, token = math.inf, request.progress_token
         if REMAINING_MS in request.meta:
             due = deadline_of(request.meta) + limits.deadline_grace
-        if due < math.inf or self._deadline is not None:  # the earlier request had a deadline, but the retry has none
+        if due < math.inf or self._deadline is not None:  # a retry without a deadline removes the earlier deadline
             self.set_deadline(alarms.set(due, self.expire) if due < math.inf else None)
         if (endings := self.runner.endings) is not None:
             endings.enter(self)
@@ -459,7 +459,7 @@ class RequestScope:
             # By MCP 2025-11-25 (tasks page), all messages of a background task MUST contain its id.
             self.line_end = b"," + encode_value(with_related_task(None, exchange.related_task))[1:] + LINE_END[1:]
         if reporter is not None:
-            if self.outbox.over:  # notifications of this request aren't sent any more
+            if self.outbox.over:  # the outbox drops all lines, so progress can't be sent any more
                 reporter.forget()
                 self._reporter = None
             else:

@@ -130,7 +130,9 @@ class _LoopValues(_ProvidedValues):
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await asyncio.wait([running])  # wait for the thread: if it enters the context manager, this must be closed
+            await asyncio.wait(
+                [running]
+            )  # wait for the thread, because a context manager that it enters must be closed
             raise
 
     def begin_grace(self) -> None:
@@ -186,7 +188,7 @@ class InjectedHandler:
         except BaseExceptionGroup as group:
             if failure is None or sole_exception(group) is not failure:
                 raise
-            raise failure from None  # a nursery in a provider wraps exceptions in a group
+            raise failure from None  # a nursery in a provider wraps exceptions in an exception group
         finally:
             values.end_grace()
             del failure  # break the reference cycle: the exception's traceback refers to this frame

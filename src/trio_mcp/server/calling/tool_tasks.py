@@ -65,7 +65,7 @@ def task_of_call(
     Raises `CodedError` if the tool requires a task and the client has none, or the reverse: -32601 in 2025-11-25 and
     before, -32021 in later revisions.
     """
-    if scope.task is not None:  # the handler runs again for a task that already exists
+    if scope.task is not None:  # the task already exists, and its handler runs again
         return scope.task
     request, form = scope.request, scope.request.revision.tasks
     asks = form == "core" and params.task is not None

@@ -186,7 +186,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         rounds += 1
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
-        await trio.lowlevel.checkpoint()  # if the handler requests nothing, this loop has no other checkpoint
+        await trio.lowlevel.checkpoint()  # without requests of the handler, the loop has no other checkpoint
         if scope.runner.stateless and scope.request.revision.server_requests:
             raise no_back_channel_when_stateless(scope.request.method, scope.request.revision)
         asked = _askable(result, scope)

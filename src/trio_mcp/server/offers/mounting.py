@@ -25,7 +25,7 @@ LifespanIn: TypeAlias = Callable[[RequestHost], Any]
 """Function that takes the host of a server run, and returns the value that the server's lifespan yielded in that
 run."""
 
-_JOINT: Final = "_"  # an underscore, because model providers rarely allow dots in tool names
+_JOINT: Final = "_"  # use an underscore, because model providers rarely allow dots in tool names
 
 
 def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn) -> None:

@@ -80,7 +80,7 @@ class ToolSearch:
         called, given = inner.get("name"), inner.get("arguments", {})
         tool = find(called) if isinstance(called, str) else None
         if tool is None or not isinstance(given, dict) or not _is_for_model(tool.listed):
-            return name, inner, entry  # call_tool then reports the invalid arguments
+            return name, inner, entry  # `call_tool` itself reports that its arguments are invalid
         return tool.listed.name, cast("JSONObject", given), tool
 
     async def search_tools(
