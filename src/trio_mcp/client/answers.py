@@ -329,8 +329,8 @@ class Turn:
         self._over = False
 
     def yield_turn(self) -> None:
-        """Let another handler run while this handler calls a server, because the server may send a request to this
-        client before it replies. Call `resume` once for each call of this method."""
+        """Let another handler run while this handler calls a server, because the server may send this client a request
+        before the server replies. Call `resume` once for each call of this method."""
         self._calls += 1
         self._release()
 

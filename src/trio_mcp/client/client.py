@@ -351,8 +351,8 @@ class Client(Requests):
         return (await self._request_skills("skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)).skill
 
     async def load_skill(self, skill: Skill) -> LoadedSkill:
-        """Read the ``SKILL.md`` of a skill, and check that its size, digest and front matter match the server's
-        announcement.
+        """Read the ``SKILL.md`` of a skill, and check that the size, digest and front matter of the file match the
+        server's announcement.
 
         ``skill`` comes from `list_skills` or `get_skill` (SEP-2640, Integrity and Verification). `LoadedSkill.read`
         reads the other files when you need them. Needs the extra ``trio-mcp[skills]``. Raises the errors of a call as
@@ -475,7 +475,8 @@ class Client(Requests):
     # Any message
 
     def server_extension(self, extension: Extension[S, Any]) -> S | None:
-        """Return the settings that the server declared for ``extension``; `None` if it didn't declare the extension."""
+        """Return the settings that the server declared for ``extension``; `None` if the server didn't declare the
+        extension."""
         return extension._settings_in(self.server_capabilities.extensions, "server")
 
     @overload
@@ -544,7 +545,7 @@ def request_skills(client: Client, method: str, params: Any, kind: type[T]) -> A
 
 
 def learn_skills(client: Client) -> None:
-    """Let ``client`` send the methods of the skills extension, even if it doesn't declare the extension."""
+    """Let ``client`` send the methods of the skills extension, even if ``client`` doesn't declare the extension."""
     client._learn_skills()
 
 

@@ -83,8 +83,8 @@ class CallEnding:
 
 @contextmanager
 def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
-    """Make each call that is cancelled inside the block wait until the server has stopped its handler. Yields a list of
-    `CallEnding` objects.
+    """Make each call that is cancelled inside the block wait until the server has stopped the call's handler. Yields a
+    list of `CallEnding` objects.
 
         with confirm_cancels(within=6.0) as endings:
             with trio.move_on_after(2):
@@ -226,8 +226,8 @@ class Confirmation:
 
 
 def _reported_by(end: CallOutcome | None) -> CancelResult:
-    """Return how a call ended that was cancelled without notifying the server. ``end`` is the outcome of its request,
-    or `None` if the request was never sent."""
+    """Return how a call ended that was cancelled without notifying the server. ``end`` is the outcome of the call's
+    request, or `None` if the request was never sent."""
     if end is None:
         return CancelResult("unsent")
     if end.error is None:
@@ -238,7 +238,7 @@ def _reported_by(end: CallOutcome | None) -> CancelResult:
 
 
 def _after_failure(error: MCPError) -> CancelResult:
-    """Return what is known about a call if the request for it, or for its confirmation, failed with ``error``."""
+    """Return what is known about a call if the request for the call, or for its confirmation, failed with ``error``."""
     if isinstance(error, HTTPError):
         return CancelResult("unknown" if error.session_lost or error.status == HTTPStatus.NOT_FOUND else "lost")
     return CancelResult("lost" if isinstance(error, ConnectionLost) else "unknown")

@@ -233,7 +233,7 @@ async def negotiate_modern(client: Client) -> None:
 
 async def _probe(client: Client) -> None:
     """Detect whether the server is modern or legacy (2026-07-28 stdio, Backward Compatibility). The client sends
-    ``server/discover`` first. If it gets no answer, or an error that modern servers don't send, the server is legacy.
+    ``server/discover`` first. The server is legacy if it sends no answer, or an error that modern servers don't send.
 
     A slow modern server isn't mistaken for a silent legacy server: the request stays open during the handshake, and a
     valid answer to it is used until the answer to the handshake has been acted on.
@@ -280,7 +280,7 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
 
 async def _until_read(client: Client, discovered: _Attempt) -> None:
     """If the answer to ``server/discover`` has already been read from the connection, wait until the attempt
-    ``discovered`` has handled it."""
+    ``discovered`` has handled the answer."""
     asked = any(request.method.name == _DISCOVER for request in client._connection.state.outbound)
     if discovered.is_sent and (discovered.has_offer or not asked):
         await discovered.ended.wait()

@@ -81,7 +81,7 @@ def read_prior(data: Any) -> Prior:
 
 def saved(discovered: Discovered, info: Implementation | None, server: str | None) -> JSONObject:
     """Return the discovery response of ``server``, an address or a command, as a JSON object for `read_prior`. ``info``
-    is the server's name and version, as far as they could be read."""
+    is the server's name and version, as far as the client could read them."""
     result, expires = discovered
     known = {
         SERVER_INFO: None if info is None else unstructure(info, LATEST_MODERN),

@@ -37,7 +37,7 @@ class QuestionTasks:
         return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart="fail", must_be=True)
 
     async def run_task(self, task: RequestTask, scope: RequestScope, answer: Answer) -> Any:
-        """Tell the server that ``task`` was created, then run the handler of the sampling or elicitation request, and
+        """Notify the server that ``task`` was created, then run the handler of the sampling or elicitation request, and
         return its answer. The task stores the answer."""
         scope.task = task
         await task.start()

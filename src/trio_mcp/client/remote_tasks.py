@@ -56,7 +56,8 @@ class RunningTask:
         return None if self._task is None else self._task.id
 
     async def get(self) -> TaskState:
-        """Request the state of the task from the server, and return it. Raises `RuntimeError` if there is no task."""
+        """Request the state of the task from the server, and return the state. Raises `RuntimeError` if there is no
+        task."""
         return await self._there_is().get()
 
     async def result(self, *, on_progress: OnProgress | None = None) -> CallToolResult:

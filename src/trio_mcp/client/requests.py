@@ -61,7 +61,7 @@ confirming: ContextVar[ConfirmScope | None] = ContextVar("trio_mcp.confirming", 
 
 
 class Requests:
-    """Base class of `Client` that sends its requests.
+    """Base class of `Client`: sends the client's requests.
 
     Each request carries the ``_meta`` of its revision and has the timeouts of calls. It is answered from the cache if
     possible; otherwise it is sent, and sent again as often as the server requires input.
@@ -288,7 +288,7 @@ class Requests:
         **handlers: Unpack[CallHandlers],
     ) -> RunningTask:
         """Call a tool as a task, and return as soon as the server has accepted the call. The task outlives this call
-        and this client: it isn't cancelled by a timeout around this call, or by closing the client.
+        and this client: a timeout around this call doesn't cancel the task, and neither does closing the client.
 
         If the server doesn't run the call as a task, the returned `RunningTask` has no ``id``, and its `result` returns
         the call's result. Raises the same errors as `call_tool`.

@@ -45,7 +45,7 @@ _MOST_FAULTS: Final = 100
 
 
 class FaultLog:
-    """Logs which parts of a server's results the client left out or replaced, because it couldn't read them."""
+    """Logs which parts of a server's results the client left out or replaced, because the client couldn't read them."""
 
     def __init__(self) -> None:
         self._logged = BoundedDict[tuple[str, str], None](_MOST_FAULTS)
@@ -254,8 +254,8 @@ def tools_in(page: object) -> list[JSONObject]:
 
 
 class OutputSchemas:
-    """The output schemas of a server's tools. Validates tool results against them, as far as the schemas can be
-    checked."""
+    """The output schemas of a server's tools. Validates tool results against these schemas, as far as the schemas can
+    be checked."""
 
     def __init__(self) -> None:
         self.known: dict[str, JSONObject] = {}

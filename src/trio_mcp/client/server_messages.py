@@ -122,9 +122,9 @@ class Callbacks:
         return self._receive(event, change)
 
     def receive(self, event: NotificationReceived) -> bool:
-        """Handle a notification from a ``subscriptions/listen`` stream, or one that the client creates because it may
-        have missed changes. Unlike `wants`, pass changes to the callbacks even if the server is modern. Return true if
-        `notified` must be called."""
+        """Handle a notification from a ``subscriptions/listen`` stream, or a notification that the client creates
+        because it may have missed changes. Unlike `wants`, pass changes to the callbacks even if the server is modern.
+        Return true if `notified` must be called."""
         return self.wants(event) if event.method.name == _LOG else self._receive(event, change_in(event))
 
     def _receive(self, event: NotificationReceived, change: Change | None) -> bool:
@@ -166,8 +166,8 @@ class Callbacks:
         return None
 
     def _is_pending(self, event: NotificationReceived, pending: object) -> bool:
-        """Return whether the callback for log messages was async, so that its value ``pending`` is an awaitable. If so,
-        store the awaitable, so that `notified` awaits it."""
+        """Return whether the callback for log messages was async, so that the returned value ``pending`` is an
+        awaitable. If so, store the awaitable, so that `notified` awaits it."""
         if not inspect.isawaitable(pending):
             return False
         event.note_call(self._log_context[call_variable])
@@ -242,7 +242,8 @@ class OpenURLElicitations:
         self._ids = BoundedDict[str, None](_MOST_URLS)
 
     def add_question(self, params: JSONObject) -> None:
-        """If a request of the server is a URL elicitation, record its elicitation id. ``params`` may be unvalidated."""
+        """If a request of the server is a URL elicitation, record the elicitation's id. ``params`` may be
+        unvalidated."""
         if params.get("mode") == "url":
             self._add(params.get("elicitationId"))
 

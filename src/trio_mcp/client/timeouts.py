@@ -143,7 +143,8 @@ def _resume(limits: tuple[TimeLimit, ...]) -> None:
 
 @frozen(kw_only=True)
 class KeepAlive:
-    """Pings an idle server. If the server doesn't answer, the connection counts as lost, and all its calls fail.
+    """Pings an idle server. If the server doesn't answer, the connection counts as lost, and all calls on the
+    connection fail.
 
     No ping is sent while a request of this client is in progress: its caller decides how long to wait, and a busy
     server may be slow to answer a ping. Any answer is a sign of life, even an error, since many servers don't support

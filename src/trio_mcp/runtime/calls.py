@@ -1,4 +1,4 @@
-"""Outgoing requests: each is tracked from when it is sent until its reply, its cancellation, or the loss of the
+"""Outgoing requests: each request is tracked from when it is sent until its reply, its cancellation, or the loss of the
 connection.
 
 A task waits for the outcome of a `Call`, and its caller gets a `Progress` for each progress notification. No task waits
@@ -61,8 +61,8 @@ class RoundTrips:
     cached."""
 
     def cancel(self, error: BaseException) -> None:
-        """If the server waits for the client's next request of this call, send it a cancellation, because of ``error``.
-        Idempotent."""
+        """If the server waits for the client's next request of this call, send the server a cancellation, because of
+        ``error``. Idempotent."""
         if self.asked is not None:
             self._cancel(self.asked, error)
             self.asked = None
@@ -213,7 +213,7 @@ class DetachedCall(Owner):
         self._over = over
 
     def abandon(self, reason: str | BaseException) -> None:
-        """Withdraw the request if it's still unsent. Otherwise, send its cancellation. See
+        """Withdraw the request if it's still unsent. Otherwise, send a cancellation of the request. See
         `Outbound.abandon_detached`."""
         self._abandon(self, reason)
 

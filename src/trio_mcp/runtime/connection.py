@@ -116,7 +116,7 @@ class Connection:
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the connection until it ends, and then close the transport.
+        """Serve the connection until the connection ends, and then close the transport.
 
         Returns normally however the connection ends. If the connection is lost, only the calls that wait for replies
         raise (ruling 17). At the end of input, or after `shut_down`, accepted requests continue for up to

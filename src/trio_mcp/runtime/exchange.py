@@ -27,7 +27,7 @@ class ClientChannel(Protocol):
 
     @property
     def outbox(self) -> Outbox:
-        """The outbox through which the channel sends its lines."""
+        """The outbox through which the channel sends lines."""
         ...
 
     @property
@@ -87,8 +87,8 @@ class Exchange:
 
     @property
     def connection(self) -> trio.Event | None:
-        """An object that all requests and tasks of the client's connection share, and that lives as long as they do.
-        `None` if a request doesn't show to which connection it belongs."""
+        """An object that all requests and tasks of the client's connection share, and that lives as long as any of
+        them. `None` if a request doesn't show to which connection it belongs."""
         return None if self.has_headers or self.peer.everybody else self.ending
 
     @property
@@ -164,8 +164,8 @@ class Exchange:
         return CodedError(TOO_BUSY, reason)
 
     def method_not_found(self, request: InboundRequest) -> CodedError:
-        """Return the error for ``request`` if its method turns out to be missing after the request's task has started.
-        Over HTTP, the error also sets the status, unless the response has already begun."""
+        """Return the error for ``request`` if the request's method turns out to be missing after the request's task has
+        started. Over HTTP, the error also sets the status, unless the response has already begun."""
         return CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def close_stream(self, retry: float) -> bool:

@@ -310,8 +310,8 @@ class Statistics:
 
 
 class LinkCounts:
-    """Counters of a server's connections to its other replicas: connections that are open, and totals including closed
-    connections."""
+    """Counters of a server's connections to its other replicas: how many connections are open, and totals including
+    closed connections."""
 
     def __init__(self) -> None:
         self._open: list[tuple[StorageCounters | None, Callable[[], int]]] = []

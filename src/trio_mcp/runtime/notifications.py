@@ -174,7 +174,8 @@ class Announcements:
         taken some of them."""
 
     def put(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification without waiting. Raises `NotSerializable` if its parameters can't be encoded as JSON.
+        """Send a notification without waiting. Raises `NotSerializable` if the notification's parameters can't be
+        encoded as JSON.
 
         If an equal notification still waits to be written, nothing is added, since a duplicate carries no information.
         """

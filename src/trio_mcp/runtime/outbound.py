@@ -263,8 +263,8 @@ class Outbound:
         return posted
 
     def abandon_detached(self, call: DetachedCall, reason: str | BaseException) -> None:
-        """Withdraw a request that `send_detached` sent or, if it was already written, send its cancellation. The
-        request's owner isn't notified. Does nothing if the request has ended."""
+        """Withdraw a request that `send_detached` sent. If the request was already written, send a cancellation
+        instead. The request's owner isn't notified. Does nothing if the request has ended."""
         error = None if isinstance(reason, str) else reason
         if call.finish(None, error) and self._state.abandon(call.request) and not call.outbox.withdraw(call):
             if error is not None:
@@ -360,7 +360,7 @@ class Outbound:
             raise _again(self.closed_error)
 
     def call_of(self, request: OutboundRequest) -> Call | DetachedCall:
-        """Return the call that sent ``request``. The request is in flight, or the peer has just ended it."""
+        """Return the call that sent ``request``. The request is in flight, or the peer has just ended the request."""
         return self._calls[request.id]
 
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
@@ -398,8 +398,8 @@ class Outbound:
         self._violated(request, f"the answer cannot be read: {reason}")
 
     def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
-        """A reply to one of ``requests`` can't be read, and its id is unknown. Fail every call that could be waiting
-        for this reply, because it would wait forever.
+        """A reply to one of ``requests`` can't be read, and the id in the reply is unknown. Fail every call that could
+        be waiting for this reply, because the call would wait forever.
 
         If only one of the requests was sent, that one fails. Otherwise every call without a time limit fails, and the
         peer gets a cancellation for it. Calls with a time limit continue.

@@ -189,8 +189,8 @@ class Outbox:
         self._added(len(line))
 
     def _data(self, line: bytes) -> bytes | bytearray:
-        """Return ``line`` as a bytearray that later lines can be appended to. A line that fills the outbox is returned
-        unchanged, since nothing is appended to it."""
+        """Return ``line`` as a bytearray that later lines can be appended to. If ``line`` alone fills the outbox, it is
+        returned unchanged, since nothing is appended to such a line."""
         return bytearray(line) if len(line) < self.high_water else line
 
     def _append(self, line: bytes, owner: Owner | None, *, sealed: bool) -> Segment:

@@ -154,13 +154,13 @@ class Transport(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close both directions of the transport. Idempotent. If cancelled, it closes forcefully, like
-        `trio.abc.AsyncResource`."""
+        """Close both directions of the transport. Idempotent. If this method is cancelled, it closes the transport
+        forcefully, like `trio.abc.AsyncResource`."""
 
 
 class FramedTransport(Transport):
-    """Base class of the built-in transports. Unlike a user's `Transport`, it can return messages that it had to decode,
-    and send without waiting."""
+    """Base class of the built-in transports. Unlike a user's `Transport`, a `FramedTransport` can return messages that
+    it had to decode, and can send without waiting."""
 
     names_calls: bool = False
     """True if each received message carries the id of the request in whose response it arrived: see
@@ -329,8 +329,8 @@ class HandlerSpan(Protocol):
     """Observes one incoming request while its handler runs."""
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return ``answer``, the awaitable that runs the handler, or a wrapper of it. A wrapper can record the first
-        step after the cancellation of ``scope``, and the end of the handler."""
+        """Return ``answer``, the awaitable that runs the handler, or a wrapper of ``answer``. A wrapper can record the
+        first step after the cancellation of ``scope``, and the end of the handler."""
         ...
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:

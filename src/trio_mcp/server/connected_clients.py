@@ -62,8 +62,8 @@ class ConnectedClient:
 
     @property
     def info(self) -> Implementation | None:
-        """The client's name and version. The client may send any values, so display them, but don't base decisions on
-        them."""
+        """The client's name and version. The client may send any values, so display the name and version, but don't
+        base decisions on them."""
         return self._connection.state.client_info
 
     @property
@@ -111,7 +111,7 @@ class Observer(Protocol):
         ...
 
     def everything_changed(self) -> None:
-        """Notify this connection's client that everything it subscribed to may have changed."""
+        """Notify this connection's client that everything that the client subscribed to may have changed."""
         ...
 
     def send_extension_notification(self, row: Method, params: Any) -> None:

@@ -107,8 +107,8 @@ class ServerConnection:
     # Requests that the reader task answers immediately
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Answer a request at once if that is possible without waiting. Otherwise, let the runtime start a task for it.
-        See `RequestHandler.answer_now`."""
+        """Answer a request at once if that is possible without waiting. Otherwise, let the runtime start a task for the
+        request. See `RequestHandler.answer_now`."""
         if self._check_scopes is not None:
             needed = required_scopes(self._server, request.method.name, request.params, exchange.peer.auth)
             self._check_scopes(needed)

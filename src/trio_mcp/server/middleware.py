@@ -87,7 +87,7 @@ class ServerRequest:
     @property
     def offer(self) -> str | None:
         """The registered name of the tool or prompt, or the registered URI or template of the resource. `None` if the
-        request names nothing that is registered. Clients can't create new values, so you can use it as a metric
+        request names nothing that is registered. Clients can't create new values, so you can use this value as a metric
         label."""
         return self._offer(self.params, self.auth)
 

@@ -226,8 +226,8 @@ class Offering:
 
     @in_active_run
     def on_roots_changed(self, function: F) -> F:
-        """Register a function that is called with the `ConnectedClient` when a legacy client reports that its roots
-        changed.
+        """Register a function that is called with the `ConnectedClient` when a legacy client reports that the client's
+        roots changed.
 
             @server.on_roots_changed
             async def changed(client: ConnectedClient) -> None:

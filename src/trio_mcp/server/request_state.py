@@ -31,7 +31,8 @@ from ..stores.sealing import KeyRing, check_secrets
 
 @frozen(eq=False)
 class RoundStates:
-    """Creates the ``requestState`` for requests of one connection, and reads it when the client retries a request.
+    """Creates the ``requestState`` for requests of one connection, and reads the ``requestState`` when the client
+    retries a request.
 
     ``lifetime``: seconds for which a state is valid. ``exists`` returns whether everything that a request names still
     exists for its caller. ``replica``: the id of this process, if other replicas may receive the retries. The
@@ -204,8 +205,8 @@ class StateCipher:
         return text
 
     def open(self, text: str) -> SealedState:
-        """Return the decrypted content of a ``requestState``. Raises `BadRequestState` if it can't be decrypted. The
-        caller must check the expiry."""
+        """Return the decrypted content of a ``requestState``. Raises `BadRequestState` if the ``requestState`` can't be
+        decrypted. The caller must check the expiry."""
         if len(text) > _LONGEST:
             raise BadRequestState("too long")
         try:

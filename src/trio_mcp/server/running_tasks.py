@@ -62,7 +62,7 @@ class RunningTasks:
             self.host()
 
     def host(self) -> TaskHost:
-        """Return the host that runs the tasks, and create it if necessary."""
+        """Return the host that runs the tasks. If there is no host yet, create it."""
         if self._host is None:
             from ..tasks.host import TaskHost  # lazy import: servers without tasks start faster
             from ..tasks.record_writers import OutcomeReplies

@@ -276,7 +276,7 @@ def notify_everything_changed(connection: Connection, declared: ServerCapabiliti
 
 
 def uri_to_subscribe(request: InboundRequest) -> str:
-    """Return the URI in a ``resources/subscribe`` request. Raises `CodedError` (-32602) if it is missing or too
+    """Return the URI in a ``resources/subscribe`` request. Raises `CodedError` (-32602) if the URI is missing or too
     long."""
     uri = structure_params(request.params, SubscribeParams, request.revision).uri
     check_length(uri)
@@ -341,7 +341,7 @@ class ListenStream:
         self._flush_scope = trio.CancelScope()
 
     def acknowledge(self) -> None:
-        """Open the stream: send the client the list of changes that will be reported on it."""
+        """Open the stream: send the client the list of changes that will be reported on the stream."""
         params = SubscriptionsAcknowledgedParams(self._honoured, self._meta)
         self._scope.put(
             _line("notifications/subscriptions/acknowledged", unstructure(params, self._scope.request.revision))

@@ -31,7 +31,7 @@ class Offer(Protocol):
     @property
     def visible(self) -> Visible | None:
         """Function that is called with the caller and returns whether the caller can see the tool, resource or prompt.
-        It never raises. `None` if all callers can see it."""
+        The function never raises. `None` if all callers can see it."""
         ...
 
     @property
@@ -105,8 +105,8 @@ def checked_scopes(name: str, scopes: Sequence[str]) -> frozenset[str]:
 
 
 def checked_tags(name: str, tags: Sequence[str]) -> frozenset[str]:
-    """Return the ``tags`` of the tool, resource or prompt ``name``. Raises `TypeError` unless they are a collection of
-    strings."""
+    """Return the ``tags`` of the tool, resource or prompt ``name``. Raises `TypeError` unless the tags are a collection
+    of strings."""
     if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
         raise TypeError(
             f'{name}: tags must be a list of strings:\n    wrong:  tags={tags!r}\n    right:  tags=["beta"]'

@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ExtensionHandlers:
-    """The methods of a server's ``extensions``, and the handlers that its author registered for these methods.
+    """The methods of a server's ``extensions``, and the handlers that the server's author registered for these methods.
     ``hints`` say how clients may cache results of cacheable methods."""
 
     def __init__(self, extensions: Collection[Extension[Any, Any]], hints: CacheHints) -> None:
@@ -100,9 +100,9 @@ class ExtensionHandlers:
             raise CapabilityMissing(f"extensions.{name}", request.revision)
 
     async def answer(self, scope: RequestScope, value: Awaitable[Any]) -> Any:
-        """Convert the result of an extension request to plain data. Awaiting ``value`` runs the handler, with its
-        middleware if there is any, and returns the result. If the result has the wrong class, raise `TypeError`, which
-        the client sees only as "internal error"."""
+        """Convert the result of an extension request to plain data. Awaiting ``value`` runs the handler and any
+        middleware, and returns the result. If the result has the wrong class, raise `TypeError`; the client gets only
+        "internal error"."""
         row, revision = scope.request.method, scope.request.revision
         result = await value
         if isinstance(result, FINISHED):
@@ -157,8 +157,8 @@ class ExtensionHandlers:
 
 
 def _parsed_handler(function: Callable[..., Any], row: Method, *, asyncio: bool) -> UserFunction:
-    """Wrap ``function`` as the handler of the extension method ``row``. Raises `TypeError` if its signature doesn't
-    fit."""
+    """Wrap ``function`` as the handler of the extension method ``row``. Raises `TypeError` if the signature of
+    ``function`` doesn't fit."""
     handler = UserFunction.of(function, asyncio=asyncio)
     if len(handler.names) > 1:
         raise TypeError(

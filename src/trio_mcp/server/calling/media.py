@@ -1,4 +1,4 @@
-"""Images, audio and files as results of handlers. A worker thread reads and encodes them before the response is
+"""Images, audio and files as results of handlers. A worker thread reads and encodes this media before the response is
 sent."""
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def _guessed(path: str) -> str | None:
 
 @frozen
 class Media:
-    """Bytes or a file that a handler returns as content of its result. Base class of `Image`, `Audio` and `File`.
+    """Bytes or a file that a handler returns as content of the handler's result. Base class of `Image`, `Audio` and
+    `File`.
 
     The file is read in a worker thread after the handler has returned. If it's missing or larger than ``max_bytes``,
     the call fails. ``mime_type`` is guessed from the file name.
@@ -77,7 +78,7 @@ class Media:
 
     def read(self) -> ContentBlock:
         """Return the content block with the encoded bytes. Blocks the thread while reading the file. Raises `OSError`
-        if the file can't be read, and `ValueError` if it is too large."""
+        if the file can't be read, and `ValueError` if the file is too large."""
         raise NotImplementedError
 
     def _bytes(self) -> bytes:

@@ -233,8 +233,8 @@ _server_values: dict[RequestHost, Mapping[Callable[..., Any], Any]] = {}
 
 @asynccontextmanager
 async def open_server_providers(providers: Sequence[Provider], host: RequestHost) -> AsyncGenerator[None]:
-    """Enter the dependencies of a running server: the providers with ``once=True``. Its handlers run in ``host``. At
-    the end of the ``async with`` block, they are closed in reverse order."""
+    """Enter the dependencies of a running server: the providers with ``once=True``. The server's handlers run in
+    ``host``. At the end of the ``async with`` block, the dependencies are closed in reverse order."""
     async with AsyncExitStack() as stack:
         values = _ProvidedValues(stack, RequestContext())
         for provider in providers:

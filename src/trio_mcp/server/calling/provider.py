@@ -78,7 +78,8 @@ class Provide:
 
 def provide_of(owner: str, parameter: Parameter, hint: Any) -> Provide | None:
     """Return the `Provide` in the annotation of a parameter of the function ``owner``. Return `None` if the parameter
-    has no `Provide`. Raises `TypeError` if it has two, or if the `Provide` is in a position where it has no effect."""
+    has no `Provide`. Raises `TypeError` if the parameter has two, or if the `Provide` has no effect because of its
+    position."""
     if not any(isinstance(note, Provide) or note is Provide for note in (parameter.default, *_notes_in(hint))):
         return None
     notes = hint.__metadata__ if get_origin(hint) is Annotated else ()

@@ -200,8 +200,8 @@ def media_kinds() -> tuple[type, ...]:
 
 
 def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the tool result for a value whose annotation doesn't say whether it is content or data. A list or tuple is
-    content if it's empty or contains a content block."""
+    """Return the tool result for a value whose annotation doesn't say whether the value is content or data. A list or
+    tuple is content if it's empty or contains a content block."""
     if type(value) is str:
         return CallToolResult([TextContent(value)])
     items = _items(value)
@@ -336,7 +336,7 @@ def _fields(value: Any, names: list[str]) -> dict[str, Any]:
 
 
 def _struct(value: msgspec.Struct) -> msgspec.Struct:
-    """Return a copy of the msgspec Struct ``value`` with its members converted to plain data. msgspec handles names,
+    """Return a copy of the msgspec Struct ``value`` with its fields converted to plain data. msgspec handles names,
     tags and omitted defaults."""
     spelled = copy.copy(value)
     for field in msgspec.structs.fields(value):

@@ -74,8 +74,8 @@ class UserFunction:
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, asyncio: bool = False) -> UserFunction:
-        """Inspect the handler ``function``. With ``asyncio``, it runs in its server's event loop. Raises `TypeError`,
-        which names the parameter, if a parameter cannot be used."""
+        """Inspect the handler ``function``. With ``asyncio``, the handler runs in its server's event loop. Raises
+        `TypeError`, which names the parameter, if a parameter cannot be used."""
         name = _checked_name(function)
         _check_no_generator(name, function)
         if asyncio:
@@ -138,8 +138,8 @@ class UserFunction:
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
         """Call the handler function with ``bound`` arguments. An async function runs in the current task, and a plain
-        function in a worker thread. If a plain function returns an awaitable, it is awaited. ``tasks`` returns the host
-        of the caller's tasks."""
+        function in a worker thread. If a plain function returns an awaitable, the awaitable is awaited. ``tasks``
+        returns the host of the caller's tasks."""
         if self.is_async:
             if self.context_name is not None:
                 bound[self.context_name] = LiveContext(scope, lifespan, tasks)
@@ -153,8 +153,8 @@ class UserFunction:
         return await_result(run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned))
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return ``arguments`` converted to the annotated types. Raises `BadArguments` if they don't fit. With
-        ``strict=False``, arguments that fail are tried again with `read_leniently`."""
+        """Return ``arguments`` converted to the annotated types. Raises `BadArguments` if the arguments don't fit. With
+        ``strict=False``, arguments that don't fit are parsed again by `read_leniently`."""
         if self._hashed_items_limit is not None:  # most handlers have no limit: skip the call of _check_size
             self._check_size(arguments)
         try:
@@ -210,7 +210,8 @@ def _returned(hint: Any) -> Any:
 
 
 def _checked_name(function: Callable[..., Any]) -> str:
-    """Return the name of a handler function for error messages. Raises `TypeError` unless it's a function or method."""
+    """Return the name of a handler function for error messages. Raises `TypeError` unless the handler is a function or
+    method."""
     # Check this first, because inspect.isroutine() is true for a functools.partial from CPython 3.14 on.
     if isinstance(function, functools.partial):
         raise TypeError(

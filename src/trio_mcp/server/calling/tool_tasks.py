@@ -60,7 +60,7 @@ def task_of_call(
     tasks: Callable[[], TaskHost] | None,
 ) -> RequestTask | None:
     """Return the task for a tool call that is a task, or may become one. Return `None` for a call that can't be a task.
-    ``tasks`` returns the host that runs tasks; it is `None` if the server has no tasks.
+    ``tasks`` returns the host that runs tasks; ``tasks`` is `None` if the server has no tasks.
 
     Raises `CodedError` if the tool requires a task and the client has none, or the reverse: -32601 in 2025-11-25 and
     before, -32021 in later revisions.

@@ -121,8 +121,8 @@ def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
 
 
 class Forwarded(dict[str, Any]):
-    """A result that a proxy got from its upstream server, as JSON data in the form of the request's revision. It is
-    sent to the client unchanged."""
+    """A result that a proxy got from its upstream server, as JSON data in the form of the request's revision. The
+    result is sent to the client unchanged."""
 
 
 FINISHED: Final[tuple[type[InputRequiredResult], ...]] = (InputRequiredResult, cast("Any", Forwarded))

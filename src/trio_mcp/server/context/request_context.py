@@ -47,7 +47,8 @@ C = TypeVar("C")
 
 
 class RequestContext(ContextNames[L_co]):
-    """The context of a handler's request: who sent it, whether it was cancelled, and how to reach the client.
+    """The context of a handler's request: who sent the request, whether the request was cancelled, and how to reach the
+    client.
 
         @server.tool
         async def index(folder: str, ctx: RequestContext) -> int:
@@ -95,8 +96,9 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def trace(self) -> TraceContext | None:
-        """The distributed trace that the request belongs to. `None` if the request has no trace. The handler's requests
-        to its client continue this trace, and so do its calls to other servers with a client of this package."""
+        """The distributed trace that the request belongs to. `None` if the request has no trace. The trace continues
+        in the handler's requests to its client, and in the handler's calls to other servers with a client of this
+        package."""
         return None if self._live is None else self._live.request.trace
 
     @property
@@ -157,8 +159,9 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def nursery(self) -> trio.Nursery:
-        """The request's nursery. Tasks that you start in it are part of the request. If the request is cancelled, they
-        are cancelled too. The response is sent only when the handler has returned and all of these tasks have ended."""
+        """The request's nursery. Tasks that you start in this nursery are part of the request: if the request is
+        cancelled, they are cancelled too. The response is sent only when the handler has returned and all of these
+        tasks have ended."""
         if self._live is None:
             raise RuntimeError("this RequestContext has no nursery: it is a passive context for tests")
         assert self._live.nursery is not None, "a handler runs inside the nursery"
@@ -166,7 +169,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def cancel_scope(self) -> trio.CancelScope:
-        """The cancel scope of the whole request. Cancelling it aborts the request."""
+        """The cancel scope of the whole request. Cancelling this scope aborts the request."""
         return trio.CancelScope() if self._live is None else self.nursery.cancel_scope
 
     @property

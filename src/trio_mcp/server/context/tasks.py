@@ -46,7 +46,7 @@ def state_in(record: TaskRecord) -> TaskState:
 
 
 class StoredTasks:
-    """Reads, completes and cancels tasks. You can use it in any code of the server, not only in handlers.
+    """Reads, completes and cancels tasks. You can use this object in any code of the server, not only in handlers.
 
     `Server.tasks` has the tasks of all callers, ``ctx.caller_tasks`` those of one caller. It is meant for tasks whose
     work is done elsewhere (`CallerTasks.create_task`), for example by a batch system, a person or another process, and
@@ -74,7 +74,8 @@ class StoredTasks:
 
     async def get_task_result(self, task_id: str) -> CallToolResult:
         """Return the result of a task, without waiting for the task. If the task failed with an error, raise that
-        error. Raises `CodedError` (-32602) if the task has no result, because it is still running or was cancelled."""
+        error. Raises `CodedError` (-32602) if the task has no result, because the task is still running or was
+        cancelled."""
         _, record = await self._find(task_id)
         if record.outcome is None:
             raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {record.phase}, and has no result")
@@ -254,14 +255,15 @@ class TaskContext:
 
     @property
     def ttl(self) -> float | None:
-        """Seconds that the task may run. After that, it is cancelled and fails. `None` for no limit."""
+        """Seconds that the task may run at most. After that time, the task is cancelled and fails. `None` for no
+        limit."""
         ttl_ms = None if self._task is None else self._task.ttl_ms
         return None if ttl_ms is None else ttl_ms / _MILLISECONDS
 
     @property
     def requested_ttl(self) -> float | None:
         """Seconds for which the client asked the server to keep the task: ``math.inf`` for no limit, `None` if the
-        client gave no time. Only clients of revision 2025-11-25 can give it. `ttl` is the time that applies."""
+        client gave no time. Only clients of revision 2025-11-25 can give a time. The time that applies is `ttl`."""
         if self._task is None:
             return None
         request = self._task.scope.request

@@ -79,7 +79,7 @@ class Registry(Generic[T]):
         return iter([*self._items.values(), *(item for item, _ in self._disabled.values())])
 
     def add(self, name: str, item: T) -> None:
-        """Add the entry ``item`` to the registry. Raises `ValueError` if its name is taken."""
+        """Add the entry ``item`` to the registry. Raises `ValueError` if the name of ``item`` is taken."""
         self.check_free(name)
         self._last_serial += 1
         self.tags |= item.tags
@@ -174,8 +174,8 @@ class Registry(Generic[T]):
         return bool(self._caller_dependent)
 
     def get_for(self, auth: Auth | None, name: str, *, disabled: bool = False) -> T | None:
-        """Return the entry called ``name``, or `None` if this caller can't see such an entry. With ``disabled``,
-        disabled entries are included, for a request that began before they were disabled."""
+        """Return the entry called ``name``, or `None` if this caller can't see such an entry. ``disabled`` includes
+        disabled entries, for a request that began before an entry was disabled."""
         item = self.known(name) if disabled else self._items.get(name)
         return item if item is None or item.visible is None or item.visible(auth) else None
 

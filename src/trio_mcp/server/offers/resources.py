@@ -47,7 +47,7 @@ class ResourceNotFound(MCPError):
 
 @frozen(eq=False)
 class RegisteredResource:
-    """A resource and the function that reads it. With a ``pattern``, it is a resource template."""
+    """A resource and the function that reads it. A resource with a ``pattern`` is a resource template."""
 
     listed: Resource | ResourceTemplate
     handler: UserFunction
@@ -95,8 +95,8 @@ class RegisteredResource:
             )
         if pattern is not None and not required <= set(pattern.names) <= names:
             raise TypeError(
-                f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}. "
-                "Further parameters need a default"
+                f"{uri}: {name} must have the parameters that the template names: {', '.join(pattern.names)}. "
+                "All other parameters need a default"
             )
         if pattern is None:
             size = options.get("size")
@@ -169,8 +169,8 @@ class Resources:
         (self.templates if UriTemplate.is_template(uri) else self.registry).remove(self.name_of(uri))
 
     def name_of(self, uri: str) -> str:
-        """Return the key under which a resource or template is registered: the normal form of its URI, unless it was
-        mounted."""
+        """Return the key under which a resource or template is registered: the normal form of its URI, except for a
+        mounted resource or template."""
         known = self.registry.known(uri) or self.templates.known(uri)
         return normal_uri(uri) if known is None else uri
 

@@ -137,8 +137,8 @@ class PinnedTools(Mirror[RegisteredTool]):
 
 
 class ToolIndex(Mirror[RegisteredTool]):
-    """An index of the search terms of each tool in a registry that the model can see. It is updated on each change, so
-    a search looks up only the terms of its query."""
+    """An index of the search terms of each tool in a registry that the model can see. The index is updated on each
+    change, so a search looks up only the terms of the query."""
 
     def __init__(self) -> None:
         self._places: dict[str, dict[str, int]] = {}

@@ -78,8 +78,8 @@ class Skills(SkillsExtension):
 
     def add_folder(self, folder: str | Path, prefix: str = "", **options: Unpack[SkillOptions]) -> None:
         """Add the files in ``folder`` as the skill ``skill://PREFIX/NAME``, and notify clients. ``NAME`` must be both
-        the folder's name and the name in its front matter. Raises the errors of the constructor, and `ValueError` if
-        the path is taken."""
+        the folder's name and the name in the skill's front matter. Raises the errors of the constructor, and
+        `ValueError` if the path is taken."""
         check_keywords(Skills.add_folder, options)
         self._add_folder(_Folder(Path(folder).absolute(), prefix, holds_skills=False, options=options))
 

@@ -100,7 +100,8 @@ class RegisteredTool:
         validator: Validator | None = None,
     ) -> RegisteredTool:
         """Create a tool from ``function``. See `ToolOptions` for the keywords, and `Server.tool` for the errors.
-        ``validator`` validates arguments against ``input_schema``; by default, it is created from the schema."""
+        ``validator`` validates arguments against ``input_schema``. By default, the validator is created from the
+        schema."""
         check_meta_keys(options.get("meta"))
         handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         output, to_result = _results_of(handler, options.get("output_schema"), encoders)
@@ -285,7 +286,7 @@ class Tools:
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
         """Answer ``tools/call`` by running the request's middleware ``run``, which calls `call`. If the call is or
-        becomes a task, the middleware is part of the task: it runs again if the tool runs again."""
+        becomes a task, the middleware is part of the task, and runs again if the tool runs again."""
         entry, task = self._find(params, scope)[1], scope.task
         if entry is not None and not scope.request.missing(entry.requires):
             if task is None and (entry.task is not None or params.task is not None):
@@ -311,7 +312,7 @@ class Tools:
 
     def named(self, params: JSONObject, auth: Auth | None) -> RegisteredTool | None:
         """Return the tool that the unvalidated parameters of a call name, even if the tool is disabled. Return `None`
-        if this caller can't see it."""
+        if this caller can't see the tool."""
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
             return None

@@ -190,7 +190,7 @@ class UriTemplate:
             )
         self.names: tuple[str, ...] = (*(match[2] for match in found), *self._query)
         if len(set(self.names)) != len(self.names):
-            raise ValueError(f"{template}: a name is repeated")
+            raise ValueError(f"{template} contains the same name twice")
         self._fits: dict[str, Callable[[str], bool]] = {}
         pattern = re.escape(literals[0])
         for match, literal, following in zip(found, literals[1:], [*found[1:], None], strict=False):
