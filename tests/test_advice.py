@@ -146,7 +146,9 @@ async def test_misspelled_option_raises_type_error_naming_the_function_and_its_o
 
 @pytest.mark.parametrize("module", [aio, blocking])
 @pytest.mark.parametrize("name", ["open_http", "open_group", "open_memory", "open_stdio", "open_tcp", "open_unix"])
-def test_misspelled_option_of_asyncio_and_blocking_functions_suggests_the_right_one(module: Any, name: str) -> None:
+def test_misspelled_option_of_asyncio_and_blocking_functions_suggests_the_correct_option(
+    module: Any, name: str
+) -> None:
     arguments: dict[str, tuple[Any, ...]] = {"open_group": ({},), "open_tcp": ("127.0.0.1", 1), "open_stdio": (["x"],)}
     with pytest.raises(
         TypeError, match=f"^{name} has no option 'cal_timeout'; did you mean call_timeout=\\? Its options"

@@ -219,7 +219,7 @@ def every_class() -> dict[str, Any]:
     return found
 
 
-def test_signature_of_each_class_equals_that_of_attrs():
+def test_signature_of_each_class_equals_the_signature_generated_by_attrs():
     classes = every_class()
     assert len(classes) > 300
     assert sum(init_of(kind, frozen=False) is not None for kind in classes.values()) > 250

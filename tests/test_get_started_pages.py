@@ -119,7 +119,7 @@ def test_documented_table_of_mcp_hosts_has_the_config_file_of_each_host() -> Non
             assert (where == " in the current directory") == host.title.endswith(", in this project")
 
 
-def test_documented_config_entries_equal_those_written_by_install() -> None:
+def test_documented_config_entries_equal_the_entries_written_by_install() -> None:
     entries = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", HOSTS_PAGE.text, flags=re.DOTALL)]
     command = [word.replace(sys.executable, "/home/ann/.venv/bin/python") for word in command_of_file(__file__)]
     command[-1] = "/home/ann/word_counter.py"

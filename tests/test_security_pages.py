@@ -186,7 +186,7 @@ async def test_introspection_example_sends_the_token_to_its_issuer(
         assert login.asked == ["POST /introspect"]
 
 
-async def test_api_key_example_accepts_an_issued_key_and_refuses_others(tmp_path: Path, port: int) -> None:
+async def test_api_key_example_accepts_an_issued_key_and_refuses_other_keys(tmp_path: Path, port: int) -> None:
     written(tmp_path, port)
     with trio.fail_after(PATIENCE):
         issued = await trio.run_process([sys.executable, "api_keys.py", "alice"], cwd=tmp_path, capture_stdout=True)

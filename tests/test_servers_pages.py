@@ -152,7 +152,7 @@ async def test_input_required_example_runs_again_with_the_answer(page: Page, era
         assert (await client.call_tool("rename", {"path": "a.txt"})).text == "a.txt is now b.txt"
 
 
-async def test_roots_example_reads_the_roots_when_they_change(page: Page) -> None:
+async def test_roots_example_reads_the_roots_after_each_change(page: Page) -> None:
     module = page.load("workspace")
     found = [Root("file:///home/ann")]
     async with open_memory(module.server, era="legacy", roots=lambda: found) as client:

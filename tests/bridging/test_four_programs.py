@@ -15,7 +15,7 @@ from tests.bridging.seen import Seen, run
 from trio_mcp import aio
 
 
-def test_exit_stack_filled_by_one_task_can_be_closed_by_another(seen: Seen) -> None:
+def test_asyncio_clients_in_an_exit_stack_of_one_task_can_be_closed_by_another_task(seen: Seen) -> None:
     async def main() -> None:
         stack = AsyncExitStack()
         client = await stack.enter_async_context(aio.open_memory(seen.server))
@@ -74,7 +74,7 @@ def test_asyncio_client_can_be_opened_and_closed_by_separate_runner_tasks(seen: 
         runner.run(opened.__aexit__(None, None, None))
 
 
-def test_exception_beside_asyncio_clients_propagates_unchanged(seen: Seen) -> None:
+def test_exception_raised_next_to_asyncio_clients_propagates_unchanged(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server), aio.open_memory(seen.server):
             raise ZeroDivisionError

@@ -199,7 +199,7 @@ async def test_configuration_entry_sets_the_oauth_client_id_and_scopes(home: Pat
 # The bridge
 
 
-async def test_bridge_sends_its_own_token_and_not_that_of_its_client(
+async def test_bridge_sends_its_own_token_and_not_the_token_of_its_client(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.good["of-the-bridge"] = ""

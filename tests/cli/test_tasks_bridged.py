@@ -20,7 +20,9 @@ def bridged(address: str, era: Any) -> Any:
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_task_started_through_a_bridge_can_be_resumed_through_another(nursery: trio.Nursery, era: Any) -> None:
+async def test_task_started_through_a_bridge_can_be_resumed_through_another_bridge(
+    nursery: trio.Nursery, era: Any
+) -> None:
     server, done = Server("kitchen", tasks=TaskSettings(poll_interval=0.02)), trio.Event()
 
     @server.tool(task="required")

@@ -83,7 +83,7 @@ async def test_input_request_of_an_answers_later_kind_in_a_plain_call_raises_wit
         (Roots(), (), {"roots": {}}),
     ],
 )
-async def test_answers_later_kinds_are_declared_in_addition_to_those_with_handlers(
+async def test_answers_later_kinds_are_declared_together_with_the_kinds_that_have_handlers(
     autojump_clock: object, later: Any, handlers: tuple[str, ...], declared: Any
 ) -> None:
     capabilities = ClientCapabilities(**{type(later).__name__.lower(): later})

@@ -93,7 +93,7 @@ def test_public_cached_response_is_returned_to_all_clients_of_its_server() -> No
     assert shown(cache.partition("t", "ann")) is shown(cache.partition()) is None
 
 
-def test_cache_partitions_without_a_server_name_share_nothing() -> None:
+def test_cache_partitions_without_a_server_name_share_no_responses() -> None:
     cache = ResponseCache()
     keep(cache.partition("s"), TOOLS, told("a"))
     keep(cache.partition(), TOOLS, told("b", scope="public"))
@@ -101,7 +101,7 @@ def test_cache_partitions_without_a_server_name_share_nothing() -> None:
     assert [shown(cache.partition("s")), shown(cache.partition()), shown(cache.partition(None, "ann"))] == [None] * 3
 
 
-def test_principal_named_public_does_not_share_its_cached_responses() -> None:
+def test_principal_named_public_does_not_share_its_cached_responses_with_other_principals() -> None:
     cache = ResponseCache()
     keep(cache.partition("s", "public"), TOOLS, told("a"))
     assert shown(cache.partition("s", "bob")) is None

@@ -162,7 +162,7 @@ async def test_cache_key_includes_capabilities_and_metadata(autojump_clock: Mock
         assert await read(client) == "a 3"
 
 
-async def test_clients_share_public_cached_results_and_principals_share_private_ones(
+async def test_all_clients_share_public_cached_results_and_clients_of_a_principal_share_private_results(
     autojump_clock: MockClock,
 ) -> None:
     cache = ResponseCache()

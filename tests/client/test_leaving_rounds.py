@@ -73,7 +73,7 @@ async def test_cancel_before_any_input_request_names_the_first_request(autojump_
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "enough")]
 
 
-async def test_cancel_during_input_handlers_cancels_them_and_names_the_last_request(
+async def test_cancel_during_input_handlers_cancels_the_handlers_and_names_the_last_request(
     autojump_clock: object,
 ) -> None:
     user, model = Thinking(), Thinking()

@@ -247,7 +247,7 @@ async def test_equal_pending_changes_on_a_listen_stream_are_merged() -> None:
         assert nothing_more.cancelled_caught
 
 
-async def test_pending_changes_of_subresources_are_limited_but_not_those_of_subscribed_resources() -> None:
+async def test_number_of_pending_changes_is_limited_for_subresources_but_not_for_subscribed_resources() -> None:
     async with (
         scripted(limits=Limits(max_pending_notifications=3)) as (client, server),
         listening(client, server, tools=True, uris=["note://a"]) as (changes, stream),

@@ -156,7 +156,7 @@ async def test_elicitation_cancelled_while_queued_never_runs_its_handler(autojum
     assert [message["id"] for message in peer.wire if "result" in message] == [0, "waits, too"]
 
 
-async def test_cancelling_the_running_elicitation_starts_the_next_one(autojump_clock: object) -> None:
+async def test_cancelling_the_running_elicitation_starts_the_next_elicitation(autojump_clock: object) -> None:
     user = User()
     async with legacy([FORM], max_questions=1, elicitation=user.elicitation) as (_, peer):
         await wait_all_tasks_blocked()

@@ -41,7 +41,7 @@ async def test_run_together_of_no_calls_returns_an_empty_list() -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
-async def test_run_together_raises_a_failure_unchanged_and_cancels_the_others(
+async def test_run_together_raises_a_failure_unchanged_and_cancels_the_other_calls(
     autojump_clock: object, kind: Any
 ) -> None:
     error = kind("why")
@@ -51,7 +51,7 @@ async def test_run_together_raises_a_failure_unchanged_and_cancels_the_others(
     assert trio.current_time() == 1
 
 
-async def test_run_together_unwraps_an_exception_group_of_one() -> None:
+async def test_run_together_unwraps_an_exception_group_with_a_single_exception() -> None:
     async def nested() -> None:
         async with trio.open_nursery():
             raise ValueError("why")
@@ -135,7 +135,7 @@ async def slow_to_leave() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("why"), ExceptionGroup("", [ValueError("why")])], ids=["plain", "group"])
-async def test_run_together_reports_a_failure_before_the_others_have_cleaned_up(
+async def test_run_together_reports_a_failure_before_the_other_calls_have_cleaned_up(
     autojump_clock: object, error: Exception
 ) -> None:
     told: list[tuple[float, str]] = []

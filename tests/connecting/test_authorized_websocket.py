@@ -109,7 +109,7 @@ async def test_websocket_connect_timeout_is_paused_while_the_user_signs_in(jump_
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
 
 
-async def test_websocket_authorization_header_beside_auth_raises_value_error() -> None:
+async def test_websocket_authorization_header_combined_with_auth_option_raises_value_error() -> None:
     with pytest.raises(ValueError, match="auth= sets that header"):
         async with open_websocket("ws://127.0.0.1:1/mcp", headers={"Authorization": "x"}, auth=Bearer("good")):
             pytest.fail("opened with two authorizations")

@@ -81,7 +81,7 @@ async def test_saved_discovery_describes_the_server_without_its_url() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_error_of_a_call_with_prior_discovery_repeats_discover_once() -> None:
+async def test_call_with_prior_discovery_that_fails_makes_the_client_call_discover_once() -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         await answer.json(error(got, -32602, "Unknown tool"))
 

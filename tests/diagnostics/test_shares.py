@@ -56,7 +56,7 @@ def raised(kind: type[Exception], place: int) -> Exception:
         return error
 
 
-def test_first_log_records_of_a_kind_are_written_and_the_others_counted() -> None:
+def test_first_log_records_of_a_kind_are_written_and_further_records_are_only_counted() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for number in range(BURST + 4312):
         log.log(peer, f"line {number} cannot be read")
@@ -86,7 +86,7 @@ def test_infrequent_log_records_are_all_written() -> None:
     assert log.told() == []
 
 
-def test_log_limit_of_one_peer_does_not_affect_another() -> None:
+def test_log_limit_of_one_peer_does_not_affect_another_peer() -> None:
     log = Log()
     hostile, honest = LogShare(log.shares), LogShare(log.shares)
     for _ in range(1000):
@@ -127,7 +127,7 @@ def test_log_records_of_many_short_lived_peers_have_an_overall_limit() -> None:
     assert held_back + also_told + len([line for line in log.written if line == "and gone"]) == OVERALL * (BURST + 1)
 
 
-def test_suppressed_log_records_of_a_peer_are_summarised_when_it_leaves() -> None:
+def test_suppressed_log_records_of_a_peer_are_summarised_when_the_peer_disconnects() -> None:
     log = Log()
     peer = LogShare(log.shares)
     for _ in range(BURST + 3):
@@ -159,7 +159,7 @@ def test_number_of_log_record_kinds_is_bounded() -> None:
     assert log.written[-1] == "seen", "what is over makes room"
 
 
-def test_expired_log_record_kinds_make_room_for_new_ones() -> None:
+def test_expired_log_record_kinds_are_removed_for_new_kinds() -> None:
     log = Log()
     peer = LogShare(log.shares)
     for line in range(100):

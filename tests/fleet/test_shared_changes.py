@@ -304,7 +304,7 @@ async def test_change_whose_recording_failed_is_recorded_again_and_notified_at_m
         assert len(told.found) <= 2
 
 
-async def test_own_recorded_change_is_not_notified_again_but_that_of_another_replica_is(
+async def test_own_change_is_not_notified_again_but_a_change_of_another_replica_is_notified(
     autojump_clock: MockClock,
 ) -> None:
     async with opened() as (server, told, log):

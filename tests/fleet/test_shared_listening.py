@@ -294,7 +294,7 @@ async def test_repeatedly_taken_over_stream_is_written_with_pauses(
     assert 5 < tries < 40
 
 
-async def test_closing_a_get_stream_of_a_session_ended_elsewhere_logs_no_error(
+async def test_closing_a_get_stream_of_a_session_ended_by_another_replica_logs_no_error(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = await endpoint.initialize()

@@ -97,7 +97,7 @@ async def test_member_whose_lifespan_hangs_fails_at_the_connect_timeout(autojump
         assert trio.current_time() == pytest.approx(5)
 
 
-async def test_member_whose_lifespan_raises_at_shutdown_does_not_affect_others(
+async def test_member_whose_lifespan_raises_at_shutdown_does_not_affect_other_members(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     @asynccontextmanager
@@ -115,7 +115,7 @@ async def test_member_whose_lifespan_raises_at_shutdown_does_not_affect_others(
     caplog.clear()
 
 
-async def test_member_task_that_fails_during_shutdown_does_not_affect_others(
+async def test_member_task_that_fails_during_shutdown_does_not_affect_other_members(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail_at_the_end() -> None:

@@ -44,7 +44,7 @@ _LARGE: Final = "takes seconds"
 
 NOT_BY_HTTP: Final = {
     "test_cx_02_cx_05_au_03_in_memory_request_has_no_session_headers_or_auth": _HEADERS,
-    "test_cx_03_mr_01_modern_requests_are_stateless_and_legacy_ones_are_not": _HEADERS,
+    "test_cx_03_mr_01_modern_requests_are_stateless_and_legacy_requests_are_not": _HEADERS,
     "test_ca_07_cancel_is_idempotent_and_seen_by_all_tasks_of_the_request": _NO_WORDS,
     "test_cancelled_call_stops_frontend_backend_and_elicitation_with_same_reason": _NO_WORDS,
     "test_cancel_of_the_caller_reaches_handler_before_the_sent_deadline": _NO_WORDS,

@@ -90,7 +90,7 @@ async def test_proxy_reports_relayed_if_backend_does_not_answer(era: Era, autoju
         assert (await left(client, {}, within=20)).state == "relayed"
 
 
-async def test_proxy_reports_relayed_if_it_lost_its_server_before_the_cancel(
+async def test_proxy_reports_relayed_if_the_upstream_connection_was_lost_before_the_cancel(
     era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     convert = forwarding.upstream_error

@@ -84,7 +84,7 @@ async def test_cx_02_cx_05_au_03_in_memory_request_has_no_session_headers_or_aut
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_cx_03_mr_01_modern_requests_are_stateless_and_legacy_ones_are_not(
+async def test_cx_03_mr_01_modern_requests_are_stateless_and_legacy_requests_are_not(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:

@@ -390,7 +390,7 @@ async def test_sv_06_require_initialized_refuses_requests_before_initialized(aut
         assert "result" in await peer.request("tools/list")
 
 
-async def test_sv_07_modern_results_have_cache_hints_and_legacy_ones_do_not(
+async def test_sv_07_modern_results_have_cache_hints_and_legacy_results_do_not(
     autojump_clock: MockClock, server: Server
 ) -> None:
     async with connected(server, MODERN) as peer:

@@ -172,7 +172,7 @@ async def test_tcp_client_without_a_message_is_disconnected_after_handshake_time
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_oldest_silent_tcp_connection_is_replaced_by_a_new_one() -> None:
+async def test_oldest_silent_tcp_connection_is_replaced_by_a_new_connection() -> None:
     limits = Limits(max_connections=8, handshake_timeout=10_000)  # which is four from one address
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0, limits=limits) as listeners:

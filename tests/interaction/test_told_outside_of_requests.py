@@ -302,7 +302,7 @@ async def test_proxy_forwards_roots_changed_only_if_it_declared_list_changed(aut
 
 
 @pytest.mark.parametrize("method", ["notifications/acme", ROOTS_CHANGED])
-async def test_client_sends_notifications_of_its_revision_and_custom_ones(
+async def test_client_sends_notifications_of_its_revision_and_custom_notifications(
     autojump_clock: MockClock, method: str
 ) -> None:
     async def script(peer: RawPeer) -> None:

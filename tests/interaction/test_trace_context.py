@@ -160,7 +160,7 @@ async def test_calls_made_by_a_sampling_handler_carry_the_trace_context(autojump
 
 
 @BOTH_ERAS
-async def test_trace_context_of_the_call_overrides_that_of_the_server_request(
+async def test_trace_context_of_the_call_overrides_the_trace_context_of_the_server_request(
     autojump_clock: MockClock, era: Any
 ) -> None:
     """A handler is a host, too: what its own call names goes before what its request names."""

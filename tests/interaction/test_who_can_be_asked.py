@@ -213,7 +213,9 @@ async def test_missing_capabilities_of_concurrent_requests_are_reported_together
     assert error["code"] == (-32021 if revision == MODERN else -32600)
 
 
-async def test_unrelated_failure_beside_a_missing_capability_is_an_internal_error(autojump_clock: MockClock) -> None:
+async def test_unrelated_exception_together_with_a_missing_capability_is_an_internal_error(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
 
     async def fail() -> None:

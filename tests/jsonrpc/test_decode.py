@@ -326,11 +326,11 @@ def test_reply_with_a_wrong_json_rpc_version_is_not_answered(member: dict[str, A
 
 
 @pytest.mark.parametrize("result", [{}, {"content": []}, None])
-def test_result_beside_a_null_error_is_a_result(result: Any) -> None:
+def test_reply_with_a_result_and_a_null_error_is_a_result(result: Any) -> None:
     assert decode(line(id=1, result=result, error=None)) == Response(1, result)
 
 
-def test_error_beside_a_null_result_is_an_error() -> None:
+def test_reply_with_an_error_and_a_null_result_is_an_error() -> None:
     assert decode(line(id=1, result=None, error={"code": -1, "message": "no"})) == ErrorResponse(1, -1, "no")
 
 

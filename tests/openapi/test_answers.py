@@ -326,7 +326,7 @@ async def test_object_schemas_of_answers_are_not_wrapped(schema: Any, is_wrapped
         (True, (), False),
     ],
 )
-async def test_output_schema_exists_only_if_all_successful_answers_have_one(
+async def test_output_schema_exists_only_if_all_successful_answers_have_a_schema(
     schema: Any, others: tuple[str, ...], has: bool
 ) -> None:
     async with open_api() as api:

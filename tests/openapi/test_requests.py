@@ -286,7 +286,7 @@ async def test_server_urls_are_relative_to_the_base_url(described: Any, base: st
     assert [seen.target for seen in api.seen] == [sent]
 
 
-async def test_servers_of_operation_and_path_override_those_of_the_document() -> None:
+async def test_servers_of_operation_and_path_override_the_servers_of_the_document() -> None:
     described = document() | {"servers": [{"url": "/root"}]}
     item = described["paths"]["/do"]
     item["servers"] = [{"url": "/item"}]

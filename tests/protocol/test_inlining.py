@@ -36,12 +36,12 @@ def test_schema_definition_is_inlined_at_each_of_its_references() -> None:
     }
 
 
-def test_annotations_beside_a_reference_override_those_of_the_definition() -> None:
+def test_annotations_next_to_a_reference_override_the_annotations_of_the_definition() -> None:
     found = inlined(schema({"a": ref("Point", description="here", title="A", default={"x": 1})}, Point=POINT))
     assert found["properties"]["a"] == {**POINT, "description": "here", "title": "A", "default": {"x": 1}}
 
 
-def test_constraints_beside_a_reference_are_combined_with_the_definition() -> None:
+def test_constraints_next_to_a_reference_are_combined_with_the_definition() -> None:
     found = inlined(schema({"a": ref("Point", required=["y"])}, Point=POINT))
     assert found["properties"]["a"] == {"required": ["y"], "allOf": [POINT]}
 

@@ -47,7 +47,7 @@ def test_five_revisions_are_listed_oldest_first() -> None:
     assert [str(row) for row in REVISIONS.values()] == LEGACY + MODERN
 
 
-def test_legacy_revisions_have_a_handshake_and_modern_ones_do_not() -> None:
+def test_legacy_revisions_have_a_handshake_and_modern_revisions_do_not() -> None:
     assert [row.name for row in LEGACY_REVISIONS] == LEGACY
     assert [row.name for row in MODERN_REVISIONS] == MODERN
     assert (LATEST_LEGACY.name, LATEST_MODERN.name) == (LEGACY[-1], MODERN[-1])

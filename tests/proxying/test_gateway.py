@@ -138,7 +138,7 @@ async def test_member_that_can_elicit_only_in_legacy_revisions_is_reconnected_as
         assert group.statuses["m"].state is MemberState.READY
 
 
-async def test_member_pinned_to_the_modern_revision_keeps_it() -> None:
+async def test_member_pinned_to_the_modern_revision_is_not_reconnected_as_legacy() -> None:
     described = {"m": MemberDescription(asks_by_requests(trio.Event(), trio.Event()), options={"era": "modern"})}
     async with open_group(described, forwards=ALL_QUESTIONS) as group, open_memory(gateway(group)) as client:
         await group.settled()
@@ -283,7 +283,7 @@ async def test_uri_with_an_undecodable_member_name_is_not_found(front: Any, uri:
             assert caught.value.code in (-32002, -32602)
 
 
-async def test_gateway_serves_its_own_resource_beside_those_of_members(front: Any) -> None:
+async def test_gateway_serves_its_own_resource_in_addition_to_resources_of_its_members(front: Any) -> None:
     async with gate({"one": everything()}) as way:
 
         @way.resource("about://this")

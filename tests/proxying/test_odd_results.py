@@ -131,7 +131,7 @@ async def _with_member(use: Callable[[Any], Awaitable[None]]) -> None:
             await use(group)
 
 
-async def test_group_lists_the_valid_tools_of_a_member_and_reports_invalid_ones(autojump_clock: object) -> None:
+async def test_group_lists_the_valid_tools_of_a_member_and_reports_invalid_tools(autojump_clock: object) -> None:
     async def use(group: Any) -> None:
         status = group.statuses["m"]
         assert status.state == "ready"
@@ -143,7 +143,7 @@ async def test_group_lists_the_valid_tools_of_a_member_and_reports_invalid_ones(
 
 
 @pytest.mark.parametrize("schema", [{}, {"anyOf": [{"type": "object"}]}, {"type": ["object", "null"]}, {"type": 5}])
-async def test_gateway_adds_type_object_to_input_schemas_without_it(
+async def test_gateway_adds_type_object_to_input_schemas_without_a_type(
     autojump_clock: object, schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(RESULTS, "tools/list", {"tools": [GOOD, {"name": "bare", "inputSchema": schema}]})

@@ -33,7 +33,7 @@ async def test_proxy_forwards_requests_in_the_order_received(
     assert [n for _, n in sorted(ids)] == list(range(100))
 
 
-async def test_request_cancelled_while_queued_does_not_block_others(
+async def test_request_cancelled_while_queued_does_not_block_other_requests(
     autojump_clock: MockClock, back: str, proxied: Proxied
 ) -> None:
     server = Server("s")

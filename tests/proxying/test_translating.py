@@ -20,7 +20,7 @@ def test_message_of_the_same_revision_is_not_validated() -> None:
     assert translated(data, CallToolResult, MODERN, MODERN) is data
 
 
-def test_translation_removes_fields_unknown_to_the_target_revision_but_keeps_custom_ones() -> None:
+def test_translation_removes_fields_unknown_to_the_target_revision_but_keeps_custom_fields() -> None:
     tool = {"name": "t", "title": "T", "inputSchema": {"type": "object", "title": "kept"}, "x-new": {"title": "kept"}}
     assert translated({"tools": [tool], "more": 1}, ListToolsResult, LATEST_LEGACY, FIRST) == {
         "tools": [{"name": "t", "inputSchema": {"type": "object", "title": "kept"}, "x-new": {"title": "kept"}}],

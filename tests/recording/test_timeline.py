@@ -298,7 +298,7 @@ def test_empty_recording_gives_an_empty_svg(tmp_path: Path) -> None:
 
 
 @ERAS
-async def test_timeline_places_the_call_of_a_proxy_below_that_of_its_client(
+async def test_timeline_places_the_call_of_a_proxy_below_the_call_of_its_client(
     tmp_path: Path, era: Any, autojump_clock: MockClock
 ) -> None:
     server = Server("s")

@@ -252,7 +252,7 @@ async def test_reverse_proxy_example_serves_behind_nginx(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not HAPROXY.is_installed, reason="haproxy is not installed")
-async def test_haproxy_routes_each_session_to_the_process_that_created_it(tmp_path: Path) -> None:
+async def test_haproxy_routes_each_session_to_its_server_process(tmp_path: Path) -> None:
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "who", "arguments": {}}}
     asked = 0
     with trio.fail_after(PATIENCE):

@@ -155,7 +155,7 @@ def test_byte_limit_covers_running_and_queued_requests() -> None:
     assert floor.in_flight.admit(FakeScope())
 
 
-def test_request_larger_than_the_byte_limit_is_admitted_if_it_is_alone() -> None:
+def test_request_larger_than_the_byte_limit_is_admitted_if_no_other_request_runs() -> None:
     floor = Floor(max_inbound_bytes=100)
     floor.admit(1, size=1000)
     assert not floor.in_flight.admit(FakeScope())

@@ -47,7 +47,7 @@ async def test_notification_equal_to_a_sent_notification_is_sent_again() -> None
         assert await written(outbox) == [(CHANGED, None)]
 
 
-async def test_notification_that_cannot_be_encoded_raises_and_leaves_nothing() -> None:
+async def test_notification_that_cannot_be_encoded_raises_and_is_not_queued() -> None:
     outbox = Outbox(1000)
     notices = Announcements(outbox)
     with pytest.raises(NotSerializable):

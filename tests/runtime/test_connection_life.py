@@ -201,7 +201,7 @@ async def test_connection_close_waits_until_cancelled_handlers_have_cleaned_up(a
         assert (cause, reason) == (CancelCause.SHUTDOWN, "over")
 
 
-async def test_connection_shut_down_before_it_runs_closes_at_once(autojump_clock: MockClock) -> None:
+async def test_connection_shut_down_before_running_closes_at_once(autojump_clock: MockClock) -> None:
     this = Served(Limits(), UNKNOWN_PEER)
     this.connection.shut_down("over")
     begun = trio.current_time()

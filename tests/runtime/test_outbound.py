@@ -602,7 +602,7 @@ async def test_unreadable_response_is_raised_after_callbacks_of_earlier_notifica
 QUESTIONS = {"resultType": "input_required", "inputRequests": {}, "requestState": "s"}
 
 
-async def test_call_abandoned_after_an_input_required_result_cancels_its_last_request_once() -> None:
+async def test_call_abandoned_after_an_input_required_result_sends_one_cancel_for_its_last_request() -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:

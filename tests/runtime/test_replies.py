@@ -71,7 +71,7 @@ def test_modern_result_has_its_result_type_and_server_info(replies: Replies) -> 
     assert (reply["resultType"], reply["_meta"]) == ("input_required", {SERVER_INFO: INFO})
 
 
-def test_meta_of_a_result_is_kept_beside_server_info(replies: Replies) -> None:
+def test_result_meta_of_the_handler_is_kept_and_server_info_is_added(replies: Replies) -> None:
     reply = said(replies.result(request(revision=LATEST_MODERN), result(meta={"a": 1, SERVER_INFO: {}})))["result"]
     assert reply["_meta"] == {"a": 1, SERVER_INFO: INFO}
     reply = said(replies.result(request(), result(meta={"a": 1})))["result"]

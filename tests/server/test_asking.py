@@ -20,7 +20,7 @@ from trio_mcp.types import (
 RELATED = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
 
 
-async def test_elicitation_and_sampling_meta_reach_the_client_beside_the_progress_token() -> None:
+async def test_elicitation_and_sampling_meta_reach_the_client_in_addition_to_the_progress_token() -> None:
     server, seen = Server("s"), list[Any]()
 
     @server.tool

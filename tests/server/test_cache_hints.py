@@ -127,7 +127,7 @@ async def test_input_required_result_has_no_cache_hints_but_the_final_result_has
         assert await hints(peer, "resources/read", uri="x://asking", **more) == (9, "private")
 
 
-async def test_cache_hints_of_a_resource_override_those_of_the_server(autojump_clock: MockClock) -> None:
+async def test_cache_hints_of_a_resource_override_the_cache_hints_of_the_server(autojump_clock: MockClock) -> None:
     async with connected(offering(cache=CacheHints(60_000, "public")), MODERN) as peer:
         assert await hints(peer, "resources/read", uri="x://special") == (7, "public")
         assert await hints(peer, "resources/read", uri="x://brief") == (7, "public")
@@ -144,7 +144,7 @@ async def test_cache_hints_of_a_resource_override_those_of_the_server(autojump_c
         ("none/none", (9, "public")),
     ],
 )
-async def test_cache_hints_of_a_result_override_those_of_the_resource(
+async def test_cache_hints_of_a_result_override_the_cache_hints_of_the_resource(
     autojump_clock: MockClock, said: str, told: tuple[int, str]
 ) -> None:
     async with connected(offering(), MODERN) as peer:

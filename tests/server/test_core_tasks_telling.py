@@ -90,7 +90,7 @@ async def test_log_level_of_the_client_applies_to_legacy_tasks(autojump_clock: M
         await client.expect_silence(1)
 
 
-async def test_custom_notification_of_a_legacy_task_keeps_its_meta_beside_related_task(
+async def test_custom_notification_of_a_legacy_task_keeps_its_meta_and_gets_related_task_meta(
     autojump_clock: MockClock,
 ) -> None:
     scene = Scene()

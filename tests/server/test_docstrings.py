@@ -96,7 +96,7 @@ def test_docstring_without_a_parameter_section_is_the_tool_description(doc: str 
     assert parameters_in(doc) == (doc, {})
 
 
-def test_description_in_annotated_overrides_that_of_the_docstring() -> None:
+def test_description_in_annotated_overrides_the_description_in_the_docstring() -> None:
     class Doc:
         def __init__(self, documentation: str) -> None:
             self.documentation = documentation

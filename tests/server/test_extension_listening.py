@@ -56,7 +56,7 @@ async def test_listen_does_not_acknowledge_a_task_of_another_principal(autojump_
         assert await bob.everything(1) == []
 
 
-async def test_listen_stream_sends_each_task_state_as_tasks_get_returns_it(autojump_clock: MockClock) -> None:
+async def test_listen_stream_sends_each_task_state_in_the_form_of_a_tasks_get_result(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 1})
         await wait_all_tasks_blocked()

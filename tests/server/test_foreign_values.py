@@ -129,7 +129,7 @@ def test_custom_encoder_is_used_for_nested_values_of_its_class(kind: Any, value:
         assert output["properties"]["result"]["items"] in ({"$ref": "#/$defs/Row"}, schema_of(Row))
 
 
-def test_custom_encoder_schema_is_that_of_its_return_annotation() -> None:
+def test_custom_encoder_schema_is_the_schema_of_its_return_annotation() -> None:
     def total(frame: Frame) -> float:
         return float(sum(frame.rows))
 
@@ -152,7 +152,7 @@ def test_encoder_with_an_unresolvable_annotation_raises_at_tool_registration() -
         Server("s", encoders={Frame: rows}).tool(frame)
 
 
-def test_custom_encoder_takes_precedence_over_a_built_in_one() -> None:
+def test_custom_encoder_takes_precedence_over_a_built_in_encoder() -> None:
     encoders = Encoders({Path: lambda path: path.name})
     assert to_plain([Path("/a/b")], encoders) == ["b"]
     assert to_plain([Path("/a/b")]) == ["/a/b"]

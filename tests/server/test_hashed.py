@@ -60,7 +60,7 @@ def test_set_arguments_that_cannot_collide_or_are_small_are_accepted(kind: Any, 
     assert len(taking(kind)(values)["values"]) == len(values)
 
 
-def test_arguments_beside_a_set_argument_count_towards_its_size_limit() -> None:
+def test_arguments_next_to_a_set_argument_count_towards_its_size_limit() -> None:
     async def take(ids: set[tuple[int, int]], rows: list[int]) -> None: ...
 
     signature = UserFunction.of(take)

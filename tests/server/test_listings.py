@@ -89,7 +89,7 @@ async def noop() -> None: ...
 
 
 @pytest.mark.parametrize("page_size", [None, 2])
-def test_cached_list_pages_equal_uncached_ones_for_each_caller_and_revision(
+def test_cached_list_pages_equal_uncached_pages_for_each_caller_and_revision(
     page_size: int | None,
 ) -> None:
     server = offering(page_size)

@@ -362,7 +362,7 @@ async def test_resources_prompts_and_completers_can_run_on_asyncio() -> None:
         assert (await client.complete(PromptReference("ask"), "topic", "x")).values == ["True"]
 
 
-async def test_server_with_asyncio_true_runs_async_functions_on_asyncio_and_sync_ones_in_threads() -> None:
+async def test_server_with_asyncio_true_runs_async_functions_on_asyncio_and_sync_functions_in_threads() -> None:
     steps: list[str] = []
 
     @asynccontextmanager

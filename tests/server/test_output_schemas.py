@@ -191,7 +191,9 @@ def test_private_attrs_fields_are_in_the_input_schema_but_not_the_output_schema(
 
 
 @pytest.mark.parametrize("returns", [list, list[Any], list[Any] | None, tuple, Iterator[Any], deque, list[object]])
-async def test_list_result_is_content_if_it_has_an_image_and_structured_otherwise(returns: Any) -> None:
+async def test_list_result_is_sent_as_content_if_it_has_an_image_and_otherwise_as_structured_content(
+    returns: Any,
+) -> None:
     server = Server("s")
 
     async def pictures(count: int) -> Any:

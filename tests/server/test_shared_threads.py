@@ -82,7 +82,9 @@ async def test_client_can_use_at_most_half_of_the_worker_threads(shared: list[Sh
             assert (await greedy.reply(number))["result"]["content"][0]["text"] == "let go"
 
 
-async def test_threads_waiting_for_elicitations_of_one_client_leave_space_for_others(shared: list[Shared]) -> None:
+async def test_threads_waiting_for_elicitations_of_one_client_leave_worker_threads_for_other_clients(
+    shared: list[Shared],
+) -> None:
     this = Shared(max_asking_threads=2)
     shared.append(this)
     form = {"elicitation": {"form": {}}}

@@ -101,12 +101,12 @@ def test_mutable_parameter_default_is_copied_for_each_call() -> None:
         ({"mod": "a"}, "mod"),
     ],
 )
-def test_error_for_an_invalid_argument_names_it(change: dict[str, Any], place: str) -> None:
+def test_error_for_an_invalid_argument_contains_the_argument_name(change: dict[str, Any], place: str) -> None:
     with pytest.raises(BadArguments, match=place.replace("$", r"\$")):
         UserFunction.of(everything).bind({**GOOD, **change})
 
 
-def test_error_for_a_missing_argument_names_it() -> None:
+def test_error_for_a_missing_argument_contains_the_argument_name() -> None:
     with pytest.raises(BadArguments, match="point"):
         UserFunction.of(everything).bind({name: value for name, value in GOOD.items() if name != "point"})
 

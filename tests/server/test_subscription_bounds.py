@@ -51,7 +51,9 @@ async def test_listen_stream_beyond_the_limit_is_rejected_until_another_ends() -
         await peer.listen(3)
 
 
-async def test_slow_listen_stream_receives_each_change_once_without_delaying_others(autojump_clock: MockClock) -> None:
+async def test_slow_listen_stream_receives_each_change_once_without_delaying_other_listen_streams(
+    autojump_clock: MockClock,
+) -> None:
     server = noted()
     server.limits = Limits(high_water=200)
     async with server._running() as running, trio.open_nursery() as nursery:

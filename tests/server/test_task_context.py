@@ -140,7 +140,7 @@ async def test_caller_tasks_are_usable_in_any_thread_before_the_first_task() -> 
             assert (await client.call_tool("tool")).text == "0 working"
 
 
-async def test_tk_04_handler_can_return_a_task_that_is_completed_elsewhere(autojump_clock: MockClock) -> None:
+async def test_tk_04_handler_can_return_a_task_that_another_process_completes(autojump_clock: MockClock) -> None:
     server, jobs = rendering()
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -197,7 +197,9 @@ async def test_status_message_of_an_external_worker_is_not_overwritten_by_the_ha
         assert (await about(peer, "tasks/get", task))["statusMessage"] == "rendering"
 
 
-async def test_task_completed_elsewhere_stays_working_after_its_server_stopped(autojump_clock: MockClock) -> None:
+async def test_task_to_be_completed_by_another_process_stays_working_after_its_server_stopped(
+    autojump_clock: MockClock,
+) -> None:
     store = MemoryTaskStore()
     server, _ = rendering(store=store)
     async with knowing(server) as peer:

@@ -77,7 +77,7 @@ async def _completed(value: str) -> list[str]:
     return [await double(value)]
 
 
-async def test_output_schema_of_an_awaitable_annotation_is_that_of_its_result() -> None:
+async def test_output_schema_of_an_awaitable_annotation_is_the_schema_of_its_result() -> None:
     server = Server("s")
 
     @server.tool

@@ -79,7 +79,7 @@ def test_each_connection_without_an_address_is_a_separate_caller() -> None:
     assert first.caller(None, {"x-forwarded-for": "1.2.3.4"}) is first.here
 
 
-async def test_caller_address_is_that_of_the_accepted_socket() -> None:
+async def test_caller_address_is_the_peer_address_of_the_accepted_socket() -> None:
     there, hops = CallersByAddress(Callers()), list[Any]()
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port: int = listener.socket.getsockname()[1]

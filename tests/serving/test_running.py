@@ -94,7 +94,7 @@ def test_run_passes_the_options_to_the_function_of_the_transport(
 
 
 @pytest.mark.parametrize("transport", ["sse", "streamable-http", ""])
-def test_run_with_an_unknown_transport_raises_with_the_known_ones(transport: str) -> None:
+def test_run_with_an_unknown_transport_raises_an_error_that_lists_the_transports(transport: str) -> None:
     with pytest.raises(ValueError, match=f"one of 'stdio', 'http', 'websocket', 'tcp', 'unix', not '{transport}'"):
         RUN(Server("s"), transport)
 

@@ -76,7 +76,9 @@ def test_simulation_detects_a_cancel_that_is_not_forwarded(monkeypatch: pytest.M
     assert "was left, and runs on" in found(1)
 
 
-def test_simulation_detects_a_replica_that_ignores_the_death_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_replica_that_ignores_the_death_of_another_replica(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def nobody(*_: Any) -> frozenset[str]:
         return frozenset()
 

@@ -55,7 +55,7 @@ def test_batch_before_the_handshake_is_an_invalid_request() -> None:
 
 
 @with_batches
-def test_invalid_message_in_a_batch_is_rejected_without_affecting_the_others(revision: Revision) -> None:
+def test_invalid_message_in_a_batch_is_rejected_without_affecting_the_other_messages(revision: Revision) -> None:
     bad = decode(b"{}")
     assert isinstance(bad, Unreadable)
     events = events_of(server_of(revision).receive(Batch((bad, Request(2, "ping"), Request(3, "explode")))))

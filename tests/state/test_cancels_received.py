@@ -21,7 +21,7 @@ def serving(*request_ids: int | str) -> ConnectionState:
 
 
 @pytest.mark.parametrize("request_id", [0, -1, "", "1", 10**25, "🦑"])
-def test_cancelled_notification_removes_its_request_from_those_in_flight(request_id: int | str) -> None:
+def test_cancelled_notification_removes_its_request_from_the_requests_in_flight(request_id: int | str) -> None:
     server = serving(request_id)
     (request,) = server.inbound
     event = server.receive(cancel(request_id, "enough"))

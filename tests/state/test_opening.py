@@ -181,7 +181,7 @@ def test_modern_request_has_its_own_capabilities_and_client_info() -> None:
     assert plain.client_info is None
 
 
-def test_capabilities_of_a_modern_request_are_those_of_its_own_meta() -> None:
+def test_each_modern_request_has_the_capabilities_in_its_own_meta() -> None:
     server = ConnectionState("server")
     for request_id, declared in enumerate([{"roots": {}}, {"roots": {}}, {}, {"roots": {}}, {"elicitation": {}}]):
         meta = meta_of(**{CLIENT_CAPABILITIES: declared})
@@ -190,7 +190,7 @@ def test_capabilities_of_a_modern_request_are_those_of_its_own_meta() -> None:
         assert request.capabilities.supports("elicitation") is ("elicitation" in declared)
 
 
-def test_client_info_of_a_modern_request_is_that_of_its_own_meta() -> None:
+def test_each_modern_request_has_the_client_info_in_its_own_meta() -> None:
     server = ConnectionState("server")
     for request_id, name in enumerate(["buoy", "buoy", "cairn"]):
         meta = meta_of(**{CLIENT_INFO: {"name": name, "version": "2"}})

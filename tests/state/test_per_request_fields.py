@@ -27,7 +27,7 @@ def test_revision_in_meta_selects_the_revision_of_a_modern_request(fields: PerRe
 
 
 @pytest.mark.parametrize("name", [LATEST_LEGACY.name, "2027-01-01", "x" * 1000])
-def test_unknown_revision_error_lists_supported_ones_and_truncates_the_requested_one(
+def test_unknown_revision_error_lists_supported_revisions_and_truncates_the_requested_revision(
     fields: PerRequestFields, name: str
 ) -> None:
     with pytest.raises(CodedError) as caught:
@@ -47,7 +47,7 @@ def test_revision_in_meta_that_is_not_a_string_is_invalid_params(
     assert caught.value.code == INVALID_PARAMS
 
 
-def test_log_level_in_meta_is_that_of_the_request_or_none(fields: PerRequestFields) -> None:
+def test_modern_request_has_the_log_level_in_its_meta_or_none(fields: PerRequestFields) -> None:
     assert fields.log_level({LOG_LEVEL: "debug"}) == "debug", "the least severe"
     assert fields.log_level({LOG_LEVEL: "emergency"}) == "emergency"
     assert fields.log_level({}) is None
@@ -70,7 +70,7 @@ def test_equal_capabilities_in_meta_give_a_cached_object(fields: PerRequestField
     assert fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"sampling": {}}}), LATEST_MODERN) is sampling
 
 
-def test_empty_capabilities_in_meta_are_valid_and_absent_ones_invalid_params(
+def test_empty_capabilities_in_meta_are_valid_and_absent_capabilities_are_invalid_params(
     fields: PerRequestFields,
 ) -> None:
     assert not fields.capabilities({CLIENT_CAPABILITIES: {}}, LATEST_MODERN).supports("roots")

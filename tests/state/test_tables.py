@@ -78,7 +78,7 @@ def test_abandon_all_returns_outgoing_requests_once_oldest_first() -> None:
 # Requests of the peer
 
 
-def test_finish_removes_a_request_once_and_keeps_others_in_flight() -> None:
+def test_finish_removes_a_request_once_and_keeps_other_requests_in_flight() -> None:
     server, (one, two) = serving("one", "two")
     assert server.inbound == (one, two)
     assert [server.finish(one), server.finish(one)] == [True, False]

@@ -154,17 +154,17 @@ def test_first_secret_encrypts_and_every_secret_decrypts():
         before.decode(after.encode(WHOLE))
 
 
-def test_codec_without_the_secret_raises_that_it_needs_one():
+def test_task_record_codec_without_secrets_refuses_an_encrypted_row():
     with pytest.raises(UnreadableRecord, match="needs its secret"):
         RecordCodec().decode(RecordCodec([SECRET]).encode(WHOLE))
 
 
-def test_codec_with_secrets_refuses_an_unencrypted_row():
+def test_task_record_codec_with_secrets_refuses_an_unencrypted_row():
     with pytest.raises(UnreadableRecord, match="is not encrypted"):
         RecordCodec([SECRET]).decode(RecordCodec().encode(WHOLE))
 
 
-def test_row_of_a_later_version_is_refused_naming_the_version():
+def test_task_record_codec_refuses_a_row_of_a_later_version_and_names_the_version():
     with pytest.raises(UnreadableRecord, match="version 02"):
         RecordCodec().decode(attrs.evolve(FIRST_VERSION, form=b"\x02"))
 
@@ -175,7 +175,7 @@ def test_task_record_codec_has_a_row_format_for_each_of_its_secrets():
     assert forms == [RecordCodec([secret]).encode(WHOLE).form for secret in (SECRET, OTHER)]
 
 
-def test_encrypted_body_moved_to_another_task_or_scope_is_refused():
+def test_encrypted_task_record_body_moved_to_another_task_or_scope_is_refused():
     codec = RecordCodec([SECRET])
     row, other = codec.encode(WHOLE), codec.encode(attrs.evolve(WHOLE, id="other", scope="bob"))
     with pytest.raises(UnreadableRecord, match="modified"):
@@ -185,7 +185,7 @@ def test_encrypted_body_moved_to_another_task_or_scope_is_refused():
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET,)], ids=["plain", "sealed"])
-def test_damaged_body_of_a_record_is_refused(secrets: tuple[bytes, ...]):
+def test_damaged_task_record_body_is_refused(secrets: tuple[bytes, ...]):
     codec = RecordCodec(secrets)
     row = codec.encode(WHOLE)
     for body in (
@@ -199,7 +199,7 @@ def test_damaged_body_of_a_record_is_refused(secrets: tuple[bytes, ...]):
             codec.decode(attrs.evolve(row, body=body))
 
 
-def test_error_about_a_row_reveals_none_of_its_content():
+def test_error_about_a_task_record_row_reveals_none_of_its_content():
     row = RecordCodec().encode(attrs.evolve(WHOLE, phase=TaskPhase.WORKING, message="a rare word"))
     with pytest.raises(UnreadableRecord) as caught:
         RecordCodec().decode(attrs.evolve(row, body=row.body.replace(b"working", b"walking")))
@@ -212,7 +212,7 @@ def test_scope_with_a_lone_surrogate_can_be_looked_up_but_not_stored():
         RecordCodec().encode(attrs.evolve(WHOLE, message="\ud800"))
 
 
-def test_short_secret_is_refused_when_the_codec_is_created():
+def test_short_secret_is_refused_when_the_task_record_codec_is_created():
     with pytest.raises(ValueError, match="at least 32 bytes"):
         RecordCodec([b"short"])
 

@@ -515,7 +515,7 @@ STEP = st.one_of(
     st.booleans(),
     st.integers(0, 1000),
 )
-def test_elicitation_is_never_answered_with_the_answer_to_another_one(
+def test_elicitation_is_never_answered_with_the_answer_to_another_elicitation(
     steps: list[Any], lives: list[float], on_restart: str, replay: bool, seed: int
 ) -> None:
     life = Life(steps, seed, tells_apart=replay)

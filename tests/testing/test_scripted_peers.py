@@ -267,7 +267,9 @@ async def test_expect_end_fails_on_a_timeout_or_a_message(autojump_clock: MockCl
     await peer.expect_end()
 
 
-async def test_scripted_peer_until_skips_messages_and_keeps_them_in_the_transcript(autojump_clock: MockClock) -> None:
+async def test_scripted_peer_until_skips_messages_but_keeps_skipped_messages_in_the_transcript(
+    autojump_clock: MockClock,
+) -> None:
     ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     await other.notify("one")

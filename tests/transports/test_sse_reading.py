@@ -61,7 +61,7 @@ def test_sse_byte_order_mark_at_the_start_is_skipped(cut: int) -> None:
     assert data(stream[:cut], stream[cut:]) == [b"a"]
 
 
-def test_sse_byte_order_mark_elsewhere_is_part_of_the_field_name() -> None:
+def test_sse_byte_order_mark_not_at_the_start_is_part_of_the_field_name() -> None:
     assert data(b"\n\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n") == []
     assert data(b"\n", b"\xef\xbb\xbfdata: a\n\n") == []
 
@@ -257,5 +257,5 @@ def by_the_book(stream: bytes) -> list[Event]:
 
 
 @given(STREAMS)
-def test_sse_events_equal_those_of_a_reference_parser(stream: bytes) -> None:
+def test_sse_events_equal_the_events_of_a_reference_parser(stream: bytes) -> None:
     assert read(stream) == by_the_book(stream)

@@ -105,7 +105,7 @@ async def test_client_secret_binding_is_shared_between_processes(made: Callable[
     assert not [path for path in files_in(tmp_path) if SECRET in path.read_text()]
 
 
-async def test_concurrent_servers_bind_a_client_secret_to_only_one() -> None:
+async def test_concurrent_servers_bind_a_client_secret_to_only_one_authorization_server() -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         auth, failures = robot(), list[str]()
 

@@ -115,7 +115,7 @@ def test_client_credentials_of_another_issuer_are_not_sent() -> None:
     assert web.asked == ["https://mcp.example/.well-known/oauth-protected-resource/mcp"]
 
 
-def test_client_credentials_without_an_issuer_are_bound_to_the_first_one() -> None:
+def test_client_credentials_without_an_issuer_are_bound_to_the_first_issuer() -> None:
     first = usual_web("https://first.example")
     grant = first.run(client_credentials(credentials(client_secret="s"), context()))
     stored = StoredAuthorization()._with_record(grant.issuer, grant.record)

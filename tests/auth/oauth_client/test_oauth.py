@@ -57,7 +57,7 @@ async def test_stored_tokens_are_used_by_the_next_client() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_fifty_concurrent_calls_with_an_expired_token_refresh_it_once() -> None:
+async def test_fifty_concurrent_calls_with_an_expired_token_cause_one_token_refresh() -> None:
     async with signed_in() as (world, client):
         world.expire()
         async with trio.open_nursery() as nursery:

@@ -106,7 +106,7 @@ async def test_invalid_token_is_401_without_a_reason() -> None:
     }
 
 
-async def test_token_without_the_required_scopes_is_refused_with_all_of_them() -> None:
+async def test_insufficient_scope_error_lists_all_required_scopes() -> None:
     refusal = await refused(protected(Verifier(good=anna("a")), scopes=["b", "a"])._gate(), bearing("good"))
     assert refusal.status == HTTPStatus.FORBIDDEN
     (challenge,) = challenges(refusal)
@@ -196,7 +196,7 @@ async def test_invalid_token_is_cached_for_a_few_seconds() -> None:
     assert verifier.asked == ["bad", "bad"]
 
 
-async def test_oldest_cached_tokens_are_evicted_and_invalid_tokens_evict_no_valid_ones() -> None:
+async def test_oldest_cached_tokens_are_evicted_and_invalid_tokens_evict_no_valid_tokens() -> None:
     verifier = Verifier(a=anna(), b=anna(), c=anna())
     gate = protected(verifier, max_cached=2)._gate()
     for token in ("a", "b", "c", "x", "y", "z"):
@@ -218,7 +218,7 @@ class Slow(Verifier):
         return principal
 
 
-async def test_concurrent_requests_with_one_token_verify_it_once() -> None:
+async def test_concurrent_requests_with_the_same_token_cause_one_verification() -> None:
     verifier = Slow(good=anna())
     gate, found = protected(verifier)._gate(), list[Any]()
 

@@ -317,7 +317,7 @@ async def test_refused_jwt_is_logged_without_the_token(caplog: pytest.LogCapture
 # Several issuers
 
 
-async def test_keys_of_one_issuer_do_not_verify_tokens_of_another() -> None:
+async def test_keys_of_one_issuer_do_not_verify_tokens_of_another_issuer() -> None:
     other = "https://other.example"
     network = Network()
     network.publish(jwk(ec_key(1), kid="1"))

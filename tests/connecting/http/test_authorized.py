@@ -120,7 +120,7 @@ async def test_status_401_without_auth_option_raises_http_error() -> None:
 
 
 @pytest.mark.parametrize("name", ["Authorization", "authorization", "DPoP"])
-async def test_authorization_header_beside_auth_option_raises_value_error(name: str) -> None:
+async def test_authorization_header_combined_with_auth_option_raises_value_error(name: str) -> None:
     with pytest.raises(ValueError, match="auth= sets that header"):
         async with open_http("http://127.0.0.1:1/mcp", headers={name: "x"}, auth=Bearer("good")):
             pytest.fail("opened with two authorizations")

@@ -191,7 +191,9 @@ async def test_failing_dial_raises_connection_error_for_http() -> None:
     ("url", "options"),
     [("http://mcp.example/mcp", {"http_proxy": "http://127.0.0.1:1"}), ("http+unix://%2Frun%2Fs.sock/mcp", {})],
 )
-async def test_dial_beside_a_proxy_or_unix_socket_raises_bad_target(url: str, options: dict[str, Any]) -> None:
+async def test_dial_option_combined_with_a_proxy_or_unix_socket_raises_bad_target(
+    url: str, options: dict[str, Any]
+) -> None:
     async def dial(host: str, port: int) -> trio.SocketStream:
         raise AssertionError
 

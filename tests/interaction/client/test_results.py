@@ -193,7 +193,7 @@ async def test_s2c_04_malformed_reply_fails_only_the_call_with_its_id(
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_null_error_beside_result_and_null_result_beside_error_are_ignored(
+async def test_null_error_next_to_a_result_and_null_result_next_to_an_error_are_ignored(
     autojump_clock: object, modern: bool
 ) -> None:
     async def script(peer: RawPeer) -> None:

@@ -34,7 +34,7 @@ WITHOUT_COUNTERPART: Final = {
     "test_s2c_05_answered_refused_and_cancelled_server_requests_leave_no_tasks": _PER_CONNECTION,
     "test_can_16_busy_worker_threads": _PER_CONNECTION,
     "test_client_that_sends_but_never_reads_is_blocked_and_memory_stays_bounded": _PER_CONNECTION,
-    "test_shd_01_sigterm_refuses_new_requests_finishes_short_ones_and_cancels_long_ones": _ENDING,
+    "test_shd_01_sigterm_refuses_new_requests_finishes_short_requests_and_cancels_long_requests": _ENDING,
     "test_shd_01_roots_request_of_draining_handler_can_be_answered": _ENDING,
     "test_server_out_of_file_descriptors_keeps_serving_and_accepts_again_later": _PER_CONNECTION,
     "test_s2c_05_vanished_client_fails_only_handlers_that_wait_for_it": _STAYS,

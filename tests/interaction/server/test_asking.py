@@ -157,7 +157,9 @@ def test_nonstandard_error_object_ends_sampling_with_its_message(start: Start) -
         assert client.finish() == 0
 
 
-def test_null_member_beside_result_or_error_of_sampling_reply_is_ignored(start: Start) -> None:
+def test_null_error_next_to_a_result_or_null_result_next_to_an_error_in_a_sampling_reply_is_ignored(
+    start: Start,
+) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling"})
         question = client.asked("sampling/createMessage")

@@ -83,7 +83,7 @@ def test_api_03_modern_and_legacy_requests_share_one_connection(start: Start) ->
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(ERAS))
-def test_shd_01_sigterm_refuses_new_requests_finishes_short_ones_and_cancels_long_ones(
+def test_shd_01_sigterm_refuses_new_requests_finishes_short_requests_and_cancels_long_requests(
     start: Start, revision: str
 ) -> None:
     with start(revision=revision, limits={"drain_timeout": 3}) as client:

@@ -62,7 +62,7 @@ async def test_websocket_client_without_mcp_subprotocol_is_refused(offered: list
     assert "must offer the subprotocol 'mcp'" in body
 
 
-async def test_mcp_subprotocol_is_selected_among_others() -> None:
+async def test_mcp_subprotocol_is_selected_among_several_offered_subprotocols() -> None:
     async with (
         served(watched_server().server, port=0) as listeners,
         connected(port_of(listeners), subprotocols=["foo", "mcp", "bar"]),

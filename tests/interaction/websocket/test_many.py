@@ -164,7 +164,7 @@ async def test_lost_connection_releases_its_bytes_counted_towards_max_server_byt
                 assert await echoed(two, "x" * 6000) == "x" * 6000
 
 
-async def test_request_larger_than_max_server_bytes_is_served_if_it_is_the_only_one() -> None:
+async def test_request_larger_than_max_server_bytes_is_served_if_no_other_request_runs() -> None:
     watched = watched_server(Limits(max_server_bytes=10_000))
     with trio.fail_after(PATIENCE):
         async with served(watched.server, port=0) as listeners, connected(port_of(listeners)) as one:

@@ -337,7 +337,9 @@ def test_asyncio_asgi_send_that_raises_after_a_disconnect_cancels_the_handler() 
 
 
 @pytest.mark.parametrize("has_lifespan", [True, False])
-def test_handlers_have_context_variables_of_the_lifespan_and_asgi_send_those_of_the_request(has_lifespan: bool) -> None:
+def test_handlers_have_context_variables_of_the_lifespan_and_asgi_send_has_variables_of_the_request(
+    has_lifespan: bool,
+) -> None:
     server = Server("who")
 
     @server.tool

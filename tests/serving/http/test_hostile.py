@@ -117,7 +117,9 @@ SMUGGLING: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", SMUGGLING)
-async def test_no_request_is_smuggled_in_the_body_of_another(scene: Scene, endpoint: SocketEndpoint, name: str) -> None:
+async def test_no_request_is_smuggled_in_the_body_of_another_request(
+    scene: Scene, endpoint: SocketEndpoint, name: str
+) -> None:
     answer = await answer_to(endpoint, SMUGGLING[name])
     assert answer.status in (400, 501)
     await assert_others_are_served(endpoint)

@@ -1223,7 +1223,7 @@ async def test_delete_ends_a_session_and_its_requests_and_streams() -> None:
             assert (await endpoint.ask(body, session, method=method)).status == 404
 
 
-async def test_delete_of_one_session_does_not_affect_others() -> None:
+async def test_delete_of_one_session_does_not_affect_other_sessions() -> None:
     async with serving() as (endpoint, _):
         one, two = await endpoint.session(), await endpoint.session()
         await endpoint.ask(None, one, method="DELETE")

@@ -277,7 +277,7 @@ async def test_running_call_continues_after_its_token_expires(
         assert text_of(messages_in(await connection.answer())[-1]) == "long is done"
 
 
-async def test_get_stream_ends_when_its_token_expires_and_resumes_with_a_new_one(
+async def test_get_stream_ends_when_its_token_expires_and_resumes_with_a_new_token(
     tokens: Tokens, autojump_clock: trio.testing.MockClock
 ) -> None:
     tokens.issue("short", "alice", lifetime=100)
@@ -319,7 +319,7 @@ async def test_resumed_stream_ends_when_its_token_expires_while_the_call_continu
         assert text_of(messages_in(await mine.answer())[-1]) == "three"
 
 
-async def test_disconnect_of_one_principal_does_not_cancel_the_call_of_another(tokens: Tokens) -> None:
+async def test_disconnect_of_one_principal_does_not_cancel_the_call_of_another_principal(tokens: Tokens) -> None:
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
         connections = {}

@@ -135,7 +135,7 @@ async def test_finished_stream_is_resumable_until_replay_timeout(scene: Scene, a
 
 @pytest.mark.parametrize("scene", ["one process"], indirect=True)  # replicas: see test_shared_listening.py
 @pytest.mark.parametrize("version", [MIDDLE, LEGACY])
-async def test_htt_07_each_new_get_stream_replaces_the_previous_one_at_once(
+async def test_htt_07_each_new_get_stream_replaces_the_previous_get_stream_at_once(
     scene: Scene, endpoint: MemoryEndpoint, version: str
 ) -> None:
     session = await endpoint.initialize(version)
@@ -156,7 +156,7 @@ async def test_htt_07_each_new_get_stream_replaces_the_previous_one_at_once(
     assert text_of(messages_in(await running.answer())[-1]) == "running is done"
 
 
-async def test_htt_07_get_stream_of_a_dead_connection_is_replaced_by_a_new_one(
+async def test_htt_07_get_stream_of_a_dead_connection_is_replaced_by_a_new_get_stream(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -243,7 +243,7 @@ async def test_htt_21_result_for_a_polling_client_can_have_any_size(
         assert (told["params"]["data"], len(text_of(reply))) == ("away", size)
 
 
-async def test_htt_21_stored_events_of_all_sessions_of_a_caller_are_limited_to_its_share() -> None:
+async def test_htt_21_stored_events_of_all_sessions_of_a_caller_have_a_common_memory_limit() -> None:
     scene = Scene()
 
     @scene.server.tool

@@ -85,7 +85,7 @@ async def asked(endpoint: Endpoint, token: str, method: str, params: dict[str, A
     return await endpoint.ask("POST", {**headers, **bearer(token)}, body)
 
 
-async def test_call_without_the_scopes_of_the_tool_is_403_with_all_of_them(tokens: Tokens) -> None:
+async def test_call_without_the_scopes_of_the_tool_is_403_and_lists_all_required_scopes(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         answer = await call(endpoint, "alice-1", "purge")
         assert answer.status == 403
@@ -104,7 +104,7 @@ async def test_call_with_the_scopes_of_the_tool_is_served(tokens: Tokens) -> Non
         assert RAN == ["write", "read"]
 
 
-async def test_satisfies_function_lets_a_broad_scope_include_narrower_ones(tokens: Tokens) -> None:
+async def test_satisfies_function_lets_a_broad_scope_include_narrower_scopes(tokens: Tokens) -> None:
     auth = protected(tokens, satisfies=lambda granted, _: "everything" in granted)
     async with in_memory(scoped(), auth=auth) as endpoint:
         assert (await call(endpoint, "root", "purge")).status == 200

@@ -187,7 +187,7 @@ async def test_first_session_of_a_new_caller_replaces_the_idlest_of_the_largest_
 
 
 @by_all
-async def test_only_session_of_a_caller_is_not_replaced_by_that_of_a_new_caller(
+async def test_only_session_of_a_caller_is_not_replaced_by_the_session_of_a_new_caller(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", "carol", scene=kind(), max_sessions=2) as [alice, bob, carol]:
@@ -343,7 +343,7 @@ async def test_clients_behind_a_trusted_proxy_are_limited_separately(believed: b
 
 
 @pytest.mark.parametrize("proxied", [True, False])
-async def test_asgi_client_address_for_limits_is_that_of_the_scope(proxied: bool) -> None:
+async def test_asgi_limits_per_client_address_use_the_address_of_the_asgi_scope(proxied: bool) -> None:
     proxies, limits = TrustedProxies(["10.0.0.1"]), Limits(max_sessions=4)
     app = http_app(
         Scene().server, allowed_origins=[], allowed_hosts=["127.0.0.1"], trusted_proxies=proxies, limits=limits
@@ -410,7 +410,7 @@ async def test_traceback_of_a_client_is_logged_after_a_flood_by_another_client(
 # Connections
 
 
-async def test_client_address_uses_half_of_the_connections_and_replaces_its_idle_one() -> None:
+async def test_client_address_uses_half_of_the_connections_and_replaces_its_idle_connection() -> None:
     async with from_addresses(Scene(), max_connections=4) as addresses:
         statuses = list[int]()
         headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "x", "speaks": True}})

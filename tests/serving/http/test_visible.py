@@ -166,7 +166,7 @@ REQUESTS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("method", "params", "name"), REQUESTS)
-async def test_request_for_an_invisible_item_is_answered_as_for_an_unknown_one(
+async def test_request_for_an_invisible_item_is_answered_like_a_request_for_an_unknown_item(
     tokens: Tokens, method: str, params: dict[str, Any], name: str
 ) -> None:
     def renamed(value: Any) -> Any:

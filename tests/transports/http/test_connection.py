@@ -75,7 +75,7 @@ def broken(_: object) -> None:
     raise ZeroDivisionError
 
 
-async def test_pipelined_request_does_not_inherit_context_of_the_previous_one() -> None:
+async def test_pipelined_request_does_not_inherit_context_variables_of_the_previous_request() -> None:
     name: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobody")
     names: list[str] = []
 

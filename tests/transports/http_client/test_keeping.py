@@ -57,7 +57,7 @@ async def test_connection_closed_by_the_server_while_idle_is_not_reused(late: by
         assert len(server.visitors) == 2
 
 
-async def test_request_is_resent_if_no_byte_of_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_is_resent_if_none_of_its_bytes_were_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     left = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -78,7 +78,7 @@ async def test_request_is_resent_if_no_byte_of_it_was_sent(monkeypatch: pytest.M
         assert len(os.listdir("/proc/self/fd")) <= before + 2, "the dead ones are closed"
 
 
-async def test_request_is_not_resent_if_some_of_it_was_sent() -> None:
+async def test_request_is_not_resent_if_some_of_its_bytes_were_sent() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         if visitor.number == 0:

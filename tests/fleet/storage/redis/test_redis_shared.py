@@ -244,7 +244,7 @@ async def test_all_redis_keys_and_channels_begin_with_the_prefix(redis_url: str,
         redis_server.ask("ACL", "DELUSER", "replica")
 
 
-async def test_storages_of_different_server_names_or_prefixes_share_nothing(redis_url: str, redis_server: RedisServer):
+async def test_storages_of_different_server_names_or_prefixes_share_no_data(redis_url: str, redis_server: RedisServer):
     """Whatever the names: none stands for another."""
     pairs = [("a", "b"), ("a", "b:1"), ("a:b", "1"), ("a", "{b}"), ("a", "B"), ("a", "*"), ("a", ""), ("", "a")]
     for prefix, name in pairs:
@@ -522,7 +522,7 @@ async def test_oversized_change_notification_is_reported_as_lost_notifications(s
         assert sorted((await one.changes.read_since(start)).changed) == things
 
 
-async def test_unknown_pubsub_messages_are_ignored_and_malformed_ones_reported_as_lost(
+async def test_unknown_pubsub_messages_are_ignored_and_malformed_messages_reported_as_lost(
     storage: RedisStorage, redis_server: RedisServer
 ):
     """Those that are of a version to come are ignored; those that make no sense may have meant anything."""
@@ -552,7 +552,7 @@ async def test_rate_limit_bucket_with_a_future_timestamp_is_treated_as_empty(
 # Other versions
 
 
-async def test_replicas_with_different_storage_layouts_share_nothing(
+async def test_replicas_with_different_storage_layouts_share_no_data(
     storage: RedisStorage, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     async with storage.join("tested") as old:

@@ -206,7 +206,7 @@ async def test_task_records_evicted_by_redis_are_skipped(store: RedisTaskStore, 
     assert keys(redis_server) == {}
 
 
-async def test_task_stores_with_other_prefixes_share_nothing(store: RedisTaskStore, redis_url: str):
+async def test_task_stores_with_other_prefixes_share_no_tasks(store: RedisTaskStore, redis_url: str):
     await create(store, record("one"))
     async with open_store(redis_url, prefix=b"other") as other:
         assert await other.read(None, "one") is None
