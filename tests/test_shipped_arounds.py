@@ -107,7 +107,7 @@ async def busy(call: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_time_limit_cancels_a_slow_request_with_an_error(
+async def test_time_limit_middleware_cancels_a_slow_request_with_an_error(
     server: Server, era: Era, autojump_clock: MockClock
 ) -> None:
     server.middleware("tools/call", "resources/read")(time_limit(5))
@@ -120,7 +120,7 @@ async def test_time_limit_cancels_a_slow_request_with_an_error(
 
 
 @pytest.mark.parametrize(("inner", "words"), [(3, "3 seconds"), (9, "5 seconds")])
-async def test_shorter_of_two_time_limits_applies_with_cause_deadline(
+async def test_shorter_of_two_time_limit_middlewares_applies_with_cause_deadline(
     inner: float, words: str, autojump_clock: MockClock
 ) -> None:
     server, causes = Server("s"), list[Any]()
@@ -140,7 +140,7 @@ async def test_shorter_of_two_time_limits_applies_with_cause_deadline(
 
 @pytest.mark.parametrize("timeout", [None, 4.0])
 @pytest.mark.parametrize("era", ERAS)
-async def test_time_limit_is_paused_during_elicitation(
+async def test_time_limit_middleware_is_paused_during_elicitation(
     era: Era, timeout: float | None, autojump_clock: MockClock
 ) -> None:
     server = Server("s")
@@ -161,7 +161,7 @@ async def test_time_limit_is_paused_during_elicitation(
         assert (await client.call_tool("ask", {"seconds": 7})).is_error
 
 
-async def test_time_limit_cancels_a_handler_in_a_thread(autojump_clock: MockClock) -> None:
+async def test_time_limit_middleware_cancels_a_handler_in_a_thread(autojump_clock: MockClock) -> None:
     server, seen = Server("s"), list[Any]()
     server.middleware("tools/call")(time_limit(5))
 
@@ -177,7 +177,9 @@ async def test_time_limit_cancels_a_handler_in_a_thread(autojump_clock: MockCloc
     assert seen == [CancelCause.DEADLINE]
 
 
-async def test_limits_do_not_apply_to_listen_streams(server: Server, autojump_clock: MockClock) -> None:
+async def test_time_and_rate_and_concurrency_limits_do_not_apply_to_listen_streams(
+    server: Server, autojump_clock: MockClock
+) -> None:
     server.middleware(time_limit(5))
     server.middleware(rate_limit(3, period=1000))
     server.middleware(concurrency_limit(1))
@@ -189,7 +191,7 @@ async def test_limits_do_not_apply_to_listen_streams(server: Server, autojump_cl
 
 
 @pytest.mark.parametrize("limit", [time_limit(5), rate_limit(1, period=1e6), concurrency_limit(1)])
-async def test_limits_do_not_apply_to_task_polling_requests(limit: Any, autojump_clock: MockClock) -> None:
+async def test_limit_middleware_does_not_apply_to_task_polling_requests(limit: Any, autojump_clock: MockClock) -> None:
     server = Server("s")
     server.middleware("tasks/get", "tasks/result", "tasks/cancel")(limit)
 

@@ -19,7 +19,7 @@ DESK = str(Path(__file__).with_name("desk.py"))
 CALL = [*TRIO_MCP, "call"]
 
 
-async def test_call_prints_result_to_stdout_and_logs_and_progress_to_stderr():
+async def test_call_command_prints_result_to_stdout_and_logs_and_progress_to_stderr():
     ended = await run([*CALL, DESK, "pack", "files=2"])
     assert (ended.status, ended.stdout) == (0, "packed 2\n")
     lines = ended.stderr.splitlines()
@@ -30,7 +30,7 @@ async def test_call_prints_result_to_stdout_and_logs_and_progress_to_stderr():
 
 @pytest.mark.parametrize(("level", "told"), [("debug", True), ("error", False), ("off", False)])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_call_shows_server_logs_from_the_requested_level(level: str, told: bool, era: str):
+async def test_call_command_shows_server_logs_from_the_requested_level(level: str, told: bool, era: str):
     ended = await run([*CALL, DESK, "pack", "files=0", "--server-log-level", level, "--era", era])
     assert ended.stdout == "packed 0\n"
     assert ("debug: found the \ufffdbox" in ended.stderr) == told
@@ -43,7 +43,7 @@ async def test_failed_tool_exits_with_1_and_prints_its_error_to_stderr():
     assert ended.stderr == "no luck today\ntrio-mcp: the tool 'fail' failed\n"
 
 
-async def test_call_shows_the_traceback_of_a_tool_that_crashes():
+async def test_call_command_shows_the_traceback_of_a_tool_that_crashes():
     ended = await run([*CALL, DESK, "crash"])
     assert ended.status != 0
     assert ended.stdout == ""
@@ -85,7 +85,7 @@ CRASHING = """
         ({"result": {"content": [{"type": "text", "text": "internal error in tool crash"}], "isError": True}}, 1),
     ],
 )
-async def test_call_shows_server_traceback_for_an_error_and_for_a_failed_result(
+async def test_call_command_shows_server_traceback_for_an_error_and_for_a_failed_result(
     answer: dict[str, Any], status: int, tmp_path: Path
 ):
     server = written(tmp_path / "crashing.py", CRASHING.format(answer=answer))
@@ -101,7 +101,7 @@ async def test_stderr_option_does_not_print_the_traceback_twice():
     assert "the server wrote to standard error" not in ended.stderr
 
 
-async def test_call_prints_raw_json_on_request_and_describes_images():
+async def test_call_command_prints_raw_json_on_request_and_describes_images():
     assert (await run([*CALL, DESK, "picture"])).stdout == "a dot\x07\n[image, image/png, 3 bytes]\n"
     ended = await run([*CALL, DESK, "picture", "--json"])
     assert json.loads(ended.stdout)["content"][1] == {"type": "image", "data": "AAAA", "mimeType": "image/png"}
@@ -141,7 +141,7 @@ async def test_call_without_a_terminal_reports_the_missing_elicitation_capabilit
     assert "'elicitation.form'" in ended.stderr
 
 
-async def test_call_shows_pages_to_visit_before_calling_again():
+async def test_call_command_shows_pages_to_visit_before_calling_again():
     ended = await run([*CALL, DESK, "locked", "--era", "legacy"])
     assert ended.status == 4
     assert ended.stderr == (

@@ -52,7 +52,7 @@ def base(endpoint: Endpoint) -> str:
     return f"http://127.0.0.1:{endpoint.port}"
 
 
-async def test_inspect_finds_a_server_through_catalog_and_server_card() -> None:
+async def test_inspect_command_finds_a_server_through_catalog_and_server_card() -> None:
     async with host("HERE/mcp/server-card") as here:
         for url in (base(here), f"{base(here)}/"):
             ended = await run([*INSPECT, url])
@@ -65,13 +65,13 @@ async def test_inspect_finds_a_server_through_catalog_and_server_card() -> None:
         assert json.loads(ended.stdout)["server"]["name"] == "weather"
 
 
-async def test_inspect_uses_a_server_card_embedded_in_the_catalog() -> None:
+async def test_inspect_command_uses_a_server_card_embedded_in_the_catalog() -> None:
     async with host(card("HERE/mcp")) as here:
         ended = await run([*INSPECT, base(here)])
     assert (ended.status, "its card is in the catalog" in ended.stderr) == (0, True)
 
 
-async def test_inspect_warns_if_the_server_card_differs_from_the_live_server() -> None:
+async def test_inspect_command_warns_if_the_server_card_differs_from_the_live_server() -> None:
     told = card("HERE/mcp", name="com.example/rain")
     told["remotes"][0]["supportedProtocolVersions"] = ["2025-11-25", "2099-01-01"]
     async with host(told, version="1.1") as here:
@@ -88,7 +88,7 @@ async def test_inspect_warns_if_the_server_card_differs_from_the_live_server() -
 
 
 @pytest.mark.parametrize("catalog", [{"entries": []}, [], {"entries": [{"type": "other"}]}])
-async def test_inspect_connects_to_the_url_itself_without_a_usable_catalog(catalog: Any) -> None:
+async def test_inspect_command_connects_to_the_url_itself_without_a_usable_catalog(catalog: Any) -> None:
     async with host(catalog=catalog) as here:
         ended = await run([*INSPECT, base(here)])
     assert ended.status == 3 or ended.status == 4, "nothing is served at the root"
@@ -106,19 +106,19 @@ async def test_inspect_without_a_terminal_refuses_servers_on_another_host() -> N
 
 
 @pytest.mark.parametrize("url", ["http://example.com/mcp", "https://user:word@example.com/mcp", "\x1b[2J", ""])
-async def test_inspect_refuses_server_cards_with_unsafe_urls(url: str) -> None:
+async def test_inspect_command_refuses_server_cards_with_unsafe_urls(url: str) -> None:
     async with host(card(url)) as here:
         ended = await run([*INSPECT, base(here)])
     assert (ended.status, ended.stdout, "\x1b" in ended.stderr) == (2, "", False)
 
 
-async def test_inspect_reports_a_server_card_without_a_url() -> None:
+async def test_inspect_command_reports_a_server_card_without_a_url() -> None:
     async with host(card("HERE/mcp", remotes=[])) as here:
         ended = await run([*INSPECT, base(here)])
     assert (ended.status, "has no Streamable HTTP URL" in ended.stderr) == (2, True)
 
 
-async def test_inspect_prompts_before_connecting_to_another_host() -> None:
+async def test_inspect_command_prompts_before_connecting_to_another_host() -> None:
     async with host() as elsewhere, host(card(f"{base(elsewhere)}/mcp")) as here:
         for answer, status in (("y", 0), ("n", 2), ("", 2)):
             async with in_terminal([*INSPECT, base(here)]) as terminal:
@@ -128,7 +128,7 @@ async def test_inspect_prompts_before_connecting_to_another_host() -> None:
             assert ("weather 1.0" in terminal.shown.rpartition("[no]")[2]) == (status == 0)
 
 
-async def test_inspect_prompts_to_choose_among_several_servers() -> None:
+async def test_inspect_command_prompts_to_choose_among_several_servers() -> None:
     async with host(card("HERE/nothing"), "HERE/mcp/server-card") as here:
         ended = await run([*INSPECT, base(here)])
         assert (ended.status, "the catalog lists 2 servers" in ended.stderr) == (2, True)
@@ -139,7 +139,7 @@ async def test_inspect_prompts_to_choose_among_several_servers() -> None:
                 assert await terminal.read_to_end() == status
 
 
-async def test_inspect_does_not_send_user_headers_to_another_host() -> None:
+async def test_inspect_command_does_not_send_user_headers_to_another_host() -> None:
     async with host() as elsewhere, host(card(f"{base(elsewhere)}/mcp")) as here:
         async with in_terminal([*INSPECT, base(here), "--header", "X-Secret: word"]) as terminal:
             await terminal.read_until("yes or no [no]: ")

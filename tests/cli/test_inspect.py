@@ -40,7 +40,7 @@ SHOP = """
 """
 
 
-async def test_inspect_explains_a_file_that_listens_at_import(tmp_path: Path):
+async def test_inspect_command_explains_a_file_that_listens_at_import(tmp_path: Path):
     file = written(
         tmp_path / "listens.py",
         """
@@ -55,7 +55,7 @@ async def test_inspect_explains_a_file_that_listens_at_import(tmp_path: Path):
     assert 'calls serve_http when it is imported; move that below: if __name__ == "__main__":' in ended.stderr
 
 
-async def test_inspect_explains_a_file_whose_import_never_finishes(tmp_path: Path):
+async def test_inspect_command_explains_a_file_whose_import_never_finishes(tmp_path: Path):
     file = written(tmp_path / "waits.py", "import threading; threading.Event().wait()")
     ended = await run([*INSPECT, file, "--timeout", "1"])
     assert ended.status == 5
@@ -67,7 +67,7 @@ def shop(tmp_path: Path) -> str:
     return written(tmp_path / "shop.py", SHOP)
 
 
-async def test_inspect_prints_tables_of_what_a_file_serves(shop: str):
+async def test_inspect_command_prints_tables_of_what_a_file_serves(shop: str):
     ended = await run([*INSPECT, shop])
     assert (ended.status, ended.stderr) == (0, "")
     lines = [" ".join(line.replace("│", " ").split()) for line in ended.stdout.splitlines()]
@@ -86,7 +86,7 @@ async def test_inspect_prints_tables_of_what_a_file_serves(shop: str):
     assert "\x1b" not in ended.stdout
 
 
-async def test_inspect_json_contains_everything_in_wire_format(shop: str):
+async def test_inspect_command_json_contains_everything_in_wire_format(shop: str):
     ended = await run([*INSPECT, shop, "--json", "--era", "legacy"])
     offers = json.loads(ended.stdout)
     assert offers["server"] == {"name": "shop", "version": "2.5"}
@@ -99,7 +99,7 @@ async def test_inspect_json_contains_everything_in_wire_format(shop: str):
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2026-07-28"])
-async def test_revision_can_be_set_by_option_or_configuration_entry(shop: str, tmp_path: Path, revision: str):
+async def test_protocol_revision_can_be_set_by_option_or_configuration_entry(shop: str, tmp_path: Path, revision: str):
     entry = {"command": sys.executable, "args": ["-m", "trio_mcp.cli", "run", shop], "protocolVersion": revision}
     config = written(tmp_path / "config.json", json.dumps({"mcpServers": {"named": entry}}))
     for typed in ([shop, "--revision", revision], ["named", "--config", config]):
@@ -113,7 +113,7 @@ async def test_unknown_revision_option_is_refused(shop: str):
     assert "must be one of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, 2026-07-28, not '2025-01-01'" in ended.stderr
 
 
-async def test_inspect_marks_tools_that_run_as_tasks(tmp_path: Path):
+async def test_inspect_command_marks_tools_that_run_as_tasks(tmp_path: Path):
     code = """
         from trio_mcp import Server
         server = Server("slow")
@@ -141,7 +141,7 @@ async def test_inspect_marks_tools_that_run_as_tasks(tmp_path: Path):
     assert "extensions (io.modelcontextprotocol/tasks)" in modern
 
 
-async def test_inspect_lists_skills_with_their_file_counts(tmp_path: Path):
+async def test_inspect_command_lists_skills_with_their_file_counts(tmp_path: Path):
     file = written(
         tmp_path / "skilled.py",
         """
@@ -159,7 +159,7 @@ async def test_inspect_lists_skills_with_their_file_counts(tmp_path: Path):
     assert [skill["frontmatter"]["name"] for skill in offers["skills"]] == ["pdf"]
 
 
-async def test_inspect_shows_undeclared_features_as_null_and_without_table(tmp_path: Path):
+async def test_inspect_command_shows_undeclared_features_as_null_and_without_table(tmp_path: Path):
     bare = written(tmp_path / "bare.py", "from trio_mcp import Server\nserver = Server('bare')")
     ended = await run([*INSPECT, bare, "--json"])
     offers = json.loads(ended.stdout)
@@ -167,7 +167,7 @@ async def test_inspect_shows_undeclared_features_as_null_and_without_table(tmp_p
     assert "tool" not in (await run([*INSPECT, bare])).stdout
 
 
-async def test_inspect_accepts_a_quoted_command_or_one_after_dashes(shop: str):
+async def test_inspect_command_accepts_a_quoted_command_or_a_command_after_dashes(shop: str):
     command = [*TRIO_MCP, "run", shop]
     quoted = await run([*INSPECT, shlex.join(command), "--json"])
     after_dashes = await run([*INSPECT, "--json", "--", *command])
@@ -176,7 +176,7 @@ async def test_inspect_accepts_a_quoted_command_or_one_after_dashes(shop: str):
     assert json.loads(quoted.stdout)["server"]["name"] == "shop"
 
 
-async def test_inspect_connects_to_a_tcp_url(nursery):
+async def test_inspect_command_connects_to_a_tcp_url(nursery):
     listeners = await nursery.start(serve_tcp, Server("listening", "1"), "127.0.0.1", 0)
     ended = await run([*INSPECT, f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"])
     assert "listening 1" in ended.stdout
@@ -232,7 +232,7 @@ async def test_inspect_of_a_server_that_never_answers_times_out():
     assert ended.stderr.startswith(f"{words}{sys.executable} -c ")
 
 
-async def test_inspect_shows_server_stderr_on_request():
+async def test_inspect_command_shows_server_stderr_on_request():
     code = "import sys; print('hello there', file=sys.stderr); sys.exit(3)"
     ended = await run([*INSPECT, "--stderr", "--", sys.executable, "-c", code])
     assert ended.stderr.startswith("hello there\n")
@@ -268,7 +268,7 @@ async def test_recursive_schema_does_not_block_inspect_or_call(tmp_path: Path, c
     assert ("a1?: any" if command[-1] == "inspect" else "left") in ended.stdout
 
 
-async def test_inspect_shows_invisible_characters_in_names_as_escapes(tmp_path: Path):
+async def test_inspect_command_shows_invisible_characters_in_names_as_escapes(tmp_path: Path):
     code = """
         from trio_mcp import Server
         server = Server("sh\\u200bop", "1\\u2028revision     2099-01-01")
@@ -285,7 +285,7 @@ async def test_inspect_shows_invisible_characters_in_names_as_escapes(tmp_path: 
 
 
 @pytest.mark.parametrize(("status", "ending"), [(403, 4), (503, 4), (None, 3)])
-async def test_inspect_distinguishes_http_refusal_from_unreachable_server(status: int | None, ending: int):
+async def test_inspect_command_distinguishes_http_refusal_from_unreachable_server(status: int | None, ending: int):
     async def refuse(_: Got, answer: Answer) -> None:
         await answer.whole(status or 500, b"not you")
 
@@ -298,7 +298,7 @@ async def test_inspect_distinguishes_http_refusal_from_unreachable_server(status
     assert len(ended.stderr.splitlines()) == 1
 
 
-async def test_inspect_shows_the_argument_description_after_its_type(tmp_path: Path):
+async def test_inspect_command_shows_the_argument_description_after_its_type(tmp_path: Path):
     code = """
         from typing import Annotated
         from trio_mcp import Server
@@ -370,7 +370,7 @@ async def test_inspect_of_a_server_with_one_invalid_list_shows_the_others_and_th
     assert ("did not respond in time" in as_text.stderr) is (status == 5)
 
 
-async def test_inspect_treats_refused_undeclared_tools_as_none_without_a_problem(tmp_path: Path):
+async def test_inspect_command_treats_refused_undeclared_tools_as_none_without_a_problem(tmp_path: Path):
     file = written(tmp_path / "odd.py", ODD)
     for answers in ({}, {"tools/list": {"result": {"tools": []}}}):
         command = ["--json", "--", sys.executable, file, json.dumps([{}, answers])]
@@ -388,7 +388,7 @@ async def test_call_of_a_tool_of_a_server_without_tools_capability_works(tmp_pat
     assert (ended.status, "the server has no tools" in ended.stderr) == (2, True)
 
 
-async def test_call_warns_if_the_result_does_not_fit_the_output_schema(tmp_path: Path):
+async def test_call_command_warns_if_the_result_does_not_fit_the_output_schema(tmp_path: Path):
     tool = {**_TOOLS["tools"][0], "outputSchema": {"type": "object", "required": ["n"]}}
     result = {"content": [{"type": "text", "text": "done"}], "structuredContent": {}}
     answers = {"tools/list": {"result": {"tools": [tool]}}, "tools/call": {"result": result}}

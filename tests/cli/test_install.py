@@ -66,7 +66,7 @@ async def test_install_of_a_missing_file_prints_one_line_without_usage() -> None
     assert (ended.status, ended.stderr) == (2, "trio-mcp: there is no Python file 'nowhere.py'\n")
 
 
-def test_install_adds_an_entry_and_keeps_the_rest_of_the_file(server: str, home: Path):
+def test_install_command_adds_an_entry_and_keeps_the_rest_of_the_file(server: str, home: Path):
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
     path.write_text(THEIRS)
@@ -100,7 +100,9 @@ async def test_installed_entry_can_be_called_by_name(server: str, home: Path):
         ("gemini-cli", ".gemini/settings.json", "mcpServers"),
     ],
 )
-def test_install_writes_file_and_format_of_each_host(server: str, home: Path, client: str, where: str, section: str):
+def test_install_command_writes_file_and_format_of_each_host(
+    server: str, home: Path, client: str, where: str, section: str
+):
     assert install(server, "--client", client, "--name", "mine").return_value == 0
     entry = json.loads((home / where).read_text())[section]["mine"]
     assert entry.pop("type", None) == ("stdio" if client == "vscode" else None)
@@ -112,7 +114,7 @@ def test_install_command_supports_exactly_six_mcp_hosts():
     assert all(host.source.startswith("https://") for host in HOSTS.values())
 
 
-def test_install_dry_run_prints_the_change_and_writes_nothing(server: str, home: Path):
+def test_install_command_dry_run_prints_the_change_and_writes_nothing(server: str, home: Path):
     path = home / "settings.json"
     path.write_text(THEIRS)
     done = install(server, "--client", "gemini-cli", "--path", str(path), "--dry-run")
@@ -133,7 +135,7 @@ def test_installing_the_same_server_again_changes_nothing(server: str, home: Pat
     assert os.listdir(home) == [".mcp.json"]
 
 
-def test_install_replaces_another_server_of_that_name_only_with_replace_option(server: str, home: Path):
+def test_install_command_replaces_another_entry_of_the_same_name_only_with_the_replace_option(server: str, home: Path):
     path = home / ".mcp.json"
     path.write_text('{"mcpServers": {"echo server": {"command": "npx", "alwaysAllow": ["where"], "args": []}}}')
     before = path.read_text()
@@ -148,7 +150,7 @@ def test_install_replaces_another_server_of_that_name_only_with_replace_option(s
     assert entry["args"][-1] == server
 
 
-async def test_install_keeps_comments_and_the_entry_can_be_called(server: str, home: Path):
+async def test_install_command_keeps_comments_and_the_entry_can_be_called(server: str, home: Path):
     path = home / ".vscode" / "mcp.json"
     path.parent.mkdir()
     path.write_text('{\n  // mine\n  "servers": {\n    "other": { "command": "npx" }, // theirs\n  },\n}\n')
@@ -171,7 +173,7 @@ async def test_install_keeps_comments_and_the_entry_can_be_called(server: str, h
         ('{"mcpServers": []}', "mcpServers in the file must be a JSON object"),
     ],
 )
-def test_install_leaves_an_invalid_configuration_file_unchanged(server: str, home: Path, text: str, words: str):
+def test_install_command_leaves_an_invalid_configuration_file_unchanged(server: str, home: Path, text: str, words: str):
     path = home / ".mcp.json"
     path.write_text(text)
     done = install(server, "--client", "claude-code")
@@ -181,13 +183,13 @@ def test_install_leaves_an_invalid_configuration_file_unchanged(server: str, hom
     assert os.listdir(home) == [".mcp.json"]
 
 
-def test_install_fills_an_empty_configuration_file(server: str, home: Path):
+def test_install_command_fills_an_empty_configuration_file(server: str, home: Path):
     (home / ".mcp.json").write_text("\n")
     assert install(server, "--client", "claude-code").return_value == 0
     assert "echo server" in json.loads((home / ".mcp.json").read_text())["mcpServers"]
 
 
-def test_install_does_not_write_a_server_that_does_not_start(tmp_path: Path, home: Path):
+def test_install_command_does_not_write_a_server_that_does_not_start(tmp_path: Path, home: Path):
     broken = written(tmp_path / "broken.py", "raise SystemExit('no luck')")
     done = install(broken, "--client", "claude-code")
     assert done.return_value == 3
@@ -209,14 +211,14 @@ async def test_invalid_install_arguments_are_usage_errors(server: str, home: Pat
     assert os.listdir(home) == []
 
 
-async def test_install_refuses_a_fifo_as_configuration_file_without_blocking(server: str, home: Path):
+async def test_install_command_refuses_a_fifo_as_configuration_file_without_blocking(server: str, home: Path):
     os.mkfifo(home / ".mcp.json")
     ended = await run([*TRIO_MCP, "install", server, "--client", "claude-code"], cwd=home)
     assert ended.status == 1
     assert ended.stderr.endswith(".mcp.json is not a regular file\n")
 
 
-def test_install_keeps_huge_numbers_in_the_file_unchanged(server: str, home: Path):
+def test_install_command_keeps_huge_numbers_in_the_file_unchanged(server: str, home: Path):
     path = home / ".mcp.json"
     path.write_text(
         '{"size": ' + "9" * 5000 + ', "mcpServers": {"other": {"command": "npx", "n": -' + "8" * 5000 + "}}}"
@@ -227,7 +229,7 @@ def test_install_keeps_huge_numbers_in_the_file_unchanged(server: str, home: Pat
     assert "-" + "8" * 5000 in path.read_text()
 
 
-def test_install_creates_no_directory_behind_a_broken_symlink(server: str, home: Path):
+def test_install_command_creates_no_directory_behind_a_broken_symlink(server: str, home: Path):
     (home / ".cursor").symlink_to(home / "disk" / "cursor")
     done = install(server, "--client", "cursor")
     assert done.return_value == 1

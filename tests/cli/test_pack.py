@@ -70,7 +70,7 @@ def document(folder: Path) -> Any:
     return json.loads((folder / "dist" / "server.json").read_text())
 
 
-async def test_pack_writes_bundle_and_documents_that_fit_their_schemas(folder: Path) -> None:
+async def test_pack_command_writes_bundle_and_documents_that_fit_their_schemas(folder: Path) -> None:
     download = "https://github.com/example/weather/releases/download/v1.0.2/weather.mcpb"
     ended = await pack(folder, "--download", download, "--url", "https://example.com/mcp", "--author", "Ann")
     assert (ended.status, ended.stdout) == (0, "")
@@ -155,7 +155,9 @@ async def test_bundle_written_into_the_packed_folder_is_not_in_the_next_bundle(f
         assert archive.namelist() == ["app.py", "manifest.json", "pyproject.toml", "trio_mcp_entry.py"]
 
 
-async def test_pack_leaves_out_caches_repositories_and_excluded_files_and_reports_env_files(folder: Path) -> None:
+async def test_pack_command_leaves_out_caches_repositories_and_excluded_files_and_reports_env_files(
+    folder: Path,
+) -> None:
     left_out = (".env", ".git/config", "__pycache__/app.pyc", "env/pyvenv.cfg", "tests/test.py", "node_modules/a.js")
     for name in (*left_out, "kept/data.txt", "notes.db"):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -179,7 +181,9 @@ async def test_pack_leaves_out_caches_repositories_and_excluded_files_and_report
         ("Secrets.toml", ""),
     ],
 )
-async def test_pack_refuses_files_that_look_like_secrets_unless_excluded(folder: Path, name: str, text: str) -> None:
+async def test_pack_command_refuses_files_that_look_like_secrets_unless_excluded(
+    folder: Path, name: str, text: str
+) -> None:
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(text)
     ended = await pack(folder)
@@ -276,7 +280,7 @@ def test_files_that_only_resemble_secrets_are_packed(tmp_path: Path) -> None:
     assert set(found.files) == {*plain, "places.db"}
 
 
-async def test_pack_reports_all_secrets_at_once_and_lists_all_excluded_files(folder: Path) -> None:
+async def test_pack_command_reports_all_secrets_at_once_and_lists_all_excluded_files(folder: Path) -> None:
     for name in ("prod.env", "token.json", ".env", ".git/config", "notes.db", "__pycache__/app.pyc"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{}")
@@ -303,7 +307,7 @@ def test_files_of_installed_packages_are_not_checked_for_secrets(tmp_path: Path)
         files_of(tmp_path, tmp_path / "dist", [])
 
 
-async def test_pack_refuses_symlink_loops_and_symlinks_to_excluded_files(folder: Path) -> None:
+async def test_pack_command_refuses_symlink_loops_and_symlinks_to_excluded_files(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
     for options in ([], ["--folder", str(folder)]):
         ended = await pack(folder, *options)
@@ -319,7 +323,7 @@ async def test_pack_refuses_symlink_loops_and_symlinks_to_excluded_files(folder:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
-async def test_pack_reports_an_unreadable_file_in_one_line(folder: Path) -> None:
+async def test_pack_command_reports_an_unreadable_file_in_one_line(folder: Path) -> None:
     for name in ("file", "below"):
         path = folder / name
         path.mkdir() if name == "below" else path.write_text("")
@@ -329,12 +333,12 @@ async def test_pack_reports_an_unreadable_file_in_one_line(folder: Path) -> None
         path.chmod(0o700)
 
 
-async def test_pack_does_not_treat_a_certificate_as_a_secret(folder: Path) -> None:
+async def test_pack_command_does_not_treat_a_certificate_as_a_secret(folder: Path) -> None:
     (folder / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
     assert (await pack(folder)).status == 0
 
 
-async def test_pack_refuses_symlinks_that_leave_the_folder(folder: Path, tmp_path: Path) -> None:
+async def test_pack_command_refuses_symlinks_that_leave_the_folder(folder: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("text")
@@ -357,13 +361,15 @@ async def test_pack_refuses_symlinks_that_leave_the_folder(folder: Path, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "trio_mcp_entry.py"])
-async def test_pack_refuses_a_folder_with_files_that_it_generates_itself(folder: Path, name: str) -> None:
+async def test_pack_command_refuses_a_folder_with_files_that_the_command_would_generate(
+    folder: Path, name: str
+) -> None:
     (folder / name).write_text("{}")
     ended = await pack(folder)
     assert (ended.status, f"{name} is a file that pack itself writes into the bundle" in ended.stderr) == (2, True)
 
 
-async def test_pack_requires_trio_mcp_in_the_dependencies_of_an_existing_project(folder: Path) -> None:
+async def test_pack_command_requires_trio_mcp_in_the_dependencies_of_an_existing_project(folder: Path) -> None:
     project = folder / "pyproject.toml"
     for text, complaint in (
         (
@@ -432,7 +438,7 @@ async def test_invalid_pack_options_are_usage_errors(folder: Path, options: list
         ("", 2, "no server in"),
     ],
 )
-async def test_pack_reports_a_server_that_cannot_be_loaded(
+async def test_pack_command_reports_a_server_that_cannot_be_loaded(
     folder: Path, code: str, status: int, complaint: str
 ) -> None:
     written(folder / "app.py", code)
@@ -441,13 +447,13 @@ async def test_pack_reports_a_server_that_cannot_be_loaded(
     assert not (folder / "dist").exists()
 
 
-async def test_pack_refuses_a_server_outside_the_packed_folder(folder: Path, tmp_path: Path) -> None:
+async def test_pack_command_refuses_a_server_outside_the_packed_folder(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     ended = await pack(folder, "--folder", str(tmp_path / "other"))
     assert (ended.status, "would not be in the bundle" in " ".join(ended.stderr.split())) == (2, True)
 
 
-async def test_pack_reports_an_output_folder_that_cannot_be_written(folder: Path) -> None:
+async def test_pack_command_reports_an_output_folder_that_cannot_be_written(folder: Path) -> None:
     (folder / "dist").write_text("")
     ended = await run([*PACK, str(folder / "app.py"), *NAME, "-o", str(folder / "dist" / "below")])
     assert (ended.status, "dist" in ended.stderr) == (1, True)

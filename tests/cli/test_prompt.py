@@ -11,12 +11,12 @@ PROMPT = [*TRIO_MCP, "prompt"]
 COMPLETE = [*TRIO_MCP, "complete"]
 
 
-async def test_prompt_prints_messages_after_their_roles():
+async def test_prompt_command_prints_messages_after_their_roles():
     ended = await run([*PROMPT, DESK, "praise", "dish=so=up"])
     assert (ended.status, ended.stdout, ended.stderr) == (0, "user: Praise the so=up, be warm.\x07\n", "")
 
 
-async def test_prompt_prints_json_on_request():
+async def test_prompt_command_prints_json_on_request():
     ended = await run([*PROMPT, DESK, "praise", "dish=tea", "tone=cool", "--json", "--era", "legacy"])
     (message,) = json.loads(ended.stdout)["messages"]
     assert message == {"role": "user", "content": {"type": "text", "text": "Praise the tea, be cool.\x07"}}
@@ -38,7 +38,7 @@ async def test_invalid_prompt_request_is_reported_without_traceback(words: list[
     assert "Traceback" not in ended.stderr
 
 
-async def test_complete_prints_suggestions_for_a_template_one_per_line():
+async def test_complete_command_prints_suggestions_for_a_template_one_per_line():
     ended = await run([*COMPLETE, DESK, "desk://menu/{day}/{dish}", "dish=so"])
     assert (ended.status, ended.stdout, ended.stderr) == (0, "soup\nsorbet\n", "")
 
@@ -49,7 +49,7 @@ async def test_complete_for_a_prompt_uses_other_arguments_and_reports_the_total(
     assert ended.stderr == "trio-mcp: there are more: 7\n"
 
 
-async def test_complete_prints_json_on_request():
+async def test_complete_command_prints_json_on_request():
     ended = await run([*COMPLETE, DESK, "praise", "tone=", "--json"])
     assert json.loads(ended.stdout) == {"values": ["rm", "ry of None"], "total": 7, "hasMore": True}
 

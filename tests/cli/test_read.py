@@ -15,19 +15,19 @@ READ = [*TRIO_MCP, "read"]
 SILENT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
 
-def test_read_writes_binary_contents_unchanged(tmp_path: Path):
+def test_read_command_writes_binary_contents_unchanged(tmp_path: Path):
     with (tmp_path / "dot.png").open("wb") as file:
         subprocess.run([*READ, DESK, "desk://dot"], stdout=file, env=plain_environment(), check=True)
     assert (tmp_path / "dot.png").read_bytes() == b"\x89PNG"
 
 
-async def test_read_writes_text_unchanged_and_progress_to_stderr():
+async def test_read_command_writes_text_unchanged_and_progress_to_stderr():
     ended = await run([*READ, DESK, "desk://note"])
     assert (ended.status, ended.stdout) == (0, "soup\u2028\x07 of the day")
     assert "progress 1 of 1" in ended.stderr
 
 
-async def test_read_prints_json_on_request():
+async def test_read_command_prints_json_on_request():
     ended = await run([*READ, DESK, "desk://dot", "--json"])
     (contents,) = json.loads(ended.stdout)["contents"]
     assert contents == {"uri": "desk://dot", "mimeType": "image/png", "blob": "iVBORw=="}
@@ -49,7 +49,7 @@ async def test_read_of_an_unknown_resource_reports_the_server_error():
     assert "the server responded with an error" in ended.stderr
 
 
-async def test_read_shows_the_traceback_of_a_resource_that_crashes():
+async def test_read_command_shows_the_traceback_of_a_resource_that_crashes():
     ended = await run([*READ, DESK, "desk://broken"])
     assert ended.status == 4
     assert "LookupError: the drawer is stuck" in ended.stderr

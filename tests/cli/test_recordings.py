@@ -56,7 +56,7 @@ async def recorded(folder: Path) -> Path:
     return path
 
 
-async def test_record_forwards_all_messages_and_the_recording_can_be_replayed(tmp_path: Path) -> None:
+async def test_record_command_forwards_all_messages_and_the_recording_can_be_replayed(tmp_path: Path) -> None:
     path = await recorded(tmp_path)
     read = read_recording(path)
     assert read.header.role == "relay"
@@ -88,7 +88,7 @@ def test_invalid_recording_is_reported_with_its_line(tmp_path: Path) -> None:
         assert "bad.jsonl, line 1: this line is not the header of a recording" in ended.stderr
 
 
-def test_record_exits_with_the_status_of_the_recorded_server(tmp_path: Path) -> None:
+def test_record_command_exits_with_the_status_of_the_recorded_server(tmp_path: Path) -> None:
     code = "import sys; sys.exit(7)"
     ended = typed("record", "-o", tmp_path / "r.jsonl", "--", sys.executable, "-c", code)
     assert ended.returncode == 7
@@ -119,7 +119,7 @@ async def test_replay_as_server_plays_a_recording_to_its_client(tmp_path: Path) 
     assert '"Ann" was recorded, and now there is "Bea"' in said.getvalue()
 
 
-def test_replay_requires_either_a_target_or_the_as_server_option(tmp_path: Path) -> None:
+def test_replay_command_requires_either_a_target_or_the_as_server_option(tmp_path: Path) -> None:
     (tmp_path / "calls.jsonl").write_text("")
     for more in ((), ("--as-server", "true")):
         ended = typed("replay", tmp_path / "calls.jsonl", *more)

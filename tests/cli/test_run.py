@@ -27,7 +27,7 @@ def text_of(result: CallToolResult) -> str:
     return block.text
 
 
-async def test_run_serves_a_file_as_python_would_import_it(tmp_path: Path):
+async def test_run_command_serves_a_file_as_python_would_import_it(tmp_path: Path):
     written(tmp_path / "sibling.py", "WORD = 'found'")
     file = written(
         tmp_path / "batch.py",
@@ -72,7 +72,7 @@ async def test_output_of_a_file_while_it_loads_goes_to_stderr(tmp_path: Path):
     assert sorted(stderr.getvalue().splitlines()) == ["by child", "by print", "by write"]
 
 
-async def test_run_serves_the_named_one_of_several_servers(tmp_path: Path):
+async def test_run_command_serves_the_server_named_by_its_argument_if_a_file_has_several_servers(tmp_path: Path):
     file = written(
         tmp_path / "several.py",
         """
@@ -86,7 +86,7 @@ async def test_run_serves_the_named_one_of_several_servers(tmp_path: Path):
     assert await answer_of(f"{file}:second", "who") == "second"
 
 
-async def test_run_serves_a_file_that_calls_serve_stdio_at_import_once(tmp_path: Path):
+async def test_run_command_serves_a_file_that_calls_serve_stdio_at_import_once(tmp_path: Path):
     file = written(
         tmp_path / "unguarded.py",
         """
@@ -113,7 +113,7 @@ async def test_run_serves_a_file_that_calls_serve_stdio_at_import_once(tmp_path:
     assert stderr.getvalue() == "served\n"
 
 
-async def test_run_serves_a_file_that_calls_run_at_import_only_over_stdio(tmp_path: Path):
+async def test_run_command_serves_a_file_that_calls_run_at_import_only_over_stdio(tmp_path: Path):
     text = """
     from trio_mcp import Server, run
 
@@ -133,7 +133,7 @@ async def test_run_serves_a_file_that_calls_run_at_import_only_over_stdio(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["serve_http", "serve_tcp", "serve_unix", "serve_websocket"])
-async def test_run_refuses_a_file_that_listens_at_import_with_advice(tmp_path: Path, name: str):
+async def test_run_command_refuses_a_file_that_listens_at_import_with_advice(tmp_path: Path, name: str):
     written(
         tmp_path / "listens.py",
         f"""
@@ -178,7 +178,7 @@ async def test_run_of_something_that_is_not_a_file_is_a_usage_error(tmp_path: Pa
     assert (ended.status, ended.stdout, ended.stderr) == (2, "", f"trio-mcp: {message}\n")
 
 
-async def test_run_shows_the_traceback_of_a_failing_file_without_own_frames(tmp_path: Path):
+async def test_run_command_shows_the_traceback_of_a_failing_file_without_own_frames(tmp_path: Path):
     file = written(tmp_path / "broken.py", "def connect():\n    raise OSError('no database')\nconnect()\n")
     ended = await run([*TRIO_MCP, "run", "broken.py"], cwd=tmp_path)
     assert (ended.status, ended.stdout) == (1, "")
@@ -208,7 +208,7 @@ async def test_run_with_closed_stdin_is_a_usage_error(tmp_path: Path):
     assert ended.stderr == "trio-mcp: standard input and output must be open, because the client uses them\n"
 
 
-async def test_run_answers_requests_received_before_the_end_of_its_input(tmp_path: Path):
+async def test_run_command_answers_requests_received_before_the_end_of_its_input(tmp_path: Path):
     written(tmp_path / "it.py", "from trio_mcp import Server\nserver = Server('it')")
     ping = json.dumps({"jsonrpc": "2.0", "id": "p", "method": "ping"}).encode()
     ended = await run([*TRIO_MCP, "run", "it.py"], stdin=ping + b"\n", cwd=tmp_path)
@@ -287,7 +287,7 @@ PACKAGE = """
         ["notes/wire.py", "--", "--db", "x"],
     ],
 )
-async def test_run_accepts_a_module_or_function_with_its_own_arguments(
+async def test_run_command_accepts_a_module_or_function_with_its_own_arguments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ):
     (tmp_path / "notes").mkdir()
@@ -329,7 +329,7 @@ async def test_run_without_file_or_module_is_a_usage_error():
 
 @pytest.mark.parametrize("own", [None, 50_000])
 @pytest.mark.parametrize("command", [[*TRIO_MCP, "run"], [sys.executable]], ids=["trio-mcp run", "python"])
-async def test_run_raises_the_gc_threshold_unless_the_file_sets_its_own(
+async def test_run_command_raises_the_gc_threshold_unless_the_file_sets_its_own(
     tmp_path: Path, command: list[str], own: int | None
 ):
     file = written(

@@ -119,7 +119,7 @@ async def test_trusted_proxy_option_gives_clients_behind_the_proxy_separate_limi
                             pytest.fail("there is room for one")
 
 
-async def test_run_serves_over_tcp_and_unix_sockets(tmp_path: Path, socket_folder: Path) -> None:
+async def test_run_command_serves_over_tcp_and_unix_sockets(tmp_path: Path, socket_folder: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     path = socket_folder / "mcp.sock"
     async with (
@@ -162,7 +162,7 @@ def from_here(path: Path) -> str:
     return os.path.relpath(path)
 
 
-async def test_run_prints_the_absolute_path_of_a_relative_socket(tmp_path: Path, socket_folder: Path) -> None:
+async def test_run_command_prints_the_absolute_path_of_a_relative_socket(tmp_path: Path, socket_folder: Path) -> None:
     where = f"unix:{from_here(socket_folder / 's')}"
     async with running("run", written(tmp_path / "server.py", SERVER), "--http", where) as server:
         assert await server.line(r"at (http\+unix://\S+);") == url_on_socket(socket_folder / "s")

@@ -260,7 +260,7 @@ async def logout(*arguments: str) -> Ended:
     return await run([*TRIO_MCP, "logout", *arguments])
 
 
-async def test_logout_revokes_and_deletes_tokens(home: Path, world: World) -> None:
+async def test_logout_command_revokes_and_deletes_tokens(home: Path, world: World) -> None:
     await call(world, "--sign-in")
     ended = await logout(world.url)
     assert (ended.status, ended.stdout) == (0, "")
@@ -270,13 +270,13 @@ async def test_logout_revokes_and_deletes_tokens(home: Path, world: World) -> No
     assert (await call(world)).status == NOT_AUTHORIZED
 
 
-async def test_logout_accepts_equivalent_urls_of_the_server(world: World) -> None:
+async def test_logout_command_accepts_equivalent_urls_of_the_server(world: World) -> None:
     await call(world, "--sign-in")
     ended = await logout(world.url.replace("http://", "HTTP://") + "?tenant=1")
     assert "its tokens were revoked" in ended.stderr
 
 
-async def test_logout_accepts_the_configured_name_of_the_server(home: Path, world: World) -> None:
+async def test_logout_command_accepts_the_configured_name_of_the_server(home: Path, world: World) -> None:
     (home / ".mcp.json").write_text(json.dumps({"mcpServers": {"it": {"url": world.url, "type": "http"}}}))
     assert (await run([*TRIO_MCP, "call", "it", "any", "--sign-in"])).status == 0
     assert "its tokens were revoked" in (await logout("it")).stderr

@@ -145,7 +145,7 @@ async def test_undeclared_input_request_of_a_task_raises_protocol_violation(
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_ten_thousand_concurrent_input_requests_of_a_task_end_the_call(autojump_clock: object) -> None:
+async def test_task_with_ten_thousand_concurrent_input_requests_fails_its_call(autojump_clock: object) -> None:
     asked: list[Any] = []
     many = {f"k{number}": ROOTS for number in range(10_000)}
     async with with_tasks(lambda: asks(**many), roots=lambda: asked.append(1)) as (client, _):
@@ -154,7 +154,7 @@ async def test_ten_thousand_concurrent_input_requests_of_a_task_end_the_call(aut
         assert not asked
 
 
-async def test_endless_input_requests_of_a_task_end_the_call_at_max_rounds(autojump_clock: object) -> None:
+async def test_task_that_sends_input_requests_endlessly_fails_its_call_at_max_rounds(autojump_clock: object) -> None:
     count = 0
 
     def look() -> Any:

@@ -46,7 +46,7 @@ async def answering(*bodies: bytes, status: int = 200, **headers: str) -> AsyncG
         yield server
 
 
-async def test_client_discovers_the_card_of_a_server() -> None:
+async def test_client_reads_the_server_card_of_a_server() -> None:
     server = Server("weather", "1.0.2", description="Weather for places")
     card = Card("com.example/weather", url="http://127.0.0.1:1/mcp")
     async with served(server, card=card, catalog=True) as endpoint:
@@ -72,7 +72,7 @@ async def test_server_card_endpoint_is_the_remote_that_needs_no_user_input() -> 
     assert server.got[0].headers["accept"] == KIND
 
 
-async def test_catalog_may_contain_cards_and_foreign_entries() -> None:
+async def test_catalog_with_server_cards_and_foreign_entries_is_accepted() -> None:
     entries = [
         entry(data=CARD),
         entry(url="https://elsewhere.example/card"),
@@ -114,7 +114,7 @@ DEEP = b"[" * 100_000
         (json.dumps(CARD).encode().ljust(64 * 1024 + 1), "longer than 65536 bytes"),
     ],
 )
-async def test_malformed_card_raises_discovery_failed(body: bytes, complaint: str) -> None:
+async def test_malformed_server_card_raises_discovery_failed(body: bytes, complaint: str) -> None:
     async with answering(body) as server:
         with pytest.raises(DiscoveryFailed, match=complaint) as caught:
             await read_card(server.url)
@@ -186,7 +186,7 @@ async def test_discovery_refuses_redirects_to_unsafe_urls(where: str, complaint:
 
 
 @pytest.mark.parametrize("url", ["http://example.com/card", "ftp://example.com", "example.com", "https://a@b.example"])
-async def test_card_url_must_use_https(url: str) -> None:
+async def test_server_card_url_must_use_https(url: str) -> None:
     with pytest.raises(DiscoveryFailed):
         await read_card(url)
 

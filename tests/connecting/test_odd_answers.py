@@ -102,7 +102,9 @@ async def test_malformed_json_rpc_answer_fails_its_call(autojump_clock: object, 
 
 @ERAS
 @ODD_ONES
-async def test_malformed_json_rpc_answer_fails_the_opening(autojump_clock: object, odd: str, era: Any) -> None:
+async def test_malformed_json_rpc_answer_to_the_first_request_fails_the_opening_of_the_client(
+    autojump_clock: object, odd: str, era: Any
+) -> None:
     async def script(peer: RawPeer) -> None:
         opening = await peer.read()
         own = f'"method":{json.dumps(opening["method"])}'

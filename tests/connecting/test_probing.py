@@ -37,7 +37,7 @@ async def test_server_that_exits_on_discover_is_restarted_and_sent_initialize(tm
     assert len(raw.of("pid")) == 2
 
 
-async def test_command_that_dies_of_discover_is_remembered_as_legacy(tmp_path: Path) -> None:
+async def test_stdio_server_that_exits_on_discover_is_remembered_as_legacy(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, DIES_OF_THE_PROBE)
     with trio.fail_after(PATIENCE):
         await called(raw)
@@ -48,7 +48,7 @@ async def test_command_that_dies_of_discover_is_remembered_as_legacy(tmp_path: P
     assert len(raw.of("pid")) == 4
 
 
-async def test_slow_server_that_dies_of_discover_is_restarted(tmp_path: Path) -> None:
+async def test_slow_stdio_server_that_exits_on_discover_is_restarted(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, "while not os.path.exists(sys.argv[1] + '.go'): time.sleep(0.01)\n" + DIES_OF_THE_PROBE)
 
     async def go() -> None:
@@ -63,7 +63,7 @@ async def test_slow_server_that_dies_of_discover_is_restarted(tmp_path: Path) ->
     assert len(raw.of("pid")) == 2
 
 
-async def test_server_that_dies_of_initialize_is_not_restarted(tmp_path: Path) -> None:
+async def test_stdio_server_that_exits_on_initialize_is_not_restarted(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'note("pid", pid=os.getpid()); error(read(), -32601); read(); os._exit(4)')
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         await called(raw)
@@ -71,7 +71,7 @@ async def test_server_that_dies_of_initialize_is_not_restarted(tmp_path: Path) -
     assert len(raw.of("pid")) == 1
 
 
-async def test_command_that_always_dies_is_started_twice(tmp_path: Path) -> None:
+async def test_stdio_server_that_always_exits_is_started_twice(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'note("pid", pid=os.getpid()); os.write(2, b"no licence\\n"); os._exit(3)')
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         await called(raw)
@@ -107,7 +107,7 @@ async def test_remembered_legacy_command_that_became_modern_is_detected(tmp_path
     assert methods_in(raw.wire)[before:] == ["server/discover", "tools/call"]
 
 
-async def test_connection_error_raised_in_the_body_restarts_no_server(tmp_path: Path) -> None:
+async def test_connection_error_raised_inside_the_client_block_does_not_restart_the_server(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'note("pid", pid=os.getpid()); handshake()')
     with trio.fail_after(PATIENCE), pytest.raises(LostInProbe, match="another server"):
         async with open_stdio(raw.command):

@@ -148,7 +148,7 @@ async def test_client_retries_a_refused_protocol_version_with_another_version_ov
     assert offered == ([LATEST, OLDER] if data else [LATEST, NEWER, OLDER])
 
 
-async def test_server_that_closes_after_refusing_the_version_raises_its_refusal() -> None:
+async def test_version_error_of_a_server_that_then_closes_the_connection_is_raised_by_the_client() -> None:
     async def script(peer: RawPeer) -> None:
         opening = await peer.until("initialize")
         await peer.send({"id": opening["id"], "error": {"code": -32602, "message": "bad protocolVersion"}})

@@ -42,7 +42,7 @@ def test_encoded_session_state_decodes_to_the_same_state(applied: list[Change]) 
 
 
 @given(st.lists(changes, max_size=10), changes)
-def test_session_change_applied_twice_equals_applied_once(applied: list[Change], change: Change) -> None:
+def test_session_change_is_idempotent(applied: list[Change], change: Change) -> None:
     facts = FACTS
     for each in applied:
         facts = each(facts)

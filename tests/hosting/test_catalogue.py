@@ -376,7 +376,7 @@ async def test_member_status_describes_the_fault_of_an_invalid_list(
     caplog.clear()
 
 
-async def test_status_reports_an_unanswered_list_until_it_is_answered(
+async def test_member_status_reports_an_unanswered_list_until_the_list_is_answered(
     autojump_clock: MockClock,
 ) -> None:
     async def script(peer: RawPeer) -> None:

@@ -215,7 +215,7 @@ async def test_answer_body_already_read_by_an_event_hook_is_the_result() -> None
         (Answer(503, b"", headers={"retry-after": "7" * 5000}), "503 Service Unavailable"),
     ],
 )
-async def test_http_status_from_400_on_is_a_tool_error(answer: Answer, text: str) -> None:
+async def test_http_status_400_or_higher_of_an_openapi_answer_is_a_tool_error(answer: Answer, text: str) -> None:
     result = await answered(answer, answering({"type": "object"}))
     assert (result.is_error, result.text) == (True, text)
 

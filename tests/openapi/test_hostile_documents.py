@@ -91,7 +91,7 @@ ANSWERING = httpx2.AsyncClient(
 
 
 @pytest.mark.parametrize("version", ["3.0.3", "3.1.0"])
-async def test_document_with_any_value_at_any_position_is_read_or_raises_value_error(version: str) -> None:
+async def test_openapi_document_with_any_value_at_any_position_is_read_or_raises_value_error(version: str) -> None:
     described = rich() | {"openapi": version}
     chosen = random.Random(version)
     for at in list(places(described))[1:]:
@@ -118,7 +118,9 @@ async def test_document_with_any_value_at_any_position_is_read_or_raises_value_e
         ),
     ],
 )
-async def test_error_for_an_unreadable_document_names_the_fault(described: dict[str, Any], words: str | None) -> None:
+async def test_error_for_an_unreadable_openapi_document_names_the_fault(
+    described: dict[str, Any], words: str | None
+) -> None:
     with pytest.raises(ValueError, match=words):
         from_openapi(described, http=HTTP, operations=everything)
 

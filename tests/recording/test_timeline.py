@@ -229,7 +229,9 @@ def test_timeline_uses_one_clock_for_both_recordings_of_a_proxy(tmp_path: Path) 
     assert times[-1] - times[0] == pytest.approx(0.003, abs=0.0005)
 
 
-def test_drawing_of_a_long_recording_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeline_of_a_long_recording_is_truncated_at_its_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("trio_mcp.recording.reading.MOST_REQUESTS", 50)
     monkeypatch.setattr("trio_mcp.recording.reading.MOST_TICKS", 3)
     monkeypatch.setattr("trio_mcp.recording.reading.MOST_TICKS_IN_ALL", 100)

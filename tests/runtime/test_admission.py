@@ -130,7 +130,7 @@ def test_requests_beyond_the_free_slots_wait_and_start_in_order() -> None:
     assert floor.started == [first, second, third]
 
 
-def test_requests_beyond_the_queue_limit_are_refused_and_not_recorded() -> None:
+def test_admission_refuses_requests_beyond_the_queue_limit_and_does_not_record_them() -> None:
     floor = Floor(max_in_flight=1, max_queued=1)
     floor.admit(2)
     refused = FakeScope()
@@ -183,7 +183,7 @@ def test_request_slot_can_be_released_early_but_only_once() -> None:
     assert floor.started == [first, second, third]
 
 
-def test_ending_a_request_twice_has_no_further_effect() -> None:
+def test_ending_an_admitted_request_twice_has_no_further_effect() -> None:
     floor = Floor(max_in_flight=1)
     first, second, third = floor.admit(3)
     floor.in_flight.ended(first)
@@ -192,7 +192,7 @@ def test_ending_a_request_twice_has_no_further_effect() -> None:
     assert third in floor.in_flight
 
 
-def test_running_requests_are_listed_oldest_first() -> None:
+def test_admission_lists_running_requests_oldest_first() -> None:
     floor = Floor(max_in_flight=2)
     scopes = floor.admit(4)
     floor.in_flight.ended(scopes[1])
@@ -201,7 +201,7 @@ def test_running_requests_are_listed_oldest_first() -> None:
     assert floor.in_flight.find(scopes[1].request) is None
 
 
-def test_server_load_is_counted_and_returns_to_zero() -> None:
+def test_admission_updates_the_server_load_and_returns_the_load_to_zero() -> None:
     floor = Floor(max_in_flight=2)
     first, second, third, fourth = floor.admit(4, size=10)
     assert (floor.load.in_flight, floor.load.queued, floor.load.inbound_bytes) == (2, 2, 40)
@@ -213,7 +213,7 @@ def test_server_load_is_counted_and_returns_to_zero() -> None:
     assert (floor.load.in_flight, floor.load.queued, floor.load.inbound_bytes) == (0, 0, 0)
 
 
-def test_running_requests_can_change_during_iteration() -> None:
+def test_admission_can_end_requests_while_iterating_over_running_requests() -> None:
     floor = Floor(max_in_flight=1)
     floor.admit(3)
     for scope in floor.in_flight:
@@ -221,7 +221,7 @@ def test_running_requests_can_change_during_iteration() -> None:
     assert len(floor.in_flight) == 0
 
 
-async def test_waiting_for_idle_returns_after_the_last_request() -> None:
+async def test_admission_idle_returns_after_the_last_request() -> None:
     floor = Floor()
     first, second = floor.admit(2)
     ended: list[str] = []
@@ -240,7 +240,7 @@ async def test_waiting_for_idle_returns_after_the_last_request() -> None:
     assert ended == ["idle"]
 
 
-async def test_waiting_for_idle_returns_at_once_without_requests() -> None:
+async def test_admission_idle_returns_at_once_without_requests() -> None:
     with trio.fail_after(PATIENCE):
         await Floor().in_flight.idle()
 
@@ -328,7 +328,7 @@ def took(floor: Floor, make: Callable[[], FakeScope]) -> int:
     return count
 
 
-async def test_waiting_for_idle_streams_ignores_requests() -> None:
+async def test_admission_idle_for_streams_ignores_requests() -> None:
     floor, ended = Floor(), list[str]()
     [request] = floor.admit(1)
     first, second = stream(), stream()

@@ -55,7 +55,7 @@ async def test_notification_that_cannot_be_encoded_raises_and_is_not_queued() ->
     assert outbox.size == 0
 
 
-async def test_memory_of_sent_notifications_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_notifications_remembered_for_deduplication_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "_KEPT", 3)
     outbox = Outbox(1000)
     notices = Announcements(outbox)
@@ -65,7 +65,7 @@ async def test_memory_of_sent_notifications_is_limited(monkeypatch: pytest.Monke
         assert len(await written(outbox)) == 1
 
 
-async def test_pending_notifications_are_remembered_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_notifications_are_deduplicated_even_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "_KEPT", 2)
     outbox = Outbox(1000)
     notices = Announcements(outbox)

@@ -53,7 +53,7 @@ async def running(
         nursery.cancel_scope.cancel()
 
 
-async def test_received_and_handled_notifications_are_counted(autojump_clock: MockClock) -> None:
+async def test_notification_queue_counts_received_and_handled_notifications(autojump_clock: MockClock) -> None:
     async with running(Callback()) as queue:
         assert (queue.received, queue.handled, queue.dropped, queue.running) == (0, 0, 0, 0)
         for _ in range(3):
@@ -160,7 +160,7 @@ async def test_ending_the_notification_queue_ends_waits_in_progress(autojump_clo
     assert trio.current_time() == begun
 
 
-async def test_detached_notification_queue_keeps_no_reference_to_its_callback() -> None:
+async def test_notification_queue_keeps_no_reference_to_its_callback_after_detach() -> None:
     callback = Callback()
     queue = notification_queue(Limits(), callback)
     queue.detach()

@@ -178,7 +178,9 @@ def test_lost_response_ends_its_call_with_the_reason(floor: Floor) -> None:
     assert call.arrived == [CallOutcome(None, error, 7)]
 
 
-def test_unreadable_response_fails_the_waiting_calls(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+def test_dispatcher_fails_the_waiting_calls_for_an_unreadable_response(
+    floor: Floor, caplog: pytest.LogCaptureFixture
+) -> None:
     request, call = ours()
     floor.act(events.ReplyUnreadable(request, "why"))
     assert floor.told == [("unreadable", request, "why")]
@@ -192,7 +194,7 @@ def test_unreadable_response_fails_the_waiting_calls(floor: Floor, caplog: pytes
 # Requests and cancels
 
 
-def test_accepted_request_is_run_and_a_refused_request_is_answered(floor: Floor) -> None:
+def test_dispatcher_runs_an_accepted_request_and_answers_a_refused_request(floor: Floor) -> None:
     request, batch = theirs(), Counting()
     for replies in (None, batch):
         floor.act(events.RequestReceived(request), replies)

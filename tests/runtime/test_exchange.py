@@ -50,7 +50,7 @@ def test_cancelled_exchange_cancels_its_running_requests_oldest_first() -> None:
     assert ended == [("a", CancelCause.SHUTDOWN, "over"), ("c", CancelCause.SHUTDOWN, "over")]
 
 
-def test_request_can_end_while_its_exchange_cancels_all_requests() -> None:
+def test_request_can_end_while_all_requests_of_its_exchange_are_being_cancelled() -> None:
     one, ended = exchange(), list[str]()
     requests = [FakeRequest() for _ in range(3)]
 

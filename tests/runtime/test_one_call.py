@@ -22,13 +22,15 @@ def call(method: str = "tools/call", deadline: float = math.inf) -> Call:
     return Call(request, None, None, None, deadline)
 
 
-def test_new_call_has_no_outcome() -> None:
+def test_call_has_no_outcome_before_it_is_settled() -> None:
     mailbox = call()
     assert (mailbox.end, mailbox.ended_at, mailbox.on_notification) == (None, -math.inf, None)
     assert mailbox.segments == []
 
 
-async def test_call_is_time_limited_by_its_deadline_or_enclosing_timeouts(autojump_clock: MockClock) -> None:
+async def test_call_counts_as_time_limited_because_of_its_deadline_or_enclosing_timeouts(
+    autojump_clock: MockClock,
+) -> None:
     assert not call().limited
     assert call(deadline=5).limited
     with fail_after_work(5):

@@ -670,7 +670,7 @@ async def test_call_whose_retry_was_not_sent_cancels_the_previous_request() -> N
         assert cancel["params"]["requestId"] == 1
 
 
-async def test_result_without_input_requests_leaves_nothing_to_cancel() -> None:
+async def test_call_whose_last_result_has_no_input_requests_needs_no_cancel() -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:

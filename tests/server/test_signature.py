@@ -73,7 +73,7 @@ GOOD = {
 }
 
 
-def test_every_kind_of_annotation_is_converted() -> None:
+def test_arguments_of_every_kind_of_annotation_are_converted() -> None:
     bound = UserFunction.of(everything).bind(GOOD)
     assert bound["point"] == Point(1)
     assert bound["size"] == Size(2.5)

@@ -155,7 +155,9 @@ async def test_listen_streams_whose_ids_differ_only_in_json_type_are_separate(au
         assert await peer.everything() == []
 
 
-async def test_change_is_sent_in_legacy_and_modern_form_on_one_connection(autojump_clock: MockClock) -> None:
+async def test_change_notification_is_sent_in_legacy_and_modern_form_on_one_connection(
+    autojump_clock: MockClock,
+) -> None:
     server = noted()
     async with peer_of(server, LATEST_LEGACY) as peer:
         await peer.request("resources/subscribe", {"uri": "note://a"})

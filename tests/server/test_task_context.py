@@ -119,7 +119,7 @@ def rendering(**settings: Any) -> tuple[Server, list[str]]:
     return server, jobs
 
 
-async def test_caller_tasks_are_usable_in_any_thread_before_the_first_task() -> None:
+async def test_caller_tasks_in_ctx_can_be_used_first_in_any_thread() -> None:
     def plain(ctx: WorkerContext) -> str:
         assert ctx.caller_tasks is not None
         return f"{len(ctx.caller_tasks.list_tasks().tasks)} {ctx.caller_tasks.create_task().status}"

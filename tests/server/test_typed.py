@@ -51,7 +51,9 @@ KINDS: list[Any] = [*OBJECTS, Named, Holding, list[OfData], OfData | None, dict[
 
 @pytest.mark.parametrize("kind", OBJECTS)
 @pytest.mark.parametrize("number", ["3", "3.0"])
-def test_valid_json_data_is_converted_to_the_given_class(kind: Any, number: str) -> None:
+def test_request_state_and_input_responses_and_form_answers_are_converted_to_the_given_class(
+    kind: Any, number: str
+) -> None:
     text = f'{{"price": {number}, "more": null}}'
     for made in (
         RecordingContext(request_state=text).request_state_as(kind),
@@ -88,7 +90,7 @@ def test_named_tuple_is_read_from_a_json_array() -> None:
     ],
     ids=range(15),
 )
-def test_invalid_data_for_a_class_raises_value_error(kind: Any, text: str) -> None:
+def test_invalid_request_state_or_form_answer_for_a_class_raises_value_error(kind: Any, text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         RecordingContext(request_state=text).request_state_as(kind)
 

@@ -21,7 +21,7 @@ async def test_length_of_memory_store_is_the_number_of_records(autojump_clock: M
     assert len(store) == 1
 
 
-async def test_extended_retention_of_a_record_uses_no_further_memory(autojump_clock: MockClock):
+async def test_repeatedly_extended_retention_of_a_task_record_uses_no_further_memory(autojump_clock: MockClock):
     store = MemoryTaskStore()
     one = await create(store, record("one"))
     for further in range(1000):

@@ -27,21 +27,21 @@ async def first(hints: AsyncIterator[Hint], number: int) -> list[Hint]:
         return [await anext(hints) for _ in range(number)]
 
 
-async def test_own_changes_are_reported_to_watchers_at_once(path: Path):
+async def test_own_changes_of_a_task_store_are_reported_to_its_watchers_at_once(path: Path):
     async with SQLiteTaskStore(path, poll_interval=1e6) as store, store.watch() as hints:
         for name in ("one", "two"):
             await create(store, record(name))
         assert await first(hints, 2) == ["one", "two"]
 
 
-async def test_own_changes_are_reported_to_watchers_once(path: Path):
+async def test_own_changes_of_a_task_store_are_reported_to_its_watchers_only_once(path: Path):
     async with SQLiteTaskStore(path, poll_interval=0) as store, SQLiteTaskStore(path) as other, store.watch() as hints:
         await create(store, record("ours"))
         await create(other, record("theirs"))
         assert sorted(await first(hints, 2)) == ["ours", "theirs"]
 
 
-async def test_changes_by_another_process_are_reported_in_order(path: Path):
+async def test_task_store_changes_by_another_process_are_reported_in_order(path: Path):
     names = [f"task {number}" for number in range(20)]
     async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SQLiteTaskStore(path) as other:
@@ -50,7 +50,7 @@ async def test_changes_by_another_process_are_reported_in_order(path: Path):
         assert await first(hints, 20) == names
 
 
-async def test_changes_by_another_process_are_polled_at_the_interval(path: Path, autojump_clock: MockClock):
+async def test_task_store_changes_by_another_process_are_polled_at_the_interval(path: Path, autojump_clock: MockClock):
     async with SQLiteTaskStore(path, poll_interval=10) as store, store.watch() as hints:
         begun = trio.current_time()
         async with SQLiteTaskStore(path) as other:

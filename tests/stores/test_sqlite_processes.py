@@ -54,7 +54,7 @@ class Writer:
         self.accepted[task_id] = int(version)
 
 
-async def test_no_committed_change_is_lost_when_processes_are_killed(path: Path):
+async def test_no_committed_change_in_the_sqlite_task_store_is_lost_when_processes_are_killed(path: Path):
     chance, accepted = random.Random(8), dict[str, int]()
     for turn in range(ROUNDS):
         writers = [Writer(path, f"{turn}{letter}") for letter in "ab"]

@@ -79,7 +79,7 @@ async def test_injected_fault_applies_only_to_its_message(
     assert await through(direction, fault, b"one", b"second", b"three") == arrives
 
 
-async def test_messages_sent_together_are_faulted_individually() -> None:
+async def test_messages_sent_in_one_write_can_have_separate_faults() -> None:
     ours, theirs = memory_transport_pair()
     await FaultyChannel(ours, at(1, Drop())).send(b"a\nb\nc\n")
     assert [await theirs.receive(), await theirs.receive()] == [b"a", b"c"]

@@ -221,7 +221,7 @@ async def _end(old: Old, server: Any) -> None:
 
 @pytest.mark.parametrize("era", ["auto", "legacy", "modern"])
 @pytest.mark.parametrize("get", ["refused", "page", "other event", "empty"])
-async def test_server_without_sse_is_reported_with_its_first_refusal(era: Any, get: str) -> None:
+async def test_error_for_a_server_that_refuses_post_and_sse_is_the_first_http_error(era: Any, get: str) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.method == "POST":
             await answer.whole(404, b"no such page")

@@ -559,7 +559,7 @@ async def test_new_session_restores_log_level_and_subscriptions_and_reports_chan
     assert told == ["tools", "a:b"]
 
 
-async def test_failed_session_opening_fails_waiting_calls_and_is_retried_by_later_ones() -> None:
+async def test_failed_session_opening_fails_waiting_calls_and_is_retried_by_later_calls() -> None:
     handler = Forgetful(call)
     is_down = False
 
@@ -583,7 +583,7 @@ async def test_failed_session_opening_fails_waiting_calls_and_is_retried_by_late
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_server_that_loses_every_session_is_not_reopened_in_a_loop() -> None:
+async def test_client_of_a_server_that_loses_every_session_does_not_open_new_sessions_in_a_loop() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name in ("initialize", "GET"):
             await legacy(call)(got, answer)

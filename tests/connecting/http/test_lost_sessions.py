@@ -161,7 +161,7 @@ async def test_error_32001_unrelated_to_the_session_keeps_the_session() -> None:
 
 
 @pytest.mark.parametrize("refused", [INITIALIZED, "tools/call"])
-async def test_calls_fail_with_the_last_refusal_after_three_refused_sessions(
+async def test_calls_raise_the_last_http_error_after_three_sessions_were_refused(
     mock_clock: MockClock, patient: None, refused: str
 ) -> None:
     mock_clock.rate = 50
@@ -193,7 +193,7 @@ async def test_calls_fail_with_the_last_refusal_after_three_refused_sessions(
             assert server.names.count("initialize") == 4, "one more session for one more call"
 
 
-async def test_server_that_recovers_after_three_refused_sessions_is_used_again(
+async def test_server_that_recovers_after_it_refused_three_sessions_is_used_again(
     mock_clock: MockClock, patient: None
 ) -> None:
     mock_clock.rate = 50

@@ -275,7 +275,7 @@ def test_std_15_ctrl_c_in_terminal_ends_server_without_traceback(tmp_path: Path)
         os.close(theirs)
 
 
-def test_child_processes_of_handlers_do_not_inherit_the_wire(tmp_path: Path) -> None:
+def test_child_processes_of_handlers_do_not_inherit_the_stdio_connection(tmp_path: Path) -> None:
     """A grandchild that lives on must not keep the client waiting for the end of the output."""
     with serving(tmp_path, revision=LATEST_LEGACY) as client:
         grandchild = int(client.text(client.call("spawn")))

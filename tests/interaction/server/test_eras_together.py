@@ -94,7 +94,7 @@ def read_all(client: RawClient, replies: int) -> None:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "websocket", "http"])
-def test_thousand_concurrent_requests_per_revision_keep_their_own_settings(start: Start) -> None:
+def test_thousand_concurrent_requests_per_revision_keep_their_own_log_level_and_capabilities(start: Start) -> None:
     with start(limits=ROOM, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         client.result(client.request("logging/setLevel", {"level": "warning"}))
         asked = ask_all(client)

@@ -166,7 +166,9 @@ async def test_no_message_of_a_request_is_sent_before_its_handler_starts_or_afte
 # Cancels
 
 
-async def test_cancel_withdraws_unsent_messages_and_the_first_cancel_counts(autojump_clock: MockClock) -> None:
+async def test_cancelled_request_withdraws_its_unsent_messages_and_ignores_further_cancels(
+    autojump_clock: MockClock,
+) -> None:
     async with floor() as this:
         scope = this.running(progressToken="p")
         await trio.sleep(7)
@@ -422,7 +424,7 @@ async def test_input_request_after_a_cancel_or_without_a_nursery_raises_no_back_
                 await require_input(scope, "roots/list", None)
 
 
-async def test_handler_waiting_for_an_answer_gets_no_back_channel_when_the_request_ends() -> None:
+async def test_handler_waiting_for_an_answer_raises_no_back_channel_when_its_request_ends() -> None:
     for end in ("cancel", "leave", "detach", "run_again"):
         async with floor() as this, trio.open_nursery() as elsewhere:
             scope, answers = this.running(LATEST_MODERN), list[Any]()

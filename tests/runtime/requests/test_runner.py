@@ -901,7 +901,7 @@ async def test_suspended_handlers_are_cancelled_with_the_shutdown_reason() -> No
     assert (cancellation.cause, cancellation.reason) == (CancelCause.SHUTDOWN, "the server has ended")
 
 
-async def test_detached_runner_keeps_no_reference_to_its_handler() -> None:
+async def test_runner_keeps_no_reference_to_its_handler_after_detach() -> None:
     async with serving() as this:
         this.runner.detach()
         assert this.handler not in vars(this.runner).values()
