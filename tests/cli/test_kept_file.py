@@ -15,7 +15,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_edited_file_keeps_backups_of_old_versions_under_free_names(path: Path):
+def test_config_file_edit_keeps_backups_of_old_versions_under_free_names(path: Path):
     first = EditedFile.read(path).write("new")
     second = EditedFile.read(path).write("newer")
     assert (first, second) == (path.with_name("host.json.bak"), path.with_name("host.json.bak1"))
@@ -24,21 +24,21 @@ def test_edited_file_keeps_backups_of_old_versions_under_free_names(path: Path):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o440])
-def test_edited_file_and_backup_keep_the_permissions(path: Path, mode: int):
+def test_config_file_edit_keeps_the_permissions_of_the_file_and_its_backup(path: Path, mode: int):
     path.chmod(mode)
     backup = EditedFile.read(path).write("new")
     assert backup is not None
     assert [file.stat().st_mode & 0o777 for file in (path, backup)] == [mode, mode]
 
 
-def test_new_edited_file_is_private_and_its_directories_are_created(tmp_path: Path):
+def test_config_file_edit_creates_a_private_file_and_its_directories(tmp_path: Path):
     path = tmp_path / "a" / "b" / "host.json"
     assert EditedFile.read(path).write("new") is None
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_edited_file_behind_a_symlink_keeps_the_symlink(path: Path):
+def test_config_file_edit_behind_a_symlink_keeps_the_symlink(path: Path):
     link = path.with_name("link.json")
     link.symlink_to(path)
     EditedFile.read(link).write("new")
@@ -46,7 +46,7 @@ def test_edited_file_behind_a_symlink_keeps_the_symlink(path: Path):
     assert path.read_text() == "new"
 
 
-def test_byte_order_mark_of_an_edited_file_is_kept(path: Path):
+def test_config_file_edit_keeps_the_byte_order_mark(path: Path):
     path.write_bytes(b"\xef\xbb\xbfold")
     file = EditedFile.read(path)
     assert file.text == "old"
@@ -54,7 +54,7 @@ def test_byte_order_mark_of_an_edited_file_is_kept(path: Path):
     assert path.read_bytes() == b"\xef\xbb\xbfnew"
 
 
-def test_edited_file_changed_by_another_program_is_not_overwritten(path: Path):
+def test_config_file_edit_does_not_overwrite_a_change_by_another_program(path: Path):
     file = EditedFile.read(path)
     path.write_text("theirs")
     with pytest.raises(CannotChange, match="changed by another program"):
@@ -63,7 +63,9 @@ def test_edited_file_changed_by_another_program_is_not_overwritten(path: Path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_failed_write_leaves_the_edited_file_and_no_temporary_file(path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_failed_config_file_edit_leaves_the_file_unchanged_and_no_temporary_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -74,19 +76,19 @@ def test_failed_write_leaves_the_edited_file_and_no_temporary_file(path: Path, m
     assert sorted(file.name for file in path.parent.iterdir()) == ["host.json", "host.json.bak"]
 
 
-def test_edited_file_that_is_not_utf8_is_refused_with_the_position(path: Path):
+def test_config_file_edit_refuses_a_file_that_is_not_utf8_and_names_the_position(path: Path):
     path.write_bytes(b"ab\xff")
     with pytest.raises(CannotChange, match="not valid UTF-8 at byte 2"):
         _ = EditedFile.read(path).text
 
 
-def test_directory_instead_of_an_edited_file_is_refused(tmp_path: Path):
+def test_config_file_edit_refuses_a_directory(tmp_path: Path):
     with pytest.raises(CannotChange, match="cannot be read: Is a directory"):
         EditedFile.read(tmp_path)
 
 
 @pytest.mark.parametrize("writing", [False, True])
-def test_fifo_instead_of_an_edited_file_is_refused_without_blocking(tmp_path: Path, writing: bool):
+def test_config_file_edit_refuses_a_fifo_without_blocking(tmp_path: Path, writing: bool):
     os.mkfifo(tmp_path / "pipe")
     ends = [os.open(tmp_path / "pipe", os.O_RDWR)] if writing else []
     with pytest.raises(CannotChange, match="is not a regular file"):
@@ -95,14 +97,14 @@ def test_fifo_instead_of_an_edited_file_is_refused_without_blocking(tmp_path: Pa
         os.close(end)
 
 
-def test_edited_file_behind_a_broken_directory_symlink_is_refused(tmp_path: Path):
+def test_config_file_edit_behind_a_broken_directory_symlink_is_refused(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "gone" / "away")
     with pytest.raises(CannotChange, match=r"link is a link to .*away, which does not exist"):
         EditedFile.read(tmp_path / "link" / "more" / "host.json")
     assert os.listdir(tmp_path) == ["link"]
 
 
-def test_edited_file_behind_a_broken_symlink_creates_no_directory(tmp_path: Path):
+def test_config_file_edit_behind_a_broken_symlink_creates_no_directory(tmp_path: Path):
     (tmp_path / "host.json").symlink_to(tmp_path / "gone" / "host.json")
     (tmp_path / "mcp.json").symlink_to(tmp_path / "real.json")
     with pytest.raises(CannotChange, match=r"host.json is a link to .*, which does not exist"):

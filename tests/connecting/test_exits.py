@@ -41,7 +41,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_call_fails_with_exit_status_although_a_child_keeps_the_output_open(
+async def test_call_fails_with_the_exit_status_of_the_server_although_a_child_process_keeps_stdout_open(
     tmp_path: Path, soon: pytest.MonkeyPatch, era: Any
 ) -> None:
     soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)
@@ -53,7 +53,7 @@ async def test_call_fails_with_exit_status_although_a_child_keeps_the_output_ope
     assert (caught.value.exit_status, caught.value.stderr) == (7, ("what a day",))
 
 
-async def test_exit_is_noticed_without_calls_although_a_child_keeps_the_output_open(
+async def test_exit_of_the_server_is_noticed_without_calls_although_a_child_process_keeps_stdout_open(
     tmp_path: Path, soon: pytest.MonkeyPatch
 ) -> None:
     soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)
@@ -65,7 +65,7 @@ async def test_exit_is_noticed_without_calls_although_a_child_keeps_the_output_o
     assert caught.value.exit_status == 7
 
 
-async def test_exit_is_noticed_while_connecting_although_a_child_keeps_the_output_open(
+async def test_exit_of_the_server_is_noticed_while_connecting_although_a_child_process_keeps_stdout_open(
     soon: pytest.MonkeyPatch,
 ) -> None:
     soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)

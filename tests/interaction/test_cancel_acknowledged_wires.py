@@ -226,13 +226,15 @@ async def test_server_that_does_not_answer_a_cancel_request_is_reported_as_silen
         ({"state": "relayed", "behind": "anything"}, "relayed"),
     ],
 )
-async def test_malformed_cancel_answer_is_reported_as_unknown(era: Era, answer: dict[str, Any], state: str) -> None:
+async def test_malformed_cancel_acknowledgement_is_reported_as_unknown(
+    era: Era, answer: dict[str, Any], state: str
+) -> None:
     async with open_memory(server_that_says(answer), **options(era)) as client:
         ending = await left(client, {})
     assert (ending.state, ending.outcome, ending.behind) == (state, None, None)
 
 
-async def test_cancel_answer_of_a_proxy_includes_state_of_its_backend(era: Era) -> None:
+async def test_cancel_acknowledgement_of_a_proxy_includes_the_state_of_its_backend(era: Era) -> None:
     async with open_memory(server_that_says({"state": "relayed", "behind": "unknown"}), **options(era)) as client:
         ending = await left(client, {})
     assert (ending.state, ending.behind) == ("relayed", "unknown")

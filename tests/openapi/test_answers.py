@@ -32,7 +32,7 @@ async def answered(answer: Answer, described: Any = None, **options: Any) -> Any
         return await called(api, described or document(), {}, **options)
 
 
-async def test_json_answer_without_a_schema_is_structured_if_it_is_an_object() -> None:
+async def test_json_api_response_without_a_schema_becomes_structured_content_if_it_is_an_object() -> None:
     result = await answered(Answer(body=b' {"a": [1]}', kind="application/problem+json; charset=utf-8"))
     assert (result.structured_content, result.text) == ({"a": [1]}, '{"a":[1]}')
     result = await answered(Answer(body=b"[1]"))
@@ -40,13 +40,13 @@ async def test_json_answer_without_a_schema_is_structured_if_it_is_an_object() -
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 5000 + b"]" * 5000, b'{"a": 1e999}', b"[" * 300 + b"]" * 300])
-async def test_json_answer_that_cannot_be_re_encoded_becomes_text(body: bytes) -> None:
+async def test_json_api_response_that_cannot_be_re_encoded_becomes_text(body: bytes) -> None:
     result = await answered(Answer(body=body))
     assert not result.is_error
     assert result.text == body.decode("utf-8", "replace")
 
 
-async def test_text_image_audio_and_binary_answers_become_content_blocks() -> None:
+async def test_text_image_audio_and_binary_api_responses_become_content_blocks() -> None:
     assert (await answered(Answer(body="ü".encode("latin-1"), kind="text/plain; charset=latin-1"))).text == "ü"
     assert (await answered(Answer(body=b"a\xff", kind="text/csv; charset=nonsense"))).text == "a�"
     data = base64.b64encode(b"\0\1").decode()
@@ -62,7 +62,7 @@ async def test_text_image_audio_and_binary_answers_become_content_blocks() -> No
 LARGER = "200 OK, and the answer is larger than 1,000 bytes; this is its beginning: ask for less"
 
 
-async def test_too_large_answer_is_truncated_also_when_compressed() -> None:
+async def test_too_large_api_response_is_truncated_also_when_compressed() -> None:
     result = await answered(Answer(body=b"x" * 1001, kind="text/plain"), max_bytes=1000)
     assert (result.is_error, result.content) == (None, [TextContent("x" * 1000), TextContent(LARGER)])
     bomb = Answer(body=gzip.compress(b"x" * 50_000_000), kind="text/plain", headers={"content-encoding": "gzip"})
@@ -75,14 +75,14 @@ GZIP = gzip.compress(b"x" * 1000, mtime=0)  # the names of tests must not depend
 
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip", "identity, GZIP", "deflate"])
-async def test_answer_with_one_content_coding_is_decompressed(coding: str) -> None:
+async def test_api_response_with_one_content_encoding_is_decompressed(coding: str) -> None:
     packed = zlib.compress(b"x" * 1000) if coding == "deflate" else GZIP
     result = await answered(Answer(body=packed, kind="text/plain", headers={"content-encoding": coding}))
     assert (result.is_error, result.text) == (None, "x" * 1000)
 
 
 @pytest.mark.parametrize("coding", ["gzip, gzip", "gzip,gzip,gzip", "deflate, gzip", "br", "zstd", "gzip, aws-chunked"])
-async def test_answer_with_an_unaccepted_content_coding_is_not_read(coding: str) -> None:
+async def test_api_response_with_an_unaccepted_content_encoding_is_not_read(coding: str) -> None:
     bomb = gzip.compress(gzip.compress(gzip.compress(bytes(1 << 24))))
     result = await answered(Answer(200, bomb, "text/plain", {"content-encoding": coding}))
     assert (result.is_error, result.text) == (None, "200 OK, and the body has a content coding other than gzip")
@@ -91,12 +91,12 @@ async def test_answer_with_an_unaccepted_content_coding_is_not_read(coding: str)
 
 
 @pytest.mark.parametrize("body", [GZIP[:-9], GZIP[:5], GZIP + GZIP, GZIP + b"x", b"no gzip", b"\0" * 100_000])
-async def test_damaged_compressed_answer_becomes_a_note(body: bytes) -> None:
+async def test_damaged_compressed_api_response_becomes_a_note(body: bytes) -> None:
     result = await answered(Answer(body=body, kind="text/plain", headers={"content-encoding": "gzip"}))
     assert (result.is_error, result.text) == (None, "200 OK, and the body is incomplete or damaged")
 
 
-async def test_decompressing_an_answer_lets_other_tasks_run() -> None:
+async def test_decompressing_an_api_response_lets_other_tasks_run() -> None:
     turns = 0
 
     async def count() -> None:
@@ -130,7 +130,7 @@ class OnePiece(httpx2.AsyncByteStream):
 
 
 @pytest.mark.parametrize("turns", range(12))
-async def test_cancel_at_any_step_of_an_answer_leaves_no_connection_open(turns: int) -> None:
+async def test_cancel_at_any_step_of_an_api_response_leaves_no_connection_open(turns: int) -> None:
     packed = Answer(body=gzip.compress(bytes(900_000)), headers={"content-encoding": "gzip"})
     async with (
         open_api(packed) as api,
@@ -146,7 +146,7 @@ async def test_cancel_at_any_step_of_an_answer_leaves_no_connection_open(turns: 
         assert (await client.call_tool("do")).text == "\0" * 900_000  # on a connection that can be used
 
 
-async def test_endless_answer_is_cut_at_the_size_limit() -> None:
+async def test_endless_api_response_is_cut_at_the_size_limit() -> None:
     pieces = 0
 
     class Endless(httpx2.AsyncByteStream):
@@ -177,7 +177,7 @@ async def test_endless_answer_is_cut_at_the_size_limit() -> None:
 @pytest.mark.parametrize(
     "name", ["idna", "punycode", "undefined", "utf-7", "unicode_escape", "hex", "rot13", "ü", "x" * 5000, "", "\\", '"']
 )
-async def test_answer_in_an_unsupported_charset_is_decoded_as_utf8(name: str) -> None:
+async def test_api_response_in_an_unsupported_charset_is_decoded_as_utf8(name: str) -> None:
     stream = OnePiece(b"a\\n" * 1000)
     kind = [(b"content-type", b"text/plain; charset=" + name.encode())]
     answer = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=kind, stream=stream))
@@ -190,13 +190,13 @@ async def test_answer_in_an_unsupported_charset_is_decoded_as_utf8(name: str) ->
 
 
 @pytest.mark.parametrize("name", sorted(_CHARSETS))
-async def test_answer_is_decoded_in_each_supported_charset(name: str) -> None:
+async def test_api_response_is_decoded_in_each_supported_charset(name: str) -> None:
     text = "a" if name != "utf_16" else "ab"
     answer = Answer(body=text.encode(name), kind=f"text/plain; charset={name.replace('_', '-')}")
     assert (await answered(answer)).text == text
 
 
-async def test_answer_body_already_read_by_an_event_hook_is_the_result() -> None:
+async def test_api_response_body_already_read_by_an_event_hook_is_the_result() -> None:
     async def read(response: httpx2.Response) -> None:
         await response.aread()
 
@@ -215,7 +215,7 @@ async def test_answer_body_already_read_by_an_event_hook_is_the_result() -> None
         (Answer(503, b"", headers={"retry-after": "7" * 5000}), "503 Service Unavailable"),
     ],
 )
-async def test_http_status_400_or_higher_of_an_openapi_answer_is_a_tool_error(answer: Answer, text: str) -> None:
+async def test_api_response_with_http_status_400_or_higher_is_a_tool_error(answer: Answer, text: str) -> None:
     result = await answered(answer, answering({"type": "object"}))
     assert (result.is_error, result.text) == (True, text)
 
@@ -247,7 +247,7 @@ DECLARED = {"type": "object", "properties": {"id": {"type": "integer"}}, "requir
         (Answer(200, b"null"), ["null", "200 OK, but the answer differs from what the API declares: "]),
     ],
 )
-async def test_undeclared_successful_answer_becomes_a_note_allowed_by_the_output_schema(
+async def test_undeclared_successful_api_response_becomes_a_note_allowed_by_the_output_schema(
     schema: Any, answer: Answer, texts: list[str]
 ) -> None:
     async with open_api(answer) as api:
@@ -264,7 +264,9 @@ async def test_undeclared_successful_answer_becomes_a_note_allowed_by_the_output
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "", "application/vnd.x+json"])
 @pytest.mark.parametrize("body", [b'{"id": 1}', b'\xef\xbb\xbf{"id": 1}'])
-async def test_answer_that_matches_its_schema_is_structured_whatever_its_content_type(kind: str, body: bytes) -> None:
+async def test_api_response_that_matches_its_schema_is_structured_whatever_its_content_type(
+    kind: str, body: bytes
+) -> None:
     result = await answered(Answer(200, body, kind), answering(DECLARED))
     assert (result.structured_content, result.text) == ({"id": 1}, '{"id":1}')
 
@@ -276,7 +278,9 @@ async def test_answer_that_matches_its_schema_is_structured_whatever_its_content
         (httpx2.ReadTimeout("10.0.0.7"), "201 Created, and the body did not arrive in time"),
     ],
 )
-async def test_answer_that_breaks_off_after_success_becomes_a_note(failure: Exception, note: str) -> None:
+async def test_api_response_that_breaks_off_after_a_success_status_becomes_a_note(
+    failure: Exception, note: str
+) -> None:
     class Broken(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             yield b'{"id"'
@@ -302,7 +306,7 @@ async def test_answer_that_breaks_off_after_success_becomes_a_note(failure: Exce
         ({"enum": [1]}, True),
     ],
 )
-async def test_object_schemas_of_answers_are_not_wrapped(schema: Any, is_wrapped: bool) -> None:
+async def test_object_schemas_of_api_responses_are_not_wrapped(schema: Any, is_wrapped: bool) -> None:
     described = answering(schema) | {"components": {"schemas": {"O": {"type": "object", "properties": {"a": {}}}}}}
     async with open_api(Answer(body=b'{"a": 1}')) as api:
         result = await called(api, described, {})
@@ -326,7 +330,7 @@ async def test_object_schemas_of_answers_are_not_wrapped(schema: Any, is_wrapped
         (True, (), False),
     ],
 )
-async def test_output_schema_exists_only_if_all_successful_answers_have_a_schema(
+async def test_output_schema_exists_only_if_all_successful_api_responses_have_a_schema(
     schema: Any, others: tuple[str, ...], has: bool
 ) -> None:
     async with open_api() as api:
@@ -345,7 +349,7 @@ async def test_event_hook_that_raises_for_status_gives_a_tool_error_with_the_sta
     assert (result.is_error, result.text) == (True, "403 Forbidden")
 
 
-async def test_answer_to_a_head_request_has_no_body() -> None:
+async def test_api_response_to_a_head_request_has_no_body() -> None:
     described = answering({"type": "object"})
     described["paths"]["/do"]["head"] = described["paths"]["/do"].pop("get")
     async with open_api() as api:

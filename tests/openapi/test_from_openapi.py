@@ -167,7 +167,7 @@ async def test_openapi_3_0_schemas_omit_read_only_and_write_only_properties_per_
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_tool_call_becomes_an_http_request_and_its_answer_the_result(era: Any) -> None:
+async def test_openapi_tool_call_sends_an_http_request_and_returns_the_api_response(era: Any) -> None:
     async with open_api(Answer(body=b'[{"id": 1, "name": null}]'), base="/v1") as api:
         server = from_openapi(PETS, http=api.http, operations=everything)
         async with open_memory(server, era=era) as client:

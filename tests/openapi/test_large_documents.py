@@ -140,7 +140,7 @@ def test_operation_with_multiplying_references_is_refused_when_declared(schema: 
     from_openapi(described, http=HTTP, operations=["other"])
 
 
-async def test_answer_with_an_uncheckable_schema_is_text_with_a_note() -> None:
+async def test_api_response_with_an_uncheckable_schema_becomes_text_with_a_note() -> None:
     schema = {"type": "object", "allOf": [{"$ref": "#/components/schemas/S0"}]}
     described = document(
         responses={200: {"content": {"application/json": {"schema": schema}}}},

@@ -81,7 +81,7 @@ def test_extension_class_with_nested_specification_classes_is_read_and_written()
     assert unstructure(painted, LATEST_MODERN)["roots"] == {}
 
 
-def test_fault_inside_an_extension_class_is_reported_with_its_path():
+def test_validation_error_inside_an_extension_class_has_its_path():
     data = {"color": "red", "hullParts": [], "text": {"type": "text", "text": 1}}
     with pytest.raises(ValueError, match=r"^expected a string @ \$\.text\.text$"):
         structure(data, Painted)

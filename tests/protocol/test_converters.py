@@ -67,7 +67,7 @@ def fault(data: Any, kind: Any) -> str:
     return str(caught.value)
 
 
-def test_decoding_error_of_large_data_reports_only_the_first_fault() -> None:
+def test_decoding_error_of_large_data_reports_only_the_first_invalid_member() -> None:
     assert fault({"messages": [1] * 100_000, "maxTokens": 5}, CreateMessageParams) == "expected an object"
     assert fault({"messages": [{}] * 100_000, "maxTokens": 5}, CreateMessageParams) == "missing 'role'"
 
@@ -133,11 +133,11 @@ def test_decoding_error_of_large_data_reports_only_the_first_fault() -> None:
         (InputRequiredResult, {"inputRequests": []}, "expected an object @ $.inputRequests"),
     ],
 )
-def test_decoding_error_reports_the_path_of_the_fault(kind: Any, data: Any, words: str) -> None:
+def test_decoding_error_reports_the_path_of_the_invalid_member(kind: Any, data: Any, words: str) -> None:
     assert words in fault(data, kind)
 
 
-def test_decoding_error_of_small_data_reports_all_faults() -> None:
+def test_decoding_error_of_small_data_reports_all_invalid_members() -> None:
     words = fault({"protocolVersion": 1, "capabilities": {"roots": 3}}, InitializeParams)
     assert "$.protocolVersion" in words
     assert "$.capabilities.roots" in words

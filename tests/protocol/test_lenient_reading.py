@@ -333,7 +333,7 @@ def test_repaired_result_keeps_unknown_members_and_the_original_is_unchanged() -
     assert len(data["tools"]) == 2
 
 
-def test_warning_about_a_malformed_result_lists_five_faults_and_counts_the_rest() -> None:
+def test_warning_about_a_malformed_result_lists_five_errors_and_counts_the_rest() -> None:
     tools = [{"name": f"t{number}\n", "inputSchema": ANY, "title": 5} for number in range(20)] + [
         {"title": "\x1b" * 500}
     ]
@@ -347,7 +347,7 @@ def test_warning_about_a_malformed_result_lists_five_faults_and_counts_the_rest(
     assert len(words) < 500
 
 
-def test_result_with_too_many_faults_raises_protocol_violation() -> None:
+def test_result_with_too_many_invalid_members_raises_protocol_violation() -> None:
     with pytest.raises(ProtocolViolation, match="a/method"):
         read(ListToolsResult, {"tools": [None] * 10_001})
     with pytest.raises(ProtocolViolation, match="a/method"):

@@ -11,7 +11,7 @@ import pytest
 from trio_mcp.protocol.schema_validator import SchemaValidator
 
 
-def test_schema_fault_is_reported_with_its_path() -> None:
+def test_schema_validation_error_contains_the_path() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}}
     faults = SchemaValidator(schema).faults({"a": [1, "x"]})
     assert faults is not None
@@ -30,7 +30,7 @@ def test_keywords_unknown_to_the_dialect_may_have_any_value(foreign: object) -> 
     assert "[0]" in faults
 
 
-def test_schema_validator_finds_no_faults_in_a_valid_value() -> None:
+def test_schema_validator_finds_no_errors_in_a_valid_value() -> None:
     assert SchemaValidator({"type": "string"}).faults("x") is None
 
 
@@ -54,7 +54,7 @@ def test_draft_7_schema_is_validated_as_draft_7() -> None:
     assert SchemaValidator(schema).faults([1]) is not None
 
 
-def test_schema_validator_reports_only_the_first_five_faults() -> None:
+def test_schema_validator_reports_only_the_first_five_errors() -> None:
     faults = SchemaValidator({"items": {"type": "string"}}).faults([1] * 1000)
     assert faults is not None
     assert faults.count(";") == 4
@@ -129,13 +129,13 @@ print(peak() - before)
         ("converted", "1.0", "'a'"),
     ],
 )
-def test_reporting_faults_of_a_large_value_uses_little_memory(check: str, item: str, last: str) -> None:
+def test_validating_a_large_value_with_many_errors_uses_little_memory(check: str, item: str, last: str) -> None:
     command = [sys.executable, "-c", PEAK, check, item, last]
     megabytes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert int(megabytes) < 50
 
 
-def test_first_fault_of_a_large_value_is_reported_with_its_path() -> None:
+def test_first_validation_error_of_a_large_value_has_its_path() -> None:
     assert SchemaValidator(WORDS).faults({"words": ["a"] * 5000 + [1]}) == '1 is not of type "string" at words[5000]'
     large = {"words": ["a" * 100_000], "mode": "c"}
     assert SchemaValidator(WORDS).faults(large) == '"c" is not one of "a" or "b" at mode'
@@ -147,13 +147,13 @@ def test_large_invalid_value_is_refused_without_explanation() -> None:
     assert faults == "a value is invalid for the schema, and too large or too deep to explain why at words"
 
 
-def test_quoted_value_in_a_fault_is_truncated() -> None:
+def test_quoted_value_in_a_validation_error_is_truncated() -> None:
     faults = SchemaValidator({"items": {"type": "integer"}}).faults(["x" * 10_000])
     assert faults is not None
     assert len(faults) < 400
 
 
-def test_fault_of_a_recursive_schema_is_reported_without_trying_all_alternatives() -> None:
+def test_validation_error_of_a_recursive_schema_is_found_without_trying_all_alternatives() -> None:
     tree: Any = "wrong"
     for _ in range(60):  # 2 to the power of 60 ways
         tree = {"sum": tree}
@@ -162,20 +162,20 @@ def test_fault_of_a_recursive_schema_is_reported_without_trying_all_alternatives
     assert SchemaValidator(TREE).faults({"tree": {"sum": 1}, "name": 3}) == '3 is not of type "string" at name'
 
 
-def test_fault_path_may_contain_any_member_name() -> None:
+def test_path_in_a_validation_error_may_contain_any_member_name() -> None:
     schema = {"properties": {"a/b~c d%": {"type": "array", "items": {"type": "string"}}}}
     faults = SchemaValidator(schema).faults({"a/b~c d%": [1] * 5000})
     assert faults == '1 is not of type "string" at a/b~c d%[0]'
 
 
-def test_schema_validator_reports_a_value_nested_too_deeply_as_a_fault() -> None:
+def test_schema_validator_reports_a_value_nested_too_deeply_as_an_error() -> None:
     value: Any = []
     for _ in range(100_000):
         value = [value]
     assert "256 levels" in (SchemaValidator({"items": {"type": "array"}}).faults(value) or "")
 
 
-def test_schema_validator_limits_the_search_for_the_reason_of_a_deep_fault() -> None:
+def test_schema_validator_limits_the_search_for_the_reason_of_a_deep_error() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "#"}, "words": {"items": {"type": "string"}}}}
     value: Any = {"words": ["a"] * 50_000 + [1]}
     for _ in range(100):

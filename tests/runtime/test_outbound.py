@@ -155,7 +155,9 @@ async def test_concurrent_requests_each_get_their_own_answer() -> None:
         assert this.results == [3, 1, 2]
 
 
-async def test_answer_has_the_number_of_earlier_notifications(autojump_clock: MockClock) -> None:
+async def test_outcome_of_a_call_contains_the_number_of_notifications_received_before_its_reply(
+    autojump_clock: MockClock,
+) -> None:
     async with side() as (this, nursery):
         nursery.start_soon(this.call)
         await this.sent()

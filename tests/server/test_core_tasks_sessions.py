@@ -161,7 +161,7 @@ async def test_elicitation_from_a_polled_task_is_sent_on_a_get_stream_opened_lat
         assert await status_of(endpoint, session, task) == "completed"
 
 
-async def test_repeated_tasks_result_resends_the_elicitation_and_either_answer_counts(
+async def test_repeated_tasks_result_resends_the_elicitation_and_the_answer_to_either_request_counts(
     autojump_clock: MockClock,
 ) -> None:
     async with in_memory(asking_server()) as endpoint:

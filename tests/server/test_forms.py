@@ -69,17 +69,17 @@ class Ticket(TypedDict):
     age: NotRequired[Annotated[int, "In years."]]
 
 
-def test_form_field_that_accepts_none_is_not_required() -> None:
+def test_elicitation_form_field_that_accepts_none_is_not_required() -> None:
     assert form_schema(Visit)["required"] == ["berth", "arrival", "day", "seats"]
     assert form_schema(Ticket)["required"] == ["name"]
 
 
 @pytest.mark.parametrize("form", [Booking, Visit, Ticket])
-def test_form_schema_has_only_top_level_keywords_of_the_specification(form: type) -> None:
+def test_elicitation_form_schema_has_only_top_level_keywords_of_the_specification(form: type) -> None:
     assert form_schema(form).keys() == {"type", "properties", "required"}
 
 
-def test_string_in_annotated_describes_the_form_field() -> None:
+def test_string_in_annotated_describes_the_elicitation_form_field() -> None:
     fields = form_schema(Visit)["properties"]
     described = {name: field["description"] for name, field in fields.items() if "description" in field}
     assert described == {
@@ -91,21 +91,21 @@ def test_string_in_annotated_describes_the_form_field() -> None:
     assert form_schema(Ticket)["properties"]["age"] == {"type": "integer", "description": "In years."}
 
 
-def test_datetime_form_field_has_its_format() -> None:
+def test_datetime_field_of_an_elicitation_form_has_its_format() -> None:
     fields = form_schema(Visit)["properties"]
     assert fields["arrival"] == {"type": "string", "format": "date-time"}
     assert fields["leaving"]["format"] == "date-time"
     assert fields["day"] == {"type": "string", "format": "date"}
 
 
-def test_list_of_an_enum_is_a_multi_select_form_field() -> None:
+def test_list_of_an_enum_is_a_multi_select_elicitation_form_field() -> None:
     assert form_schema(Visit)["properties"]["seats"] == {
         "type": "array",
         "items": {"type": "string", "enum": ["aisle", "window"]},
     }
 
 
-def test_valid_form_answer_is_converted_to_its_class() -> None:
+def test_valid_elicitation_form_answer_is_converted_to_its_class() -> None:
     content = {"berth": "C7", "arrival": "2026-07-28T10:00:00Z", "day": "2026-07-28", "seats": ["aisle"], "length": 9}
     assert SchemaValidator(form_schema(Visit)).faults(content) is None
     visit = ElicitAnswer("accept", content).as_(Visit)
@@ -114,7 +114,7 @@ def test_valid_form_answer_is_converted_to_its_class() -> None:
     assert (visit.leaving, visit.length, visit.crew, visit.meal) == (None, 9.0, None, None)
 
 
-def test_form_schema_given_as_a_dict_is_unchanged() -> None:
+def test_elicitation_form_schema_given_as_a_dict_is_unchanged() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     assert form_schema(schema) is schema
 
@@ -125,18 +125,18 @@ class Nested:
 
 
 @pytest.mark.parametrize("form", [Nested, {"type": "string"}, {"type": "object", "properties": {"inner": {}}}])
-def test_form_class_with_a_nested_class_raises(form: object) -> None:
+def test_elicitation_form_class_with_a_nested_class_raises(form: object) -> None:
     with pytest.raises(CodedError) as caught:
         form_schema(form)  # type: ignore[arg-type]
     assert caught.value.code == -32602
 
 
-def test_error_for_a_nested_form_names_the_field() -> None:
+def test_error_for_a_nested_class_in_an_elicitation_form_names_the_field() -> None:
     with pytest.raises(CodedError, match="inner"):
         form_schema(Nested)
 
 
-def test_unresolvable_form_annotation_raises_with_its_name() -> None:
+def test_unresolvable_annotation_in_an_elicitation_form_raises_with_its_name() -> None:
     class Form:
         name: Nowhere  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
 
@@ -160,7 +160,7 @@ class Pair(NamedTuple):
 
 
 @pytest.mark.parametrize("form", ["text", 5, None, ["name", 5], print, int | None, Pair], ids=repr)
-def test_form_class_without_fields_raises_with_instructions(form: Any) -> None:
+def test_elicitation_form_class_without_fields_raises_with_instructions(form: Any) -> None:
     with pytest.raises(CodedError, match="a form must be a class with fields, such as a dataclass, or a") as raised:
         form_schema(form)
     assert raised.value.code == -32602
@@ -176,13 +176,13 @@ def test_form_class_without_fields_raises_with_instructions(form: Any) -> None:
         ([["b", "a"]], {"type": "array", "items": {"type": "string", "enum": ["b", "a"]}}),
     ],
 )
-def test_list_of_strings_is_a_single_select_form(form: Any, field: dict[str, Any]) -> None:
+def test_list_of_strings_is_a_single_select_elicitation_form(form: Any, field: dict[str, Any]) -> None:
     assert form_schema(form) == {"type": "object", "properties": {"value": field}, "required": ["value"]}
     check_form_schema(form_schema(form))
 
 
 @pytest.mark.parametrize("form", [[], [1, 2], [None], [[]], [["a"], ["b"]], [{"a": {"title": "A"}}], [str]])
-def test_list_with_non_strings_raises_as_a_form(form: Any) -> None:
+def test_list_with_non_strings_as_an_elicitation_form_raises(form: Any) -> None:
     with pytest.raises(CodedError, match="list of texts"):
         form_schema(form)
 
@@ -203,7 +203,7 @@ async def test_handler_can_elicit_a_choice_and_a_confirmation() -> None:
         assert (await client.call_tool("order")).text == "large large accept"
 
 
-def test_form_schema_of_a_class_is_cached() -> None:
+def test_elicitation_form_schema_of_a_class_is_cached() -> None:
     @dataclass
     class Once:
         name: str
@@ -239,7 +239,7 @@ def test_form_schema_of_a_class_is_cached() -> None:
         ),
     ],
 )
-def test_elicitation_of_a_single_value_is_a_form_with_one_field(
+def test_elicitation_of_a_single_value_sends_a_form_with_one_field(
     kind: Any, field: dict[str, Any], given: Any, value: Any
 ) -> None:
     form = Form.of(kind)

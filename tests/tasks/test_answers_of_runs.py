@@ -92,7 +92,9 @@ async def ask(ctx: RequestContext, message: str) -> str:
     return str((answer.content or {})["name"])
 
 
-async def test_run_from_a_checkpoint_ignores_answers_given_before_the_checkpoint(autojump_clock: MockClock) -> None:
+async def test_task_rerun_from_a_checkpoint_ignores_elicitation_answers_given_before_the_checkpoint(
+    autojump_clock: MockClock,
+) -> None:
     deleted = list[tuple[int, str]]()
 
     async def delete(ctx: RequestContext) -> str:
@@ -117,7 +119,9 @@ async def test_run_from_a_checkpoint_ignores_answers_given_before_the_checkpoint
     assert deleted == [(0, "yes"), (1, "no"), (2, "perhaps")]
 
 
-async def test_run_from_a_checkpoint_reuses_answers_given_after_the_checkpoint(autojump_clock: MockClock) -> None:
+async def test_task_rerun_from_a_checkpoint_reuses_elicitation_answers_given_after_the_checkpoint(
+    autojump_clock: MockClock,
+) -> None:
     got = list[str]()
 
     async def work(ctx: RequestContext) -> str:
@@ -141,7 +145,7 @@ async def test_run_from_a_checkpoint_reuses_answers_given_after_the_checkpoint(a
     assert got == ["Ada", "Bob", "Bob"]
 
 
-async def test_rerun_from_the_start_reuses_elicitation_answers_in_order(autojump_clock: MockClock) -> None:
+async def test_task_rerun_from_the_start_reuses_elicitation_answers_in_order(autojump_clock: MockClock) -> None:
     runs = list[list[str]]()
 
     async def work(ctx: RequestContext) -> str:
@@ -167,7 +171,9 @@ async def test_rerun_from_the_start_reuses_elicitation_answers_in_order(autojump
     assert runs == [["Ada", "Bob"], ["Ada", "Bob", "Cyd"]]
 
 
-async def test_earlier_answers_are_ignored_once_a_rerun_requests_something_else(autojump_clock: MockClock) -> None:
+async def test_earlier_elicitation_answers_are_ignored_once_a_task_rerun_requests_something_else(
+    autojump_clock: MockClock,
+) -> None:
     runs = list[list[str]]()
 
     async def work(ctx: RequestContext) -> str:
@@ -212,7 +218,7 @@ async def together(ctx: RequestContext, messages: list[str]) -> dict[int, str]:
     return got
 
 
-async def test_concurrent_elicitations_of_a_rerun_reuse_their_answers_and_one_stays_open(
+async def test_rerun_of_concurrent_elicitations_reuses_earlier_answers_and_keeps_the_unanswered_one_open(
     autojump_clock: MockClock,
 ) -> None:
     runs = list[Any]()

@@ -27,7 +27,7 @@ async def test_waiting_task_takes_at_most_12_kib_of_memory() -> None:
 
 
 @pytest.mark.parametrize("title", sorted(set(KINDS) - {THE_LARGEST}))
-async def test_waiting_tasks_of_other_kinds_take_at_most_the_same_memory(title: str) -> None:
+async def test_waiting_tasks_of_every_kind_stay_within_the_same_memory_limit(title: str) -> None:
     assert await traced(KINDS[title], TASKS) * SPREAD < MOST
 
 

@@ -268,7 +268,7 @@ async def test_arguments_too_long_for_a_task_record_are_refused(autojump_clock: 
             await caller.call("sleep", {"filler": "x" * 1000}, seconds=0)
 
 
-async def test_answers_too_long_for_a_task_record_are_invalid_params(autojump_clock: MockClock) -> None:
+async def test_elicitation_answers_too_long_for_a_task_record_are_invalid_params(autojump_clock: MockClock) -> None:
     async with calling(server_of(max_record_bytes=1000)) as caller:
         task_id = await caller.start("ask", patience=100)
         await trio.sleep(1)

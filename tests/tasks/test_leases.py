@@ -222,7 +222,9 @@ async def test_task_cancelled_through_another_process_is_cancelled_at_the_next_p
         assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
 
 
-async def test_answer_given_through_another_process_arrives_at_the_next_poll(autojump_clock: MockClock) -> None:
+async def test_elicitation_answer_given_through_another_process_arrives_at_the_next_poll(
+    autojump_clock: MockClock,
+) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(DeafStore(store))) as caller, calling(work.server(store)) as other:
         task_id = await caller.start("ask")

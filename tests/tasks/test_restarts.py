@@ -147,7 +147,9 @@ async def test_elicitation_keeps_its_key_and_answers_after_a_restart(autojump_cl
         assert await caller.text(task_id) == "{'name': 'Ada'} and {'name': 'Bob'}"
 
 
-async def test_answer_given_while_no_process_runs_the_task_is_used_after_a_restart(autojump_clock: MockClock) -> None:
+async def test_elicitation_answer_given_while_no_process_runs_the_task_is_used_after_a_restart(
+    autojump_clock: MockClock,
+) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("ask", seconds=0)

@@ -78,7 +78,7 @@ def test_sse_comments_and_unknown_fields_are_ignored() -> None:
     assert data(b": a comment\ndata: a\n:\nother: x\nDATA: b\n data: c\n\n") == [b"a"]
 
 
-def test_sse_block_without_data_is_no_event() -> None:
+def test_sse_block_without_data_lines_is_not_an_event() -> None:
     assert read(b"event: x\nid: 1\n\n: only this\n\n\n\n") == []
 
 

@@ -84,7 +84,7 @@ def test_sse_priming_event_has_an_id_and_empty_data() -> None:
     assert (reader.last_event_id, reader.retry) == ("a-0", 500)
 
 
-def test_sse_keep_alive_is_no_event_and_keeps_the_last_event_id() -> None:
+def test_sse_keep_alive_comment_is_not_an_event_and_keeps_the_last_event_id() -> None:
     reader = EventReader(100)
     reader.feed(priming_event("a-0"))
     assert reader.feed(KEEP_ALIVE + KEEP_ALIVE) == []

@@ -47,7 +47,7 @@ async def test_session_id_and_protocol_version_are_sent_with_every_later_request
     assert server.names[-1] == "DELETE"
 
 
-async def test_server_without_sessions_gets_no_session_id_and_no_delete() -> None:
+async def test_client_of_a_server_without_sessions_sends_no_session_id_and_no_delete() -> None:
     async with serving(legacy(call, session=None)) as server, open_http(server.url, era="legacy") as client:
         await client.call_tool("any")
         await server.until("GET")

@@ -84,7 +84,7 @@ def test_connection_phase_table_in_the_docstring_matches_the_code() -> None:
 
 
 @given(st.lists(st.sampled_from(S)))
-def test_closing_connection_reads_no_request_and_a_closed_one_stays_closed(
+def test_closing_http_connection_reads_no_further_request_and_a_closed_http_connection_stays_closed(
     steps: list[ConnectionStep],
 ) -> None:
     life, entered = ConnectionLife(), [P.NEW]

@@ -60,7 +60,7 @@ def test_stream_has_a_cursor_before_its_first_event() -> None:
     assert lines(kept, primed) == [b"a\n", b"b\n"]
 
 
-def test_cursor_stays_valid_if_it_is_used_twice() -> None:
+def test_replay_cursor_stays_valid_if_it_is_used_twice() -> None:
     kept = log()
     stream = kept.open()
     cursor = extended(kept, stream, [b"a\n"])
@@ -80,7 +80,7 @@ def test_replay_cursor_of_another_session_is_unknown() -> None:
 @pytest.mark.parametrize(
     "change", ["{}0", "{}-", "-{}", "{} ", " {}", "", "-", "1", "{}-1", "{}\u0661", "{}" + "1" * 5000]
 )
-def test_cursor_that_no_stream_issued_is_unknown(change: str) -> None:
+def test_replay_cursor_that_no_stream_issued_is_unknown(change: str) -> None:
     kept = log()
     cursor = extended(kept, kept.open(), [b"a\n"])
     with pytest.raises(BadCursor, match="no stream of this session"):
@@ -88,7 +88,7 @@ def test_cursor_that_no_stream_issued_is_unknown(change: str) -> None:
 
 
 @pytest.mark.parametrize("digits", ["2", "01", "+1", "1.0", "-1", "\u0661"])
-def test_cursor_number_that_the_stream_did_not_issue_is_unknown(digits: str) -> None:
+def test_replay_cursor_number_that_its_stream_did_not_issue_is_unknown(digits: str) -> None:
     kept = log()
     stream = kept.open()
     kept.extend(stream, [b"a\n"])
@@ -96,7 +96,7 @@ def test_cursor_number_that_the_stream_did_not_issue_is_unknown(digits: str) -> 
         kept.after(f"{stream}-{digits}")
 
 
-def test_cursor_before_dropped_events_is_expired_and_later_cursors_are_valid() -> None:
+def test_replay_cursor_before_dropped_events_is_expired_and_later_cursors_are_valid() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
     cursors = [kept.cursor(stream), *(extended(kept, stream, [b"x" * 500 + b"\n"]) for _ in range(10))]
@@ -309,7 +309,7 @@ def test_all_replay_logs_of_a_caller_stay_within_its_memory_limit() -> None:
     assert shared.size == 0
 
 
-def test_closed_replay_log_keeps_nothing_and_still_issues_ids() -> None:
+def test_closed_replay_log_stores_no_events_but_still_issues_event_ids() -> None:
     shared = SharedBytes(100 * KIB)
     kept = ReplayLog(64 * KIB, 256 * KIB, shared.held_for(Caller()))
     stream = kept.open()
