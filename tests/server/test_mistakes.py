@@ -132,7 +132,10 @@ ROWS: dict[str, tuple[str, str]] = {
         "@server.resource('config')  # !\ndef f(): ...",
         "'config' is not a URI: it must begin with a scheme",
     ),
-    "template": ("@server.resource('x://{a}')  # !\ndef f(b: str): ...", "must have the parameters that the template names: a"),
+    "template": (
+        "@server.resource('x://{a}')  # !\ndef f(b: str): ...",
+        "must have the parameters that the template names: a",
+    ),
     "no template": (
         "@server.resource('x://y')  # !\ndef f(b: str): ...",
         "its URI must be a template, for example x://y/{b}",
