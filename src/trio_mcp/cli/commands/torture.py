@@ -101,7 +101,8 @@ def torture(
 
 def _report(outcome: ScenarioOutcome) -> Iterator[str]:
     scenario = outcome.scenario
-    yield f"{_MARKS[outcome.status]:4}  {scenario.level:6}  {outcome.era}  {scenario.id}: {scenario.title}"
+    yield f"{_MARKS[outcome.status]:4}  {scenario.level:6}  {outcome.era}  {scenario.id}"
+    yield f"      {scenario.title}"
     if outcome.status == "skipped":
         yield f"      {outcome.reason}"
     if outcome.status == "failed":
