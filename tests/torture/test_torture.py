@@ -116,7 +116,7 @@ async def test_torture_command_explains_a_failure_and_exits_with_1() -> None:
     ran = await torture("--only", "cancel-no-response", "--", *faulty)
     assert ran.returncode == 1
     shown = ran.stdout.decode()
-    assert "FAIL  SHOULD  legacy  cancel-no-response-legacy: " in shown
+    assert "FAIL  SHOULD  legacy  cancel-no-response-legacy\n" in shown
     assert "the server sent 1 responses after the cancellation" in shown
     assert "SHOULD: 0 passed, 1 failed, 0 skipped" in shown, "it speaks one era"
 
