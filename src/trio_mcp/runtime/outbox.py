@@ -37,7 +37,7 @@ _WRITTEN_AT_ONCE: Final = 64 * 1024
 
 @define(eq=False)
 class Segment:
-    """Lines in the outbox that can only be withdrawn together."""
+    """Consecutive lines in the outbox that can only be withdrawn together."""
 
     data: bytes | bytearray
     owner: Owner | None
@@ -84,7 +84,7 @@ def _never(_: bytes) -> int:
 
 
 def cancel_line(request_id: RequestId, reason: str | None) -> bytes:
-    """Return the line of ``notifications/cancelled`` for an outgoing request."""
+    """Encode ``notifications/cancelled`` for an outgoing request as a JSON line."""
     params: dict[str, Any] = {"requestId": request_id}
     try:
         told = params if reason is None else {**params, "reason": reason}
@@ -267,7 +267,8 @@ class Outbox:
             await self._blocked_in(self._watchers)
 
     async def take(self) -> bytes | bytearray:
-        """Wait until there are lines, and return about ``high_water`` bytes of whole lines. Called by the writer task.
+        """Wait until there are lines in the outbox, and return about ``high_water`` bytes of whole lines. Called by the
+        writer task.
 
         If lines are waiting, this isn't a checkpoint. Taken lines can't be withdrawn or replaced. Returns empty bytes
         after `nudge`.

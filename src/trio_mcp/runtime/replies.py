@@ -79,8 +79,8 @@ class Replies:
         return self._internal(request, error, reason)
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
-        """Return the line of the error reply for ``error``, with an error code that exists in the protocol revision of
-        ``request``."""
+        """Encode the error reply for ``error`` as a JSON line, with an error code that exists in the protocol revision
+        of ``request``."""
         code = request.revision.renamed_errors.get(error.code, error.code)
         # Create a new error, because the traceback of the raised error refers to the request.
         # Only the garbage collector could free this reference cycle.
@@ -94,7 +94,7 @@ class Replies:
         scope: RequestScope | None = None,
         peer: Peer | None = None,
     ) -> bytes:
-        """Return the line of the reply for an exception that a handler raised.
+        """Encode the reply for an exception that a handler raised as a JSON line.
 
         A `CodedError` or `ToolError` is sent to the peer. Any other exception is logged instead, with the caller: if
         there is a ``scope``, also with what was called and for how long, and otherwise with the ``peer``. The failure
@@ -119,7 +119,7 @@ class Replies:
         return self._internal(request, failure)
 
     def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
-        """Return the line of the error reply for an unexpected ``failure``. ``reason`` is the part of the failure's
+        """Encode the error reply for an unexpected ``failure`` as a JSON line. ``reason`` is the part of the failure's
         text that can be sent to the peer."""
         if request.method.tells_failures:
             request.unpack()
@@ -140,7 +140,7 @@ class Replies:
 
 
 def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | None, peer: Peer | None) -> None:
-    """Log a ``failure`` with its traceback. The facts in the log message are also attributes of the log record."""
+    """Log a ``failure`` with its traceback. Values in the log message are also attributes of the log record."""
     from ..mistakes import explain
 
     # Imported late, because servers over stdio otherwise don't need this module.
@@ -171,8 +171,8 @@ def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
 
 
 def _missing_in(failure: BaseException) -> set[str]:
-    """Return the missing capabilities that an exception names, if it is a `CapabilityMissing` or a group of only such
-    errors. Return an empty set for any other exception."""
+    """Return the missing capabilities that an exception names, if the exception is a `CapabilityMissing` or a group of
+    only such errors. Return an empty set for any other exception."""
     if isinstance(failure, CapabilityMissing):
         return set(failure.missing)
     if isinstance(failure, BaseExceptionGroup):
@@ -193,8 +193,8 @@ def _error_text(failure: BaseException) -> str:
 
 
 def error_line(reply: ErrorResponse) -> bytes:
-    """Return the line of an error reply. If its data or message can't be encoded, return the line of an internal error
-    that reports this."""
+    """Encode an error reply as a JSON line. If the error's data or message can't be encoded, return an internal error
+    that reports this instead."""
     try:
         return frame_error(reply.id, reply.code, reply.message, reply.data) + b"\n"
     except NotSerializable:

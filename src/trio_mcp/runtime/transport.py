@@ -1,5 +1,5 @@
-"""Transports, which send and receive whole messages. Users derive their transports from `Transport`; the built-in ones
-are derived from `FramedTransport`. A transport receives `Received` objects: bytes, a `Frame`, or a loss.
+"""Transports, which send and receive whole messages. Users derive their transports from `Transport`; the built-in
+transports are derived from `FramedTransport`. A transport receives `Received` objects: bytes, a `Frame`, or a loss.
 
 The errors of transports are in this module as well: `ConnectionLost`, and `HTTPError` for an HTTP exchange without a
 reply. So are the observers of requests (`Tracing`), which `trio_mcp.otel.OpenTelemetry`, recordings and your own
@@ -66,7 +66,7 @@ class ConnectionLost(MCPError):
 
 
 class UnreadableFrame(Exception):
-    """A message could not be read, for example because it was too long. The transport can still be used.
+    """A message could not be read, for example because the message was too long. The transport can still be used.
 
     The ``reason`` is sent to the peer. ``head`` and ``tail`` are the beginning and the end of the message, which may
     contain the id of the waiting call.
@@ -171,8 +171,8 @@ class FramedTransport(Transport):
 
     @abstractmethod
     async def receive(self) -> Received:  # pyright: ignore[reportIncompatibleMethodOverride] - for the runtime only
-        """Return the next message, or a notice that a reply or request was lost. If the transport had to decode the
-        message, return it as a `Frame`.
+        """Return the next message, or a notice that a reply or request was lost. A message that the transport had to
+        decode is returned as a `Frame`.
 
         Raises like `Transport.receive`, and `UnreadableFrame` for a message that was skipped. Doesn't have to be a
         checkpoint while messages are buffered.

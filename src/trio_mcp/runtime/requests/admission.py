@@ -40,7 +40,8 @@ def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool
 
 @define(eq=False)
 class Ticket:
-    """What one request uses of the limits, from its admission until its end. Only `Admission` sets the attributes."""
+    """What one request uses of the limits, from the request's admission until its end. Only `Admission` sets the
+    attributes."""
 
     caller: Caller
     """The caller, or part of a caller, whose limits the request counts towards."""
@@ -63,8 +64,8 @@ class Ticket:
 
 
 class Admission(Generic[T]):
-    """Decides which inbound requests of one connection may run within ``limits``, and queues the others. Requests are
-    also counted in ``load``, and for the callers that sent them.
+    """Decides which inbound requests of one connection may run within ``limits``, and queues all other requests.
+    Requests are also counted in ``load``, and for the callers that sent them.
 
     A request releases its slot when it ends, or when its cleanup takes longer than the grace. Then the oldest waiting
     request can run. A stream uses no slot, because it only waits, for as long as the client likes, and would block
@@ -88,8 +89,8 @@ class Admission(Generic[T]):
         return len(self._waiting)
 
     def admit(self, request: InboundRequest, caller: Caller) -> Ticket | None:
-        """Return a ticket for a request of ``caller``, or `None` if a limit is reached. If the ticket has no slot yet,
-        pass it to `wait`."""
+        """Return a ticket for a request of ``caller``, or `None` if a limit is reached. A ticket without a slot must be
+        passed to `wait`."""
         method = request.method
         if method.streams:
             return self._admit_stream(request, caller)
@@ -131,7 +132,7 @@ class Admission(Generic[T]):
         return leaves_enough(held, limits.max_server_bytes - all_others, size)
 
     def reserve(self, request: InboundRequest, caller: Caller) -> Ticket:
-        """Return a ticket for a request of ``caller``. Call it only after `has_room` returned true."""
+        """Return a ticket for a request of ``caller``. Call this method only after `has_room` has returned true."""
         size, load = request.size, self._load
         ticket = Ticket(caller, size, request.method.streams)
         self._bytes += size
@@ -208,9 +209,9 @@ class Admission(Generic[T]):
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
-        """Give a slot to a cancelled request that had no slot, because it was parked or waited to continue, so that it
-        can clean up. The slot may exceed the limit. Without counting the slot, a client could have any number of
-        requests cleaning up."""
+        """Give a slot to a cancelled request that has no slot, because it was parked or waited to continue. The request
+        needs the slot to clean up, and the slot may exceed the limit. Without counting the slot, a client could have
+        any number of requests cleaning up."""
         if self._waiting.pop(ticket, None) is not None:
             self._count_waiting(ticket, -1)
         self._take_slot(ticket)
@@ -223,13 +224,13 @@ class Admission(Generic[T]):
         return self.release_slot(ticket)
 
     def unpark(self, ticket: Ticket) -> None:
-        """Stop counting a request as parked, because it continues with the ticket of the client's retry, or needs a
-        slot for cleanup (`clean_up`)."""
+        """Stop counting a request as parked, because the request continues with the ticket of the client's retry, or
+        needs a slot for cleanup (`clean_up`)."""
         self._load.parked -= 1
         _count(ticket.caller, -1)
 
     def release_slot(self, ticket: Ticket) -> Sequence[T]:
-        """Release the slot of ``ticket`` before its request has ended, and return the queued entries that can run now.
+        """Release the slot of ``ticket`` before the request has ended, and return the queued entries that can run now.
         Idempotent."""
         if not ticket.runs or ticket.streams:
             return _NOBODY

@@ -60,7 +60,7 @@ class Ending:
         """Tasks that wait until the request ends. `None` until the first task waits."""
 
     def note_behind(self, result: CancelResult) -> None:
-        """Record how a request ended at the upstream server to which a proxy had forwarded it."""
+        """A proxy had forwarded the request to an upstream server: record how the request ended there."""
         self._behind = result
 
     def end(self, scope: RequestScope, *, has_reply: bool) -> None:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 class RequestHost:
-    """Runs the handlers of a running server, and holds what all of its connections share. A handler may still need this
-    after its connection has ended.
+    """Runs the handlers of a running server, and holds what all connections of the server share. A handler may still
+    need the host after its connection has ended.
 
     A handler runs in the host's nursery, and currently belongs to an `Exchange`. ``limits`` apply to each connection
     and, in some cases, to all connections together; ``load`` counts them. ``stateless``: nothing is kept between
@@ -206,8 +206,8 @@ class Parking(Generic[T]):
             self._expire(oldest.parked, "too many handlers wait for answers")
 
     def remove(self, request: InboundRequest) -> bool:
-        """Remove the handler that was parked when ``request`` was answered with input requests. Return false if it was
-        already removed."""
+        """Remove the handler that was parked when ``request`` was answered with input requests. Return false if this
+        handler was already removed."""
         handle = self._handles.pop(request, None)
         if handle is None:
             return False
@@ -253,7 +253,7 @@ Decision: TypeAlias = "Now | Literal[_Later.LATER] | Retry"
 
 
 class RequestHandler(Protocol):
-    """Handles the peer's requests and notifications. Servers and clients implement it."""
+    """Interface for handling the peer's requests and notifications. Servers and clients implement it."""
 
     @property
     def seal(self) -> Seal | None:

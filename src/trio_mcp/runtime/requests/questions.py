@@ -53,7 +53,7 @@ class Question:
         self.asker.wake()
 
     def fail(self, failure: Exception) -> None:
-        """End the input request with an error, because it can't be sent to the client."""
+        """End the input request with an error, because the input request can't be sent to the client."""
         self.failure = failure
         self.asker.wake()
 
@@ -145,8 +145,8 @@ class AnswerLog:
             self.switch_off()
 
     def switch_off(self) -> None:
-        """Stop recording input requests and answers. A log without its beginning can't be used, because it would look
-        like the log of a different run."""
+        """Stop recording input requests and answers. A log without its beginning can't be used, because this log would
+        look like the log of a different run."""
         self._is_off = True
         self.forget()
 

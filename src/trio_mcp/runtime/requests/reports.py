@@ -86,8 +86,8 @@ class RequestLog:
 
     @property
     def _minimum_rank(self) -> int:
-        """The number of the lowest log level that is sent to the client. The request sets it or, if it doesn't, the
-        connection."""
+        """The number of the lowest log level that is sent to the client. The level is set by the request or, if the
+        request sets no level, by the connection."""
         scope = self._scope
         if not self._has_own_level:
             return scope.exchange.state.log_rank
@@ -203,7 +203,8 @@ this number is the smallest."""
 
 
 def reportable(progress: object, total: object = None, message: object = None) -> Report | None:
-    """Return a progress report as plain numbers and plain text, ready to be sent. Return `None` if it can't be sent.
+    """Return a progress report as plain numbers and plain text, ready to be sent. Return `None` if the report can't be
+    sent.
 
     Reported values can come from anywhere, and must not make a handler fail. A number is any finite `numbers.Real`
     (such as numpy's) except booleans. A message is text that UTF-8 can encode.
@@ -317,8 +318,8 @@ class ProgressReporter:
         return False
 
     def report_later(self, progress: float, total: float | None, message: str | None) -> None:
-        """Store a progress report from any thread. Trio's thread sends it soon afterwards, at the latest before the
-        response."""
+        """Store a progress report from any thread. Trio's thread sends the report soon afterwards, at the latest before
+        the response."""
         with _LATE:
             if self._late is None:
                 self._late = []
@@ -352,7 +353,7 @@ class ProgressReporter:
         return self._send(*self._pending)
 
     def forget(self) -> None:
-        """Drop the stored progress, because its request was cancelled or has ended."""
+        """Drop the stored progress, because the request was cancelled or has ended."""
         self._pending = None
         if self._alarm is not None:
             self._alarm.stop()

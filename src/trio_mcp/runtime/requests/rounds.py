@@ -199,8 +199,8 @@ class Rounds:
         self.log.forget()
 
     def deliver(self, answers: Mapping[str, JSONObject | Exception]) -> None:
-        """Pass the client's answers, or errors instead of answers, to the tasks that wait for them. Input requests that
-        aren't in ``answers`` stay open."""
+        """Pass the client's answers, or errors instead of answers, to the tasks that wait for these answers. Input
+        requests that aren't in ``answers`` stay open."""
         for key, answer in answers.items():
             question = self._open.get(key)
             if question is not None and question.is_open:
@@ -255,8 +255,8 @@ class Rounds:
 
     def close(self) -> None:
         """End all current and later input requests with an error, because the request was cancelled or its nursery is
-        closed. A task that still waits is shielded, or doesn't belong to the request, and would otherwise wait forever.
-        Idempotent."""
+        closed. Without this, a task that still waits would wait forever, because it is shielded or doesn't belong to
+        the request. Idempotent."""
         self._over = True
         for question in self._open.values():
             if question.is_open:
@@ -265,7 +265,7 @@ class Rounds:
 
 def sends_questions(scope: RequestScope) -> bool:
     """Return true if the client of ``scope`` gets elicitation, sampling and roots requests as separate JSON-RPC
-    requests. Otherwise they are sent in the result, or in the background task."""
+    requests. Otherwise, these requests are sent in the result, or in the background task."""
     return scope.request.revision.server_requests and (scope.task is None or not scope.task.has_started)
 
 
@@ -307,7 +307,8 @@ def _no_back_channel() -> NoBackChannel:
 
 @frozen
 class Retry:
-    """Returned by `RequestHandler.answer_now` for a client's retry: it contains the answers for a parked handler."""
+    """Returned by `RequestHandler.answer_now` for a client's retry. A `Retry` contains the answers for a parked
+    handler."""
 
     handle: bytes
     """Identifies the parked handler, as passed to `Seal`."""
@@ -329,7 +330,8 @@ class Seal(Protocol):
         answers: Mapping[str, Any] | None = None,
         state: str = "",
     ) -> str:
-        """Return the ``requestState`` to send in the response to ``request``. Only a retry of ``request`` can use it.
+        """Return the ``requestState`` to send in the response to ``request``. Only a retry of ``request`` can use this
+        ``requestState``.
 
         ``handle``: the handle of the parked handler. If the handler isn't parked, pass the keys that were ``asked``
         now, the ``answers`` so far, and the handler's own ``state``.

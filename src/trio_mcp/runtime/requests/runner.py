@@ -138,8 +138,8 @@ class RequestRunner:
         self.refuse_reason = self.refuse_reason or reason
 
     def accept(self, request: InboundRequest, exchange: Exchange) -> None:
-        """Accept an incoming ``request``: answer, start, queue or refuse it, or resume a parked handler with its
-        answers. Synchronous."""
+        """Accept an incoming ``request``: answer, start, queue or refuse the request, or resume a parked handler with
+        the request's answers. Synchronous."""
         try:
             decision = self._handler.answer_now(request, exchange)
         except Exception as error:  # the reader task must continue after any exception
@@ -255,7 +255,7 @@ class RequestRunner:
     # Rounds
 
     def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
-        """Answer the request of ``scope`` with the input requests ``questions``, and let its handler wait for the
+        """Answer the request of ``scope`` with the input requests ``questions``, and let the handler wait for the
         client's retry. Synchronous. Raises `NotSerializable`, without any effect, if the input requests can't be
         encoded.
 
@@ -314,15 +314,16 @@ class RequestRunner:
             self.start(ready)
 
     def new_scope(self, request: InboundRequest, exchange: Exchange) -> RequestScope:
-        """Return the `RequestScope` of a request that didn't arrive over a connection. Pass it to `start`."""
+        """Return the `RequestScope` of a request that didn't arrive over a connection. Pass this `RequestScope` to
+        `start`."""
         ticket = self.admission.reserve(request, self._party(exchange.peer))
         scope = RequestScope(self, exchange, request, ticket)
         exchange.hold(request, scope)
         return scope
 
     def unpark(self, scope: RequestScope) -> None:
-        """Stop counting the request of ``scope`` as parked, because it continues with the ticket of the client's
-        retry."""
+        """Stop counting the request of ``scope`` as parked, because the request continues with the ticket of the
+        client's retry."""
         self._forget(scope)
         scope.exchange.state.finish(scope.request)  # a cancellation can't name the old request id any more
         self.admission.release(scope.ticket)
@@ -421,7 +422,8 @@ def _name_of(info: Any) -> str | None:
 
 
 async def _ready_to_reply(scope: RequestScope, line: bytes | None) -> None:
-    """Let the exchange of the request store the reply ``line``, or wait until the exchange's outbox has room for it."""
+    """Let the exchange of the request store the reply ``line``, or wait until the exchange's outbox has room for the
+    line."""
     scope.mute()
     if scope.exchange.keeps_outcomes:
         await scope.exchange.keep(scope.request, line)
@@ -440,7 +442,7 @@ def _end_span(span: HandlerSpan, scope: RequestScope, result: Any) -> None:
 def _reply_line(
     scope: RequestScope, result: Any, failure: BaseException | None, cancelled_inside: bool
 ) -> bytes | None:
-    """Return the line of the reply. Return `None` for a cancelled request, which never gets a reply, whatever its
+    """Return the reply as a JSON line. Return `None` for a cancelled request, which never gets a reply, whatever its
     handler did."""
     request, replies = scope.request, scope.runner.replies
     if scope.from_outside is not None:
@@ -463,8 +465,8 @@ def _reply_line(
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
-    """Return ``group`` without the exceptions that must propagate: cancellations from outside, and Ctrl-C. If there are
-    any, raise them."""
+    """Return ``group`` without the exceptions that must propagate: cancellations from outside, and Ctrl-C. If the group
+    contains such exceptions, raise them."""
     passing, rest = group.split((trio.Cancelled, KeyboardInterrupt, GeneratorExit))
     try:
         if passing is not None:

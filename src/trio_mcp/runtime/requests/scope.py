@@ -171,8 +171,8 @@ class RequestScope:
         self.advance(Step.MUTE)
 
     async def until_cancelled(self, wait: Awaitable[None]) -> None:
-        """Run ``wait`` until it returns or the request is cancelled. ``wait`` waits for room for the reply, or for the
-        client's retry."""
+        """Run ``wait`` until it returns or the request is cancelled. The function ``wait`` waits for room for the
+        reply, or for the client's retry."""
         with trio.CancelScope() as self._reply_wait:
             await wait
 
@@ -205,8 +205,8 @@ class RequestScope:
         self.runner.cancel(self, cause, reason)
 
     def cancel(self, cancellation: Cancellation) -> bool:
-        """Cancel the request from outside its handler. If it was already cancelled from outside, or has ended, do
-        nothing and return false.
+        """Cancel the request from outside its handler. If the request was already cancelled from outside, or has ended,
+        do nothing and return false.
 
         Lines of the request that are still in the outbox are withdrawn, and its stored progress is dropped (ruling 1).
         But if the answers to its questions were late, the questions were its answer, and stay. Synchronous, so that
@@ -312,8 +312,7 @@ class RequestScope:
 
     @property
     def due(self) -> float:
-        """Time at which the request is cancelled because the deadline of its caller has passed
-        (`trio.current_time`)."""
+        """Time at which the request is cancelled because its caller's deadline has passed (`trio.current_time`)."""
         return math.inf if self._deadline is None else self._deadline.due
 
     @property
@@ -375,8 +374,8 @@ class RequestScope:
     # Telling the client
 
     def notification(self, method: str, params: JSONObject | None) -> bytes:
-        """Return the line of a notification that belongs to this request. Raises `NotSerializable` if its parameters
-        can't be encoded as JSON."""
+        """Encode a notification that belongs to this request as a JSON line. Raises `NotSerializable` if the
+        notification's parameters can't be encoded as JSON."""
         task = self.exchange.related_task
         return frame_notification(method, params if task is None else with_related_task(params, task)) + b"\n"
 
@@ -449,8 +448,8 @@ class RequestScope:
         self._read_meta()
 
     def move(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
-        """Continue the request in ``exchange``, because the client has got its response while the handler still
-        runs."""
+        """Continue the request in ``exchange``, because the client has got a response to the request while the handler
+        still runs."""
         reporter = self._reporter
         if reporter is not None:
             reporter.flush()
