@@ -111,8 +111,8 @@ class BridgedCall(Generic[T]):
             self.portal.run_soon(partial(self._scope.cancel, reason=reason))
 
     def result(self) -> T:
-        """Return the result of the call, which must have ended, or raise its exception. Raises `ConnectionLost` if the
-        call ended because its client was closed."""
+        """Return the result of the call, which must have ended, or raise the call's exception. Raises `ConnectionLost`
+        if the call ended because its client was closed."""
         if self._error is not None:
             try:
                 raise self._error
@@ -151,8 +151,8 @@ class BridgedCall(Generic[T]):
         return tell
 
     def with_callbacks(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments of a method, with the callbacks in them wrapped so that they run in the caller's
-        thread or event loop."""
+        """Return the keyword arguments of a method. Callbacks in the arguments are wrapped so that they run in the
+        caller's thread or event loop."""
         ways = {"on_progress": self.awaited_callback, "on_task": self.deferred_callback}
         return {key: ways[key](value) if value and key in ways else value for key, value in options.items()}
 
@@ -243,7 +243,7 @@ class OpenContext(Generic[T]):
     portal: TrioPortal = attrs.field(init=False)
 
     async def run(self) -> None:
-        """Enter the context manager in the trio thread, and exit it after `close` has been called."""
+        """Enter the context manager in the trio thread, and exit the context manager after `close` has been called."""
         async with open_service_nursery(CLOSED) as self._nursery:
             try:
                 async with self._manager as self.value:

@@ -167,8 +167,8 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
             await self._close()
 
     async def _close(self) -> None:
-        """Close the trio context manager, and return when it has exited. A cancellation of this method is raised only
-        after that."""
+        """Close the trio context manager, and return when it has exited. If this method is cancelled, the cancellation
+        is raised only after the exit."""
         self._context.close()
         if self._context.portal.is_inherited:
             return

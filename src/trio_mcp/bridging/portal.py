@@ -30,7 +30,7 @@ class ThreadWork(Protocol):
 
 
 class TrioPortal:
-    """A thread that runs trio while there is work for it."""
+    """A thread that runs trio while there is work to do."""
 
     _current: ClassVar[TrioPortal | None] = None
     _lock: ClassVar = threading.Lock()

@@ -1,5 +1,5 @@
 """`AsyncioThread` runs an asyncio event loop in a thread, so that trio tasks can call asyncio functions and wait for
-them."""
+their results."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ the same time."""
 
 
 class AsyncioThread:
-    """An asyncio event loop in its own thread. Create it in the trio run that uses it, and end it with `aclose`. While
-    ``max_abandoned`` tasks that ignore their cancellation still run, new calls are refused."""
+    """An asyncio event loop in its own thread. Create the object in the trio run that uses it, and call `aclose` at the
+    end. While ``max_abandoned`` tasks that ignore their cancellation still run, new calls are refused."""
 
     def __init__(self, max_abandoned: int) -> None:
         self._max_abandoned = max_abandoned
@@ -106,8 +106,8 @@ class AsyncioThread:
 
     @asynccontextmanager
     async def opened(self, manager: AbstractAsyncContextManager[T], graces: Graces) -> AsyncGenerator[T]:
-        """Enter the asyncio context manager ``manager`` in one task of the event loop, and yield its value. Exit it in
-        the same task."""
+        """Enter the asyncio context manager ``manager`` in one task of the event loop, and yield its value. The same
+        task exits the context manager."""
         values: list[T] = []
         opened, closing = trio.Event(), asyncio.Event()
 
@@ -135,7 +135,7 @@ class AsyncioThread:
 
     async def aclose(self) -> None:
         """Cancel the tasks that still run in the event loop, and end the thread. Returns after about ten seconds at the
-        latest. If the thread is blocked longer, it is left running, and a warning is logged."""
+        latest. If the thread is blocked longer, the thread is left running, and a warning is logged."""
         with suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._begin_end)
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * _PATIENCE + 1):

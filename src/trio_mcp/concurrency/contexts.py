@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractContextManager[T, bool | None]]:
     """Create a context manager from a generator ``function``, like `contextlib.contextmanager`. If an exception leaves
-    the block, its original traceback is restored."""
+    the block, the exception's original traceback is restored."""
     manager = contextlib.contextmanager(function)
 
     @wraps(function)

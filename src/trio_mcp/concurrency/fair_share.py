@@ -76,8 +76,8 @@ class Caller:
 
     @property
     def whole(self) -> Caller:
-        """The `Caller` for the whole principal, network address or process: this object itself, unless it stands for a
-        single connection, session or client."""
+        """The `Caller` for the whole principal, network address or process. This is the object itself, unless the
+        object stands for a single connection, session or client."""
         whole = self
         while whole.within is not None:
             whole = whole.within
@@ -101,8 +101,8 @@ class Caller:
         return self._tag
 
     def connection(self) -> Caller:
-        """Return a new `Caller` for one connection or session of this caller. If this caller has no ``key``, it is
-        itself a connection, and is returned."""
+        """Return a new `Caller` for one connection or session of this caller. A caller without a ``key`` is already a
+        connection, and is returned itself."""
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
@@ -240,8 +240,8 @@ class HeldBytes:
 
 
 class EvictionQueue(Generic[T]):
-    """Items of one kind that a server keeps for its callers, such as sessions. When a caller has too many, the oldest
-    item is evicted from the caller's connection or client with the most items."""
+    """Items of one kind that a server keeps for its callers, such as sessions. When a caller has too many items, the
+    oldest item is evicted from the caller's connection or client with the most items."""
 
     def __init__(self) -> None:
         self._of_callers: dict[Caller, dict[Caller, dict[T, None]]] = {}
@@ -249,7 +249,7 @@ class EvictionQueue(Generic[T]):
         self._counts = Counter[Caller]()
 
     def count(self, caller: Caller) -> int:
-        """Return the number of items of ``caller``, including all of its connections and clients."""
+        """Return the number of items of ``caller``, including the items of the caller's connections and clients."""
         return self._counts[caller.whole]
 
     def add(self, caller: Caller, thing: T) -> None:

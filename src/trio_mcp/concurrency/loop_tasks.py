@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class LoopTask(Generic[T]):
-    """An asyncio task of ``loop`` that runs ``function`` in ``context``. Create it in the trio run that waits for it.
+    """An asyncio task of ``loop`` that runs ``function`` in ``context``. Create this object in the trio run that waits
+    for the asyncio task.
 
     Raises `RuntimeError` if the loop is closed.
     """
@@ -69,8 +70,8 @@ class LoopTask(Generic[T]):
         return self._task is not None and self._task.cancelled()
 
     def result(self) -> T:
-        """Return the result of the task, or raise its exception. Exceptions that would end the whole trio run, such as
-        asyncio's cancellation, are replaced by `RuntimeError`."""
+        """Return the result of the task, or raise the task's exception. Exceptions that would end the whole trio run,
+        such as asyncio's cancellation, are replaced by `RuntimeError`."""
         task: Any = self._task
         try:
             return task.result()

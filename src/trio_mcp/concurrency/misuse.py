@@ -36,7 +36,7 @@ def async_with_only(
 
 def check_keywords(function: Callable[..., Any], given: Iterable[str], name: str | None = None) -> None:
     """Raise `TypeError` if ``function`` doesn't accept one of the ``given`` keywords. The error message calls the
-    function ``name``, by default its qualified name."""
+    function ``name``, by default the function's qualified name."""
     check_options(name or function.__qualname__.removesuffix(".__init__"), given, _keywords_of(function))
 
 
@@ -67,8 +67,8 @@ def _keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 class _AsyncWithOnly(AbstractAsyncContextManager[T]):
-    """A context manager that enters and exits ``inner`` without its own frame. An interrupt in such a frame would leave
-    the connection open."""
+    """A context manager that enters and exits ``inner`` without a stack frame of its own. An interrupt in such a frame
+    would leave the connection open."""
 
     def __init__(self, inner: AbstractAsyncContextManager[T], name: str, what: str) -> None:
         self._inner = inner
@@ -91,8 +91,8 @@ class _AsyncWithOnly(AbstractAsyncContextManager[T]):
 
 
 def check_served_under_trio(name: str) -> None:
-    """Raise `RuntimeError` if the current code doesn't run under trio. A ``serve_*`` function calls this with its
-    ``name``, so that the error shows the correct call."""
+    """Raise `RuntimeError` if the current code doesn't run under trio. A ``serve_*`` function calls this with the
+    function's ``name``, so that the error shows the correct call."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
             f"{name} runs only under trio:\n"
@@ -102,8 +102,8 @@ def check_served_under_trio(name: str) -> None:
 
 
 def check_opened_under_trio(name: str) -> None:
-    """Raise `RuntimeError` if the current code doesn't run under trio. An ``open_*`` function calls this with its
-    ``name``, so that the error shows the correct call."""
+    """Raise `RuntimeError` if the current code doesn't run under trio. An ``open_*`` function calls this with the
+    function's ``name``, so that the error shows the correct call."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
             f"{name} runs only under trio. Start the function that contains async with {name}(...) like this:\n"

@@ -1,4 +1,4 @@
-"""Nurseries that raise an exception itself, without an exception group around it.
+"""Nurseries that raise an exception without wrapping it in an exception group.
 
 `run_together` makes several calls concurrently for one caller. `open_service_nursery` runs background tasks that serve
 a body, outlive it, and don't wrap its exceptions.
@@ -24,7 +24,7 @@ logger = logging.getLogger("trio_mcp")
 async def run_together(
     calls: Sequence[Callable[[], Awaitable[T]]], on_failure: Callable[[BaseException], None] | None = None
 ) -> list[T]:
-    """Run all ``calls`` concurrently, each in its own task, and return their results in the order of ``calls``.
+    """Run all ``calls`` concurrently, each in its own task, and return the results in the order of ``calls``.
 
     The first failure cancels the other calls and is raised unchanged, never inside an ExceptionGroup (ruling 16). Later
     failures are logged, except `CodedError`. Cancellation from outside is raised as one `trio.Cancelled`.
@@ -159,7 +159,7 @@ class ServiceNursery:
             self._shields.discard(scope)
 
     def cancel(self, reason: str) -> None:
-        """End all background tasks: remove their shields, and cancel them, because the body of the block has ended."""
+        """Remove the shields of all background tasks, and cancel the tasks, because the body of the block has ended."""
         shields, self._shields = self._shields or set(), None
         for scope in shields:
             scope.shield = False

@@ -33,8 +33,8 @@ loop_calls: ContextVar[LoopCalls] = ContextVar("trio_mcp.loop_calls")
 
 
 def loop_calls_here() -> LoopCalls | None:
-    """Return the `LoopCalls` of the current asyncio task, if an `AsyncioThread` runs it. Return `None` anywhere else,
-    even in a thread to which context variables were copied."""
+    """Return the `LoopCalls` of the current asyncio task, if an `AsyncioThread` runs this task. Return `None` anywhere
+    else, even in a thread to which context variables were copied."""
     calls = loop_calls.get(None)
     return calls if calls is not None and calls.is_here else None
 
@@ -65,7 +65,8 @@ class TrioRun:
         return trio.lowlevel.current_trio_token() is self._token  # a later trio run may use a thread with the same id
 
     def call(self, call: Callable[[], T], *, wait_forever: bool = False) -> T:
-        """Run ``call`` in trio's thread, and return its result. Any other thread blocks until then.
+        """Run ``call`` in trio's thread, and return its result. If called in any other thread, blocks until ``call``
+        has ended.
 
         Raises the exceptions of ``call``, and `trio.RunFinishedError` after the end of the run. Raises `RuntimeError`
         if trio's thread doesn't begin the call within 10 seconds, for example because it waits for this thread. The
@@ -202,7 +203,7 @@ class ActiveRuns:
 
 
 class HasActiveRuns(Protocol):
-    """An object that records which trio runs use it."""
+    """Interface of objects, such as servers, that record which trio runs use them."""
 
     @property
     def _active_runs(self) -> ActiveRuns:
@@ -214,7 +215,7 @@ H = TypeVar("H", bound=HasActiveRuns)
 
 
 def in_active_run(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Decorate a method so that it runs in the trio run that uses its object: see `ActiveRuns.call_in_run`."""
+    """Decorate a method so that the method runs in the trio run that uses its object: see `ActiveRuns.call_in_run`."""
 
     @wraps(method)
     def change(self: H, *args: P.args, **kwargs: P.kwargs) -> T:

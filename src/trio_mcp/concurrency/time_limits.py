@@ -84,7 +84,7 @@ class HandlerLimit:
 
     @property
     def deadline(self) -> float:
-        """Time on trio's clock (`trio.current_time`) at which the limit ends, unless it is paused before."""
+        """Time on trio's clock (`trio.current_time`) at which the limit ends, unless the limit is paused before."""
         return self._limit.deadline
 
     @contextmanager
@@ -188,8 +188,8 @@ def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.
 
 
 class Graces:
-    """The time limit for the cleanup of one connection's cancelled calls. Each call gets ``seconds``, until `shorten`
-    reduces them."""
+    """The time limit for the cleanup of one connection's cancelled calls. Each call gets ``seconds`` for its cleanup,
+    until `shorten` reduces this time."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -209,7 +209,7 @@ class Graces:
         self._scopes.add(scope)
 
     def unshield(self, scope: trio.CancelScope) -> None:
-        """Stop limiting the cleanup in ``scope``, because its block has ended."""
+        """Stop limiting the cleanup in ``scope``, because the block of ``scope`` has ended."""
         self._scopes.discard(scope)
 
     @contextmanager

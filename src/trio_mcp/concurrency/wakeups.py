@@ -89,7 +89,7 @@ class OnDemandTask:
         self._where: tuple[trio.Nursery, Context] | None = None
 
     def start_in(self, nursery: trio.Nursery, context: Context) -> None:
-        """Set the nursery and the context variables of the task. Without them, the task would inherit the context
+        """Set the nursery and the context variables of the task. Otherwise, the task would inherit the context
         variables of its first caller."""
         self._where = nursery, context
 

@@ -126,8 +126,8 @@ def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awa
 
 
 def in_worker_thread() -> bool:
-    """Return true if the current code runs in a thread of `run_in_worker`, so that it may block. Return false in
-    another thread to which context variables were copied, and in a trio run inside the thread."""
+    """Return true if the current code runs in a thread of `run_in_worker`, and so may block. Return false in another
+    thread to which context variables were copied, and in a trio run inside the thread."""
     here = _here.get(None)
     return here is not None and here.is_here and not trio.lowlevel.in_trio_run()
 
@@ -215,7 +215,7 @@ class Work(Generic[T]):
 
     def describe(self) -> str:
         """Return the name of the called function and its current position, for the log. Arguments aren't shown, because
-        they may be private, and of any length."""
+        arguments may be private, and of any length."""
         function = getattr(self._call, "func", self._call)  # a partial has no name, so use the function that it calls
         name = getattr(function, "__qualname__", type(function).__qualname__)
         return f"{name}, at:\n{''.join(traceback.StackSummary.extract(self.frames()).format())}"
@@ -409,8 +409,8 @@ class WorkerShare:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> bool:
-        """Wake the call that has waited longest for a slot of this share, or of a share within it. Return false if no
-        call can run."""
+        """Wake the call that has waited longest for a slot of this share, or of a share within this share. Return false
+        if no call can run."""
         if not self.may_have(SlotState.RUNNING):
             return False
         for share in tuple(self.queue):

@@ -53,8 +53,8 @@ def plain_scalar(value: object) -> int | float | str:
 
 
 def _searched(value: object) -> int | float | str:
-    """Prepare a value for the search for numbers without a JSON form: convert it to a `plain_scalar`. If the value is
-    text that was checked before, return an empty string."""
+    """Prepare a value for the search for numbers without a JSON form: convert the value to a `plain_scalar`. If the
+    value is text that was checked before, return an empty string."""
     return "" if type(value) is msgspec.Raw else plain_scalar(value)
 
 
@@ -447,8 +447,8 @@ def frame_error(request_id: RequestId | None, code: int, message: str, data: Any
 
 
 class CollectorPause:
-    """Context manager that pauses the garbage collector while many objects are created, because the collector would
-    search them repeatedly without finding garbage.
+    """Context manager that pauses the garbage collector while many objects are created. Otherwise, the collector would
+    search these objects repeatedly without finding garbage.
 
     The collector is switched off for the whole process, so nothing may be awaited inside. If the application has
     switched it off, it stays off. If two threads are inside at once, the collector is on after both have left, and may

@@ -69,7 +69,8 @@ class PeerError(MCPError):
 
 
 class ProtocolViolation(MCPError):
-    """The peer responded to a request with something that the specification doesn't allow. ``reason`` describes it."""
+    """The peer responded to a request with something that the specification doesn't allow. ``reason`` describes the
+    violation."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))

@@ -174,8 +174,8 @@ def error_text(error: Any) -> str:
 
 
 def code_of(code: Any, unknown: int = INTERNAL_ERROR) -> int:
-    """Return the code of an error as an integer. Some peers send it as a string or a float. Return ``unknown`` for any
-    other value."""
+    """Return the code of an error as an integer. Some peers send the code as a string or a float. Return ``unknown``
+    for any other value."""
     try:
         number = float(code) if isinstance(code, (str, float, int)) else 0.5
     except (ValueError, OverflowError):

@@ -71,7 +71,7 @@ def few_parts(value: Any) -> list[Any] | None:
 
 
 def has_json_form(parts: list[Any]) -> bool:
-    """Return true if each of ``parts``, as `few_parts` returns them, has a JSON form: it is plain data, and neither NaN
+    """Return true if each of ``parts``, as `few_parts` returns them, has a JSON form: is plain data, and neither NaN
     nor infinite."""
     return all(type(part) in _FINITE or (type(part) is float and math.isfinite(part)) for part in parts)
 

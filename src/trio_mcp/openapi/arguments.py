@@ -284,7 +284,7 @@ class ArgumentReader:
 
     def multiply(self, arguments: Iterable[Arguments]) -> bool:
         """Return whether one of the arguments' schemas can't be used for validation, because expanding its references
-        may make it too large. See `Schemas.multiply`."""
+        may make the schema too large. See `Schemas.multiply`."""
         return self._schemas.multiply(each.schema for each in arguments)
 
     def _parameters(self, operation: APIOperation) -> list[tuple[JSONObject, str]]:

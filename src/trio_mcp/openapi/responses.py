@@ -183,8 +183,8 @@ class OperationResponses:
 
 
 def status_of(response: httpx2.Response) -> str:
-    """Return the status of an HTTP response with the standard phrase for it. The server's own phrase isn't used,
-    because it may be any text."""
+    """Return the status of an HTTP response with the standard phrase for this status. The server's own phrase isn't
+    used, because it may be any text."""
     try:
         return f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
     except ValueError:
@@ -214,8 +214,8 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
 
 
 async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -> bytes:
-    """Return ``body``, decompressed. If the result would be longer than ``limit`` bytes, return at least its first
-    ``limit`` + 1 bytes."""
+    """Return ``body``, decompressed. If the decompressed body would be longer than ``limit`` bytes, return at least its
+    first ``limit`` + 1 bytes."""
     unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS + 32)  # detect gzip or zlib by the header
     body = bytearray()
     pieces = response.aiter_raw()
@@ -239,8 +239,8 @@ async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -
 
 
 async def _close_response(response: httpx2.Response, pieces: AsyncIterator[bytes]) -> None:
-    """Close the HTTP response, and end its generators now by reading them until they fail. Otherwise httpx2 would leave
-    them to the garbage collector."""
+    """Close the HTTP response, and end its generators now by reading the generators until they fail. Otherwise httpx2
+    would leave the generators to the garbage collector."""
     try:
         await response.aclose()
     finally:
@@ -266,7 +266,7 @@ def _text(response: httpx2.Response, body: bytes) -> str:
 
 
 def _decoded(body: bytes) -> tuple[Any, bool]:
-    """Decode a JSON body. Returns its value, and whether it is valid and can be sent to the client."""
+    """Decode a JSON body. Return the decoded value, and whether the value is valid and can be sent to the client."""
     if has_many_far(body):
         return None, False
     try:

@@ -103,7 +103,8 @@ class Schemas:
         return {**schema, "$defs": needed} if needed else schema
 
     def _checked(self, schema: Any, levels: int) -> Any:
-        """Validate ``schema`` without following its references, and return it. Raises `ValueError` if it is invalid."""
+        """Validate ``schema`` without following its references, and return it. Raises `ValueError` if ``schema`` is
+        invalid."""
         if is_too_deep(schema, levels):
             raise ValueError(f"a schema has more than {MOST_LEVELS} levels")
         try:
@@ -115,7 +116,8 @@ class Schemas:
 
     def multiply(self, schemas: Iterable[JSONObject]) -> bool:
         """Return whether one of ``schemas``, results of `complete`, can't be used for validation, because expanding its
-        references may make it too large. Checking all schemas together is much faster, since they share definitions."""
+        references may make the schema too large. Checking all schemas together is much faster, since they share
+        definitions."""
         roots: JSONObject = {str(number): {**schema, "$defs": {}} for number, schema in enumerate(schemas)}
         try:
             SchemaGrowth({"properties": roots, "$defs": self._definitions})
@@ -124,7 +126,7 @@ class Schemas:
         return False
 
     def resolved(self, schema: Any) -> Any:
-        """Return ``schema`` or, if it is a reference, the definition that it refers to."""
+        """Return ``schema`` or, if ``schema`` is a reference, the definition that the reference leads to."""
         seen: set[str] = set()
         while isinstance(schema, dict) and (name := _name_in(cast("JSONObject", schema))) and name not in seen:
             seen.add(name)
@@ -182,8 +184,8 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Convert a part of ``allOf``. If a referenced component requires properties in ``gone``, copy it instead of
-        referring to it."""
+        """Convert a part of ``allOf``. If a referenced component requires properties in ``gone``, copy the component
+        instead of referring to it."""
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 
@@ -239,8 +241,8 @@ class Schemas:
 
 
 def _required_in(schema: JSONObject) -> list[str]:
-    """Return the names in the keyword ``required`` of a schema. Returns an empty list if ``required`` isn't a list,
-    because it is a boolean in older drafts. Raises `ValueError` if a name isn't a string."""
+    """Return the names in the keyword ``required`` of a schema. Return an empty list if ``required`` isn't a list,
+    because ``required`` is a boolean in older drafts. Raises `ValueError` if a name isn't a string."""
     required: Any = schema.get("required")
     if not isinstance(required, list):
         return []

@@ -94,7 +94,7 @@ class Replies:
         scope: RequestScope | None = None,
         peer: Peer | None = None,
     ) -> bytes:
-        """Encode the reply for an exception that a handler raised as a JSON line.
+        """A handler raised an exception: encode the reply as a JSON line.
 
         A `CodedError` or `ToolError` is sent to the peer. Any other exception is logged instead, with the caller: if
         there is a ``scope``, also with what was called and for how long, and otherwise with the ``peer``. The failure

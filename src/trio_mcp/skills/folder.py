@@ -208,8 +208,8 @@ class SkillSource:
         return self.entry.root.removeprefix(SKILL_SCHEME).removesuffix("/")
 
     def contents_of(self, path: str) -> bytes | None:
-        """Return the contents of the file ``path`` of the skill; `None` if the file can't be read, or has changed since
-        its digest and size were computed. Blocks, so call it in a worker thread."""
+        """Return the contents of the file ``path`` of the skill. Return `None` if the file can't be read, or has
+        changed since its digest and size were computed. Blocks, so call this method in a worker thread."""
         try:
             contents = self.source[path] if isinstance(self.source, Mapping) else _contents(self.source, path)
         except (OSError, ValueError):

@@ -97,7 +97,7 @@ class LoadedSkill:
 
 
 async def load(reads: Reads, entry: Skill) -> LoadedSkill:
-    """Read the ``SKILL.md`` of the listed skill ``entry``, and verify that it matches the listing. See
+    """Read the ``SKILL.md`` of the listed skill ``entry``, and verify that this file matches the listing. See
     `Client.load_skill`."""
     from .folder import front_matter_of  # imported late: it needs PyYAML, which few clients have
 
@@ -131,8 +131,8 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 async def _read(reads: Reads, uri: str, file: SkillFile | None) -> str | bytes:
-    """Read the resource ``uri`` and return it. Raises `SkillChanged` if its bytes don't match the digest and size in
-    ``file``."""
+    """Read the resource ``uri`` and return the resource. Raises `SkillChanged` if its bytes don't match the digest and
+    size in ``file``."""
     *others, last = reads
     for read in others:
         with suppress(SkillChanged):

@@ -127,7 +127,7 @@ class ConnectionState:
     # Requests of ours
 
     def open_request(self, method: str, revision: Revision) -> OutboundRequest:
-        """Create an outgoing request with a new id, add it to the table of requests in flight, and return it.
+        """Create an outgoing request with a new id, add it to the table of requests in flight, and return the request.
 
         The id differs from every id in flight in either direction. Raises `MethodUnavailable` if this side can't send
         ``method`` in ``revision``.
@@ -159,8 +159,8 @@ class ConnectionState:
         return request.method.name != "initialize"
 
     def abandon_all(self) -> list[OutboundRequest]:
-        """Remove all outgoing requests from the table of requests in flight, because the connection is lost, and return
-        them."""
+        """Remove all outgoing requests from the table of requests in flight, because the connection is lost. Return
+        these requests."""
         calls = list(self._outbound.values())
         self._outbound.clear()
         return calls
@@ -187,8 +187,9 @@ class ConnectionState:
         return True
 
     def park(self, request: InboundRequest) -> None:
-        """Mark an inbound request as answered with input requests, and free its id. A cancellation with this id still
-        cancels the handler that waits for the answers, until another request uses the id or `finish` is called."""
+        """Mark an inbound request as answered with input requests, and free the request's id. A cancellation with this
+        id still cancels the handler that waits for the answers, until another request uses the id or `finish` is
+        called."""
         if self.finish(request):
             self._parked[request.id] = request
 
@@ -237,7 +238,8 @@ class ConnectionState:
                 return self._receive_batch(message)
 
     def reply_lost(self, request_id: RequestId, error: MCPError) -> Event:
-        """End the outgoing request with the id ``request_id``, if it's still open, because its reply won't arrive."""
+        """End the outgoing request with the id ``request_id`` if the request is still open, because its reply won't
+        arrive."""
         call = self._outbound.pop(request_id, None)
         return Ignored("the end of no request in flight") if call is None else RequestFailed(call, error)
 
@@ -269,8 +271,8 @@ class ConnectionState:
     def _is_no_request(self, method: str, request_id: Any) -> bool:
         """Return true if a message with this ``method`` and id can't be a request of the server, although the message
         has the form of a request. For example, the message may be an outgoing request that the server sent back. The id
-        alone shows nothing, because a server may use the same id for its own request. A server may also send methods
-        that are unknown here."""
+        alone doesn't show this, because a server may use the same id for its own request. A server may also send
+        methods that are unknown here."""
         call = self._outbound.get(request_id) if is_request_id(request_id) else None
         if call is None:
             return False
@@ -534,8 +536,8 @@ _RULED_ON: Final = ("notifications/initialized", "notifications/cancelled", "not
 
 @cache
 def _plain_notifications(role: Role, revision: Revision) -> Mapping[str, Method]:
-    """Return the notifications that ``role`` can send in ``revision`` and that need no check except that of their name,
-    by name. Notifications of extensions aren't included."""
+    """Return the notifications that ``role`` can send in ``revision``, by name. Only notifications for which checking
+    the name is enough are returned, and no notifications of extensions."""
     rows = notifications_of(role, revision)
     return {name: row for name, row in rows.items() if name not in _RULED_ON}
 
