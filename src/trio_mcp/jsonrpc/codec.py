@@ -323,9 +323,9 @@ def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _e
 
 
 def encode_readable(value: Any, around: int = 0, write: Callable[[Any], bytes] = _encoder.encode) -> bytes:
-    r"""Return a value encoded like `encode_value`, but with lone surrogates as escapes, such as ``\udce9`` in six
-    characters. Python uses these for file names that aren't UTF-8. Use it for text that people and models read, where
-    names must stay distinct."""
+    r"""Return a value encoded like `encode_value`, but with lone surrogates as escapes of six characters, such as
+    ``\udce9``. Python uses lone surrogates for file names that aren't UTF-8. Use this function for text that people and
+    models read, where names must stay distinct."""
     try:
         return encode_value(value, around, write)
     except NotSerializable as fault:

@@ -216,7 +216,7 @@ class PerRequestFields:
         level = meta.get(LOG_LEVEL)
         if level is not None and (type(level) is not str or log_level_rank(level) < 0):
             # By MCP 2026-07-28 (logging page), an unknown level SHOULD be rejected with -32602.
-            raise CodedError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} is not a log level")
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} in _meta must be a log level")
         return level
 
     def capabilities(self, meta: dict[str, Any], revision: Revision) -> ClientCapabilities:

@@ -96,7 +96,7 @@ class CallerState:
         `ValueError` for an empty string.
         """
         if not handle:
-            raise ValueError("a handle must not be empty")
+            raise ValueError("the handle of a state must not be empty")
         return CallerState(self._scope, handle, self._passive)
 
     async def get(self, key: str, default: Any = None) -> Any:
