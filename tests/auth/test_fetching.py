@@ -102,7 +102,7 @@ async def test_fetcher_post_sends_its_headers_and_form() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_fetcher_returns_a_redirect_without_following_it(status: int) -> None:
+async def test_fetcher_returns_a_redirect_response_without_following_the_redirect(status: int) -> None:
     async with scripted(answering(OK)) as other:
         moved = f"HTTP/1.1 {status} Moved\r\nLocation: {other.url}\r\nContent-Length: 0\r\n\r\n"
         here = f"HTTP/1.1 {status} Moved\r\nLocation: /here\r\nContent-Length: 0\r\n\r\n"

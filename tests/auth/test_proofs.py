@@ -113,7 +113,7 @@ def broken(**changes: object) -> dict[str, object]:
         {"kty": "oct", "k": "c2VjcmV0"},
     ],
 )
-def test_invalid_dpop_jwk_raises_value_error_without_quoting_it(jwk: dict[str, object]) -> None:
+def test_invalid_dpop_jwk_raises_value_error_without_quoting_the_jwk(jwk: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="the JWK of a private key on the curve P-256") as caught:
         ProofKey.from_jwk(jwk)
     told = "".join(traceback.format_exception(caught.value))

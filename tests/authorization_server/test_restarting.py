@@ -14,7 +14,7 @@ from trio_mcp import open_http
 from trio_mcp.auth import OAuth
 
 
-async def test_client_registers_again_if_the_authorization_server_forgot_it(provider: Path) -> None:
+async def test_client_registers_again_if_the_authorization_server_forgot_the_client(provider: Path) -> None:
     settings: dict[str, Any] = {"scopes": [READ], "opaque": True, "clients": [SERVER]}
     auth = OAuth(on_visit=press)
     with trio.fail_after(PATIENCE):

@@ -33,7 +33,7 @@ def begin_interrupted(work: ThreadWork) -> TrioPortal:
     return thread
 
 
-def test_interrupt_between_start_and_registration_of_a_call_cancels_it() -> None:
+def test_interrupt_between_start_and_registration_of_a_call_cancels_the_call() -> None:
     reasons: list[str] = []
 
     async def wait() -> None:

@@ -103,7 +103,7 @@ async def test_pack_command_writes_bundle_and_documents_that_fit_their_schemas(f
     assert project["project"]["dependencies"][0].startswith("trio-mcp[cli]>=")
 
 
-async def test_pack_without_urls_warns_and_omits_them(folder: Path) -> None:
+async def test_pack_command_without_urls_warns_and_omits_the_urls(folder: Path) -> None:
     ended = await pack(folder)
     assert ended.status == 0
     assert "server.json has no URL: set the URL of the bundle with --download" in ended.stderr

@@ -103,7 +103,7 @@ async def test_progress_during_a_pause_counts_from_its_end(autojump_clock: MockC
         assert limit.deadline == 18
 
 
-async def test_pause_after_an_expired_time_limit_does_not_extend_it(autojump_clock: MockClock) -> None:
+async def test_pause_after_an_expired_time_limit_does_not_extend_the_limit(autojump_clock: MockClock) -> None:
     with fail_after_work(5) as scope:
         limit = only_limit()
         with trio.CancelScope(shield=True):

@@ -101,7 +101,7 @@ async def test_log_records_beyond_the_queue_limit_are_dropped_and_counted(handle
     ]
 
 
-async def test_log_queue_is_limited_in_characters_too(handler: Handler) -> None:
+async def test_log_queue_is_also_limited_in_characters(handler: Handler) -> None:
     async with log_in_thread():
         handler.open.clear()
         logger.warning("first")

@@ -109,7 +109,7 @@ async def test_drain_timeout_applies_to_a_session_loaded_during_shutdown(
         assert not replica.views
 
 
-async def test_stream_opened_at_the_start_of_shutdown_does_not_delay_it(autojump_clock: MockClock) -> None:
+async def test_stream_opened_at_the_start_of_shutdown_does_not_delay_the_shutdown(autojump_clock: MockClock) -> None:
     """Neither while the session is read, nor while the stream is taken, nor one of another replica."""
     for held in ("sessions.read", "events.take_over", "sessions.change", "changes.read_since"):
         async with ending() as replica:
@@ -125,7 +125,7 @@ async def test_stream_opened_at_the_start_of_shutdown_does_not_delay_it(autojump
             assert (await replica.endpoint.replicas[0].ask("POST", replica.session, PING)).status == 200
 
 
-async def test_stream_resumed_at_the_start_of_shutdown_does_not_delay_it(autojump_clock: MockClock) -> None:
+async def test_stream_resumed_at_the_start_of_shutdown_does_not_delay_the_shutdown(autojump_clock: MockClock) -> None:
     async with ending() as replica:
         post, cursor = await stepping(replica.scene, replica.endpoint.replicas[0], replica.session)
         replica.hold("events.read_after")

@@ -120,7 +120,7 @@ async def test_only_one_of_many_concurrent_get_streams_receives_an_update(
     assert sorted(told) == [[]] * 8 + [["scene:0"]]
 
 
-async def test_changes_without_an_open_get_stream_are_sent_on_the_next(
+async def test_changes_without_an_open_get_stream_are_sent_on_the_next_get_stream(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 4)
@@ -203,7 +203,7 @@ async def test_cancel_of_a_sampling_request_is_sent_on_the_get_stream_of_another
     assert await rest_of(post) == []
 
 
-async def test_roots_request_outside_a_call_waits_for_a_get_stream_and_is_answered_anywhere(
+async def test_roots_request_outside_a_call_waits_for_a_get_stream_and_is_answered_at_any_replica(
     autojump_clock: MockClock,
 ) -> None:
     scene, roots = FleetScene(), list[Any]()

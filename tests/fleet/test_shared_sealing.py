@@ -208,7 +208,9 @@ async def test_encrypted_session_state_copied_to_another_session_is_404(autojump
         assert (await intruder.ask(of_bob, "bob-1")).status == 200
 
 
-async def test_session_with_rewritten_state_ends_at_the_replica_that_cached_it(autojump_clock: MockClock) -> None:
+async def test_session_with_rewritten_state_ends_at_the_replica_that_cached_the_session(
+    autojump_clock: MockClock,
+) -> None:
     """At the replica that knows the session: it writes nothing that would seal what others wrote."""
     async with intruding([NEW]) as intruder:
         for body in (message("ping", request_id=1), message("logging/setLevel", {"level": "debug"}, 2)):

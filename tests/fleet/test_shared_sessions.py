@@ -391,7 +391,7 @@ async def test_answers_in_a_batch_reach_the_replicas_that_sent_the_requests(
         assert [text_of(reply) for reply in await rest_of(post)] == ["m has answered"]
 
 
-async def test_malformed_answer_fails_the_sampling_request_at_its_replica(
+async def test_malformed_sampling_answer_fails_the_sampling_request_at_its_replica(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -403,7 +403,9 @@ async def test_malformed_answer_fails_the_sampling_request_at_its_replica(
         assert reply["result"]["isError"]
 
 
-async def test_oversized_answer_is_413_and_fails_the_sampling_request_at_its_replica(autojump_clock: MockClock) -> None:
+async def test_oversized_sampling_answer_is_413_and_fails_the_sampling_request_at_its_replica(
+    autojump_clock: MockClock,
+) -> None:
     scene = FleetScene()
     async with replicated(scene.server, max_message_bytes=100_000) as endpoint:
         session = await endpoint.initialize(**SAMPLING)
@@ -444,7 +446,7 @@ async def test_client_progress_is_forwarded_to_the_replica_named_by_its_token(
     assert calls(endpoint).count("courier.send") == 2  # the letter, and its receipt
 
 
-async def test_answer_for_a_dead_replica_is_400(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
+async def test_sampling_answer_for_a_dead_replica_is_400(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
     session = await endpoint.initialize(**SAMPLING)
     _, asked = await asking(endpoint, session)
     owner = endpoint.memory.ids.index(asked["id"].partition(".")[0])
@@ -456,7 +458,9 @@ async def test_answer_for_a_dead_replica_is_400(endpoint: FleetEndpoint, autojum
     assert trio.current_time() - begun < 6
 
 
-async def test_answer_is_503_if_the_storage_is_unavailable(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
+async def test_sampling_answer_is_503_if_the_storage_is_unavailable(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
     session = await endpoint.initialize(**SAMPLING)
     for _ in range(3):
         await endpoint.ask("POST", session, call("echo", text="x"))
@@ -467,7 +471,7 @@ async def test_answer_is_503_if_the_storage_is_unavailable(endpoint: FleetEndpoi
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
 
 
-async def test_answer_with_an_unknown_request_id_has_no_effect(
+async def test_sampling_answer_with_an_unknown_request_id_has_no_effect(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)

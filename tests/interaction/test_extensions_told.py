@@ -116,7 +116,7 @@ async def test_modern_only_extension_notification_is_not_sent_to_legacy_clients(
         ({f"com.example/e{n}": {} for n in range(1000)}, {f"com.example/e{n}": True for n in range(1000)}, {}),
     ],
 )
-async def test_modern_client_gets_extension_notification_on_the_stream_that_requested_it(
+async def test_modern_client_gets_extension_notification_on_the_stream_that_requested_the_notification(
     autojump_clock: MockClock, declared: Any, asked: Any, honoured: Any
 ) -> None:
     server = Server("s", extensions=[search])

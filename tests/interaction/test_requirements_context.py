@@ -271,7 +271,7 @@ async def test_cn_05_connections_do_not_share_level_subscriptions_or_request_ids
         assert [m["method"] for m in await second.everything()] == ["notifications/message"], "no update, no reply"
 
 
-async def test_cn_05_log_level_of_a_connection_ends_with_it(autojump_clock: MockClock) -> None:
+async def test_cn_05_log_level_of_a_connection_ends_with_the_connection(autojump_clock: MockClock) -> None:
     server = Server("two", "1.0.0")
 
     @server.tool

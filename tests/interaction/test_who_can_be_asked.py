@@ -155,7 +155,7 @@ async def test_advice_in_no_back_channel_error_works_for_its_kind_of_handler(
 
 
 @pytest.mark.parametrize("revision", LEGACY[:3])
-async def test_sampling_with_tools_is_refused_in_revisions_without_them(
+async def test_sampling_with_tools_is_refused_in_revisions_without_tools_in_sampling(
     autojump_clock: MockClock, revision: str
 ) -> None:
     server, refusals = Server("s"), list[CodedError]()

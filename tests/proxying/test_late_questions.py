@@ -89,7 +89,7 @@ async def test_elicitation_is_refused_after_another_client_cancelled_a_call(era:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_elicitation_is_refused_after_another_client_left_during_a_call(era: Any) -> None:
+async def test_elicitation_is_refused_after_another_client_disconnected_during_a_call(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("bob", asked)) as bob:
         async with trio.open_nursery() as nursery:
@@ -107,7 +107,7 @@ async def test_elicitation_is_refused_after_another_client_left_during_a_call(er
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_elicitation_is_forwarded_after_another_client_left_without_running_calls(era: Any) -> None:
+async def test_elicitation_is_forwarded_after_another_client_disconnected_without_running_calls(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("bob", asked)) as bob:
         for _ in range(2):

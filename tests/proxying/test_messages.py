@@ -173,7 +173,9 @@ async def test_server_to_client_request_gets_a_new_id_and_its_cancel_is_forwarde
         await over.wait()
 
 
-async def test_proxy_keeps_logs_before_the_server_request_that_follows_them(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_logs_before_the_server_request_that_was_sent_after_the_logs(
+    autojump_clock: MockClock,
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, TOOLS)
         call = await server.expect_request("tools/call")

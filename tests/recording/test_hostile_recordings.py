@@ -146,7 +146,7 @@ def played_to_a_client(path: Path) -> None:
 
 @pytest.mark.parametrize("read", [lambda path: timeline([read_recording(path)]), played, played_to_a_client])
 @pytest.mark.parametrize("line", BAD, ids=range(len(BAD)))
-def test_damaged_line_raises_bad_recording_with_its_number(
+def test_damaged_recording_line_raises_bad_recording_with_the_line_number(
     line: str, read: Callable[[Path], object], tmp_path: Path
 ) -> None:
     path = written(

@@ -250,7 +250,7 @@ def test_recorder_in_a_missing_folder_raises_file_not_found(tmp_path: Path) -> N
         (['{"recording":1,"id":"a","role":"client","pid":1,"wall":0}', '{"t":1}', DEEP], 3, "nested"),
     ],
 )
-def test_malformed_line_raises_bad_recording_with_its_number(
+def test_malformed_recording_line_raises_bad_recording_with_the_line_number(
     lines: list[str], number: int, words: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "bad.jsonl"

@@ -170,7 +170,7 @@ async def test_invalid_line_received_in_one_read_with_other_lines_is_handled_as_
     assert [each for each in found[0] if type(each) is int] == [1, 2, 3, 4, 5]
 
 
-async def test_responses_read_together_with_notifications_reach_their_calls(autojump_clock: object) -> None:
+async def test_responses_received_in_one_read_with_notifications_reach_their_calls(autojump_clock: object) -> None:
     lines = [log(1), reply(3, "zwei"), log(2), log(3), reply(2, "eins"), log(4)]
     assert await outcomes_of(lines, together=True) == [[1, 2, 3, 4], [], {"one": "eins", "two": "zwei"}, []]
 
@@ -275,7 +275,7 @@ async def serving(limits: Limits) -> AsyncGenerator[tuple[Reads, Handler]]:
             nursery.cancel_scope.cancel()
 
 
-async def test_requests_read_together_end_as_if_read_separately(caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_received_in_one_read_end_as_if_received_separately(caplog: pytest.LogCaptureFixture) -> None:
     """One is cancelled, one fails, one is refused, and one is a second of its id."""
     async with serving(Limits()) as (stream, handler):
         stream.give(

@@ -387,7 +387,7 @@ async def test_request_carries_its_trace_context_and_its_own_meta() -> None:
             assert request["params"]["_meta"] == {TRACEPARENT: PARENT, **({"a": 1} if params else {})}
 
 
-async def test_traced_request_contains_the_parameters_of_its_span_and_ends_it() -> None:
+async def test_traced_request_contains_the_parameters_of_its_span_and_ends_the_span() -> None:
     tracer = FakeTracer()
     async with side(tracer=tracer) as (this, nursery):
         for _ in range(2):

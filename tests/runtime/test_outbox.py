@@ -621,7 +621,9 @@ def test_lines_written_directly_and_by_the_writer_task_are_whole_and_in_order(st
 
 
 @pytest.mark.parametrize("size", [1, 10_000])
-async def test_consecutive_lines_of_one_owner_share_a_segment_up_to_the_high_water_mark(size: int) -> None:
+async def test_consecutive_outbox_lines_of_one_owner_are_joined_into_segments_up_to_the_high_water_mark(
+    size: int,
+) -> None:
     box, owner = outbox(high_water=size), Owner()
     for _ in range(10):
         box.put(b"line\n", owner)

@@ -111,7 +111,7 @@ async def test_asyncio_loop_starts_with_the_first_call_and_ends_with_the_server(
         assert len(loop_threads()) == 1
 
 
-async def test_cancelled_request_cancels_its_asyncio_task_and_waits_for_it() -> None:
+async def test_cancelled_request_cancels_its_asyncio_task_and_waits_for_the_task() -> None:
     server = Server("s")
     started, ended = threading.Event(), threading.Event()
     seen: list[Any] = []

@@ -222,7 +222,7 @@ async def test_recording_context_stores_state_values_and_passive_context_discard
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_task_uses_the_state_of_the_connection_that_started_it(era: Any) -> None:
+async def test_task_uses_the_caller_state_of_the_connection_that_started_the_task(era: Any) -> None:
     server = keeper()
 
     @server.tool(task="required")

@@ -249,7 +249,7 @@ def watched(store: MemoryTaskStore, ended: trio.Event) -> Server:
     return server
 
 
-async def test_call_is_answered_with_a_task_only_after_it_is_stored(autojump_clock: MockClock) -> None:
+async def test_call_is_answered_with_a_task_only_after_the_task_is_stored(autojump_clock: MockClock) -> None:
     store, ended = SlowStore(), trio.Event()
     async with knowing(watched(store, ended)) as peer:
         message = peer.call_message("work")

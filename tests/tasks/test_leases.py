@@ -172,7 +172,9 @@ async def test_short_store_failure_ends_no_task(autojump_clock: MockClock) -> No
         assert await caller.text(task_id) == "run 1"
 
 
-async def test_process_that_slept_past_its_lease_cancels_its_task_at_once(autojump_clock: MockClock) -> None:
+async def test_process_suspended_past_its_task_lease_cancels_the_task_at_once_when_resumed(
+    autojump_clock: MockClock,
+) -> None:
     store, work, others = MemoryTaskStore(), Work(), Work()
     way = LateStore(store)
     async with calling(work.server(way)) as caller, calling(others.server(store)) as other:

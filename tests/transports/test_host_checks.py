@@ -210,7 +210,7 @@ def test_error_for_a_refused_host_or_origin_does_not_quote_a_malformed_header(
         assert not value or value not in words
 
 
-def test_string_instead_of_a_list_raises_value_error() -> None:
+def test_string_instead_of_a_list_of_allowed_origins_or_hosts_raises_value_error() -> None:
     with pytest.raises(ValueError, match="lists of strings"):
         host_checks_for("127.0.0.1", "https://app.example", None)  # type: ignore[arg-type]
 

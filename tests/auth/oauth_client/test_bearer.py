@@ -32,7 +32,7 @@ async def test_bearer_token_is_sent_with_each_request() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "two words", "a\r\nHost: b", "ü", "=a"])
-def test_invalid_bearer_token_raises_value_error_without_quoting_it(token: str) -> None:
+def test_invalid_bearer_token_raises_value_error_without_quoting_the_token(token: str) -> None:
     with pytest.raises(ValueError, match="a bearer token may only have") as caught:
         Bearer(token)
     assert not token or token not in str(caught.value)

@@ -38,7 +38,7 @@ async def storage_with(**tokens: object) -> MemoryTokenStorage:
 # Tokens of requests
 
 
-async def test_no_token_is_requested_before_the_server_requires_one() -> None:
+async def test_no_token_is_requested_before_the_server_requires_a_token() -> None:
     async with opened(FakeSource()) as keeper:
         assert await keeper.headers("POST") == ()
 

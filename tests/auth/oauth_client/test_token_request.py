@@ -111,7 +111,7 @@ def test_token_of_an_unrequested_type_raises_authorization_error(kind: str) -> N
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nCookie: x", "é", "\x00", "t" * 16385])
-def test_access_token_invalid_in_a_header_raises_without_quoting_it(token: str) -> None:
+def test_access_token_invalid_in_a_header_raises_without_quoting_the_token(token: str) -> None:
     with pytest.raises(AuthorizationError, match="with characters that a header can't contain") as caught:
         tokens_for({"access_token": token})
     assert token not in str(caught.value) or not token

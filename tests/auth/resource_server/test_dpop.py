@@ -245,7 +245,7 @@ async def test_dpop_clients_beyond_the_key_cache_limit_are_still_accepted(monkey
 # Replays
 
 
-async def test_dpop_proof_cannot_be_reused_while_it_is_valid() -> None:
+async def test_dpop_proof_cannot_be_reused_during_its_validity() -> None:
     clock = Clock()
     gate, head = gate_of(now=clock), proven(proof(now=NOW + 60))
     await let_in(gate, head)

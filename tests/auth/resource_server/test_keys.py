@@ -70,7 +70,7 @@ BAD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("key", BAD.values(), ids=BAD)
-def test_unusable_public_key_is_refused_without_quoting_it(key: dict[str, Any]) -> None:
+def test_unusable_public_key_is_refused_without_quoting_the_key(key: dict[str, Any]) -> None:
     with pytest.raises(UnusableKey) as raised:
         read_key(key)
     assert not [

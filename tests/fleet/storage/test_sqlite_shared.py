@@ -232,7 +232,9 @@ async def test_new_sqlite_files_are_readable_by_the_owner_only(path: Path):
     assert set(modes(path)) == {"shared.db"}
 
 
-async def test_sqlite_storage_waits_for_a_missing_folder_and_logs_it(path: Path, caplog: pytest.LogCaptureFixture):
+async def test_sqlite_storage_waits_for_a_missing_folder_and_logs_the_wait(
+    path: Path, caplog: pytest.LogCaptureFixture
+):
     path = path.parent / "later" / "shared.db"
     ids = list[str]()
 
@@ -417,7 +419,9 @@ async def test_deletion_of_many_expired_tasks_hides_no_session_notification(path
                 assert hint is not HINTS_LOST
 
 
-async def test_mailbox_reports_lost_messages_after_a_disk_failure(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_sqlite_replica_mailbox_reports_lost_messages_after_a_disk_failure(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     fail = fail_commits(monkeypatch)
     got = list[object]()
     async with SQLiteStorage(path, poll_interval=0.01).join("weather") as replica, replica.courier.mailbox() as letters:
@@ -435,7 +439,7 @@ async def test_mailbox_reports_lost_messages_after_a_disk_failure(path: Path, mo
     assert got == [HINTS_LOST, b"letter"]
 
 
-async def test_mailbox_opens_during_a_disk_failure(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_sqlite_replica_mailbox_opens_during_a_disk_failure(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
     async with SQLiteStorage(path, poll_interval=0.01).join("weather") as replica:
         fail(sqlite3.SQLITE_IOERR_FSYNC)
@@ -590,7 +594,9 @@ async def test_expired_replica_message_is_not_delivered(path: Path):
         assert await soon(anext(letters)) == b"new"
 
 
-async def test_cancelled_mailbox_read_loses_no_messages(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_cancelled_read_of_an_sqlite_replica_mailbox_loses_no_messages(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Also where no look would find them."""
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.hints._FAST_FOR", 0.0)
     entered, release = threading.Event(), threading.Event()
@@ -615,7 +621,9 @@ async def test_cancelled_mailbox_read_loses_no_messages(path: Path, monkeypatch:
         assert await soon(anext(letters)) == b"letter"
 
 
-async def test_messages_beyond_the_mailbox_byte_limit_are_reported_as_lost(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_messages_beyond_the_byte_limit_of_an_sqlite_replica_mailbox_are_reported_as_lost(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._MAILBOX_BYTES_LIMIT", 1000)
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
         for letter in (b"a" * 600, b"b" * 600, b"c" * 600):

@@ -133,7 +133,7 @@ async def test_handler_of_server_request_that_returns_none_answers_internal_erro
 
 @pytest.mark.parametrize("member", [{"tools": []}, {"toolChoice": {"mode": "none"}}], ids=["tools", "toolChoice"])
 @pytest.mark.parametrize("declared", [True, False])
-async def test_sampling_with_tools_is_refused_if_client_did_not_declare_it(
+async def test_sampling_with_tools_is_refused_if_the_client_did_not_declare_the_capability(
     autojump_clock: object, member: Any, declared: bool
 ) -> None:
     question = ("sampling/createMessage", {**SAMPLE, **member})

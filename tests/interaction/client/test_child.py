@@ -293,7 +293,7 @@ async def test_child_left_behind_by_exiting_server_is_killed(tmp_path: Path) -> 
 # STD-16: death
 
 
-async def test_std_16_missing_command_raises_connection_lost_naming_it() -> None:
+async def test_std_16_missing_command_raises_connection_lost_naming_the_command() -> None:
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost, match=r"no-such-command.*No such file") as caught:
         async with open_stdio(["/nowhere/no-such-command", "x"]):
             pass

@@ -142,7 +142,7 @@ async def test_modern_server_without_common_version_is_not_sent_initialize(autoj
 
 
 @pytest.mark.parametrize("offered", [["2025-06-18"], ["2031-01-01", "2024-11-05", "2025-06-18"]])
-async def test_unsupported_version_error_listing_a_legacy_revision_leads_to_initialize_with_it(
+async def test_unsupported_version_error_listing_a_legacy_revision_leads_to_initialize_with_that_revision(
     autojump_clock: object, offered: list[str]
 ) -> None:
     async def script(peer: RawPeer) -> None:

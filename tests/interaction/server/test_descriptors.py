@@ -226,7 +226,7 @@ def test_stdin_and_stdout_are_restored_after_serve_stdio(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("redirection", "name"), [("<&-", "input"), (">&-", "output")])
-def test_closed_standard_stream_raises_os_error_naming_it(redirection: str, name: str) -> None:
+def test_closed_standard_stream_raises_os_error_naming_the_stream(redirection: str, name: str) -> None:
     """Its number was given to something else by then, which must be neither used nor closed."""
     command = f"exec {sys.executable} {FIXTURE} {redirection}"
     ended = subprocess.run(

@@ -172,7 +172,7 @@ def test_rpc_05_params_that_are_not_an_object_are_refused_under_the_request_id(c
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(REVISIONS))
-def test_rpc_05_batches_are_served_only_in_revisions_that_have_them(start: Start, revision: str) -> None:
+def test_rpc_05_batches_are_served_only_in_revisions_with_batches(start: Start, revision: str) -> None:
     with start(revision=revision) as client:
         members = [
             client.call_message("echo", {"text": "a"}, id="a"),

@@ -180,7 +180,7 @@ async def test_limit_on_ending_records_drops_the_oldest_record_of_the_caller_bef
     assert len(endings) == 4
 
 
-async def test_ending_records_are_dropped_after_ending_timeout(autojump_clock: Any) -> None:
+async def test_records_of_how_cancelled_requests_ended_are_dropped_after_ending_timeout(autojump_clock: Any) -> None:
     alarms = Alarms()
     endings = Endings(alarms, Limits(ending_timeout=10), 30.0)
     async with trio.open_nursery() as nursery:

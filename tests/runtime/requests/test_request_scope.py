@@ -443,7 +443,9 @@ async def test_handler_waiting_for_an_answer_raises_no_back_channel_when_its_req
             assert answers == ["no way back"], end
 
 
-async def test_replaying_a_handler_cancels_it_and_sends_the_replacement_result(autojump_clock: MockClock) -> None:
+async def test_replaying_a_handler_cancels_the_first_run_and_sends_the_replacement_result(
+    autojump_clock: MockClock,
+) -> None:
     async with floor() as this:
         scope = this.running()
         assert scope.answered_instead is None

@@ -361,7 +361,7 @@ async def test_replayed_input_request_answered_before_returns_at_once() -> None:
 # The end
 
 
-async def test_end_of_a_request_fails_its_open_and_later_input_requests() -> None:
+async def test_ended_request_fails_its_open_and_later_input_requests() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         await asker.keys()
@@ -377,7 +377,7 @@ async def test_end_of_a_request_fails_its_open_and_later_input_requests() -> Non
     await asking(test)
 
 
-async def test_end_of_a_request_keeps_input_responses_that_have_arrived() -> None:
+async def test_ended_request_keeps_input_responses_that_have_arrived() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()

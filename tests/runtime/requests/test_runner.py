@@ -321,7 +321,7 @@ async def test_progress_is_sent_before_the_response_and_not_after_it() -> None:
         assert await this.sent() == []
 
 
-async def test_response_waits_for_outbox_space_and_its_request_counts_until_then() -> None:
+async def test_response_that_waits_for_outbox_space_keeps_its_request_in_flight() -> None:
     async with serving(Limits(high_water=10)) as this:
         this.outbox.put(b"x" * 40)
         this.call(1)

@@ -109,7 +109,7 @@ def test_asyncio_asgi_app_lifespan_entered_twice_in_one_event_loop_raises() -> N
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["a start that succeeds", "a start that fails"])
-def test_asyncio_asgi_app_request_during_the_lifespan_start_waits_for_it(fails: bool) -> None:
+def test_asyncio_asgi_app_request_during_the_lifespan_start_waits_for_the_start(fails: bool) -> None:
     steps: list[str] = []
     starting, may_start = threading.Event(), threading.Event()
 

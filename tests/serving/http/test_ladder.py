@@ -942,7 +942,7 @@ async def test_second_get_stream_replaces_the_first_without_duplicate_messages()
         assert await first.events().rest() == [], "the first one has ended without it"
 
 
-async def test_messages_sent_without_an_open_get_stream_are_delivered_on_the_next() -> None:
+async def test_messages_sent_without_an_open_get_stream_are_delivered_on_the_next_get_stream() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         await endpoint.ask(call("change"), session)

@@ -108,7 +108,7 @@ def test_host_name_longer_than_253_characters_raises_value_error() -> None:
         "http://user:secret@exa mple:x/",
     ],
 )
-def test_url_with_a_password_raises_value_error_without_quoting_it(url: str) -> None:
+def test_url_with_a_password_raises_value_error_without_quoting_the_password(url: str) -> None:
     with pytest.raises(ValueError, match=r"neither a user|like http") as refused:
         HttpClient(url)
     assert "secret" not in str(refused.value)

@@ -238,7 +238,7 @@ async def test_redis_open_link_returns_at_once_and_calls_fail_until_redis_is_ava
         await link.script(COUNT, ["n"])
 
 
-async def test_error_for_a_wrong_redis_password_does_not_contain_it(
+async def test_error_for_a_wrong_redis_password_does_not_contain_the_password(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = RedisServer(tmp_path, "user default on nopass ~* &* +@all", "user ann on >sesame ~* &* +@all")

@@ -433,7 +433,7 @@ async def test_conflicting_shared_secret_is_logged_once(tmp_path: Path, caplog: 
 # A Redis that is not there yet
 
 
-async def test_replica_start_waits_for_redis_and_logs_it_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_replica_start_waits_for_redis_and_logs_the_wait_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """The log says so once, without credentials, and says when it is over."""
     with RedisServer(tmp_path, "user replica on >geheim ~* &* +@all") as server:
         url = server.url.replace("//", "//replica:geheim@")

@@ -125,7 +125,7 @@ def test_redis_command_is_routed_to_the_node_of_its_first_key(command: Sequence[
     assert key_of(command) == key
 
 
-def test_redis_tls_certificates_are_verified_unless_the_url_disables_it() -> None:
+def test_redis_tls_certificates_are_verified_unless_the_url_disables_verification() -> None:
     checked = parse_url("rediss://host").ssl_context
     assert checked is not None
     assert checked.check_hostname
