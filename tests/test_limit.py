@@ -15,18 +15,18 @@ import threading
 import trio
 from hypothesis import given, strategies
 
-async def test_a_task_that_waits():
+async def test_task_that_sleeps_forever_is_interrupted():
     await trio.sleep_forever()
 
-async def test_a_clock_that_jumps_for_ever(autojump_clock):
+async def test_endless_sleep_loop_on_an_autojump_clock_is_interrupted(autojump_clock):
     while True:
         await trio.sleep(1)
 
-async def test_a_task_that_never_waits():
+async def test_task_in_a_busy_loop_is_interrupted():
     while True:
         pass
 
-async def test_a_task_that_holds_on_to_failures(nursery):
+async def test_task_that_swallows_exceptions_is_interrupted(nursery):
     @nursery.start_soon
     async def hold_on():
         while True:
@@ -36,21 +36,21 @@ async def test_a_task_that_holds_on_to_failures(nursery):
                 pass
     await trio.sleep_forever()
 
-def test_a_thread_that_waits():
+def test_blocked_thread_is_interrupted():
     threading.Event().wait()
 
 @given(strategies.integers())
-def test_an_example(number):
+def test_hypothesis_example_that_sleeps_forever_is_interrupted(number):
     trio.run(trio.sleep_forever)
 
-def test_the_next_one():
+def test_later_test_still_runs():
     pass
 """
 
 SHIELDED = """
 import trio
 
-async def test_a_task_that_nothing_ends():
+async def test_shielded_task_that_swallows_every_exception_is_killed():
     with trio.CancelScope(shield=True):
         while True:
             try:
@@ -86,4 +86,4 @@ def test_uninterruptible_test_is_killed_with_its_process(tmp_path: Path) -> None
     code, said = run_of(SHIELDED, tmp_path, "test_limit=0.3", "faulthandler_timeout=2")
     assert code == 1
     assert "Timeout (0:00:02)" in said
-    assert "test_a_task_that_nothing_ends" in said
+    assert "test_shielded_task_that_swallows_every_exception_is_killed" in said

@@ -92,7 +92,7 @@ def rounds(most: int) -> int:
 TESTS = """
 from trio_mcp.state.loop import rounds
 
-def test_as_many_rounds_as_there_may_be():
+def test_rounds_returns_the_maximum_number_of_rounds():
     assert rounds(3) == 3
 """
 

@@ -66,14 +66,14 @@ def test_mcp_client_fixture_runs_with_legacy_and_modern_revisions(tmp_path: Path
     (tmp_path / "test_it.py").write_text(
         SERVER
         + """
-async def test_it(mcp_client, mcp_era, autojump_clock):
+async def test_client_calls_a_tool(mcp_client, mcp_era, autojump_clock):
     assert mcp_client.revision.handshake == (mcp_era == "legacy")
     assert (await mcp_client.call_tool("add", {"a": 1, "b": 2})).text == "3"
 """
     )
     ran = run_pytest(tmp_path, "-v")
-    assert "test_it[legacy] PASSED" in ran.stdout, ran.stdout
-    assert "test_it[modern] PASSED" in ran.stdout, ran.stdout
+    assert "test_client_calls_a_tool[legacy] PASSED" in ran.stdout, ran.stdout
+    assert "test_client_calls_a_tool[modern] PASSED" in ran.stdout, ran.stdout
     assert ran.returncode == 0
 
 
@@ -81,7 +81,7 @@ def test_mcp_scripted_client_fixture_runs_with_legacy_and_modern_revisions(tmp_p
     (tmp_path / "test_it.py").write_text(
         SERVER
         + """
-async def test_it(mcp_scripted_client, autojump_clock):
+async def test_scripted_client_calls_a_tool(mcp_scripted_client, autojump_clock):
     await mcp_scripted_client.expect_text(await mcp_scripted_client.call_tool("add", {"a": 1, "b": 2}), "3")
 """
     )
@@ -102,7 +102,7 @@ def mcp_era():
 def mcp_client_options():
     return {"info": Implementation("me", "9"), "revision": "2025-06-18"}
 
-async def test_it(mcp_client):
+async def test_client_has_the_overridden_options(mcp_client):
     assert mcp_client.settings.info.name == "me"
     assert mcp_client.revision.name == "2025-06-18"
 """
@@ -111,7 +111,7 @@ async def test_it(mcp_client):
 
 
 def test_missing_mcp_server_fixture_is_explained(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text("async def test_it(mcp_client): pass")
+    (tmp_path / "test_it.py").write_text("async def test_client_without_a_server(mcp_client): pass")
     ran = run_pytest(tmp_path)
     assert "2 errors" in ran.stdout
     assert "def mcp_server():" in ran.stdout
@@ -123,7 +123,7 @@ def test_mcp_context_fixture_is_new_for_each_test(tmp_path: Path) -> None:
 import pytest
 
 @pytest.mark.parametrize("time", [1, 2])
-def test_it(mcp_context, time):
+def test_context_has_only_its_own_progress_report(mcp_context, time):
     assert mcp_context.progress(1)
     assert len(mcp_context.progress_reports) == 1
 """
@@ -133,7 +133,7 @@ def test_it(mcp_context, time):
 
 def test_mcp_seed_is_printed_on_failure_and_can_be_set(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
-        "def test_fails(mcp_seed):\n    assert mcp_seed == 7, f'seed {mcp_seed}'\ndef test_passes(mcp_seed): pass"
+        "def test_seed_7(mcp_seed):\n    assert mcp_seed == 7, f'seed {mcp_seed}'\ndef test_seed_exists(mcp_seed): pass"
     )
     failed = run_pytest(tmp_path).stdout
     (seed,) = set(re.findall(r"AssertionError: seed (\d+)", failed))
@@ -192,13 +192,13 @@ def test_fixture_table_lists_each_fixture_of_the_plugin() -> None:
 # Projects with other plugins beside it
 
 ON_TRIO = """
-async def test_on_trio(mcp_client):
+async def test_client_calls_a_tool_on_trio(mcp_client):
     import trio
     await trio.lowlevel.checkpoint()
     assert (await mcp_client.call_tool("add", {"a": 1, "b": 2})).text == "3"
 """
 ON_ASYNCIO = """
-async def test_on_asyncio(mcp_client):
+async def test_client_calls_a_tool_on_asyncio(mcp_client):
     import asyncio
     await asyncio.sleep(0)
     assert (await mcp_client.call_tool("add", {"a": 1, "b": 2})).text == "3"
