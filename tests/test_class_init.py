@@ -141,7 +141,7 @@ def test_first_instances_of_a_class_equal_later_instances(make: Any, args: tuple
     assert [made() for _ in range(4)] == [first] * 4
 
 
-def test_creating_instances_keeps_the_signature_of_the_class():
+def test_creating_instances_does_not_change_the_signature_of_the_class():
     kind = many_fields()
     kind(1)
     assert [*inspect.signature(kind).parameters] == ["first", "second", "private", "doubled", "named"]

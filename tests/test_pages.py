@@ -21,7 +21,7 @@ def prose(page: Path) -> str:
 
 
 @each
-def test_page_has_no_duplicate_headings_under_the_same_parent(page: Path) -> None:
+def test_documentation_page_has_no_duplicate_headings_under_the_same_parent(page: Path) -> None:
     found, above = list[tuple[str, ...]](), dict[int, str]()
     for marks, text in re.findall(r"^(#+) (.*)$", prose(page), flags=re.MULTILINE):
         above = {level: heading for level, heading in above.items() if level < len(marks)} | {len(marks): text}

@@ -381,7 +381,7 @@ async def test_configured_proxy_is_used_with_public_addresses_only() -> None:
     assert tunnels.wanted == [b"CONNECT as.example:443 HTTP/1.1"]
 
 
-async def test_local_http_request_bypasses_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fetcher_request_to_a_local_http_url_bypasses_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted(answering(OK)) as proxy, scripted(answering(OK)) as server:
         monkeypatch.setenv("http_proxy", proxy.url)
         await HttpFetcher(HERE).fetch(get(server.url))
@@ -389,7 +389,7 @@ async def test_local_http_request_bypasses_the_proxy(monkeypatch: pytest.MonkeyP
     assert proxy.visitors == []
 
 
-async def test_local_https_request_bypasses_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fetcher_request_to_a_local_https_url_bypasses_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     serving, trusting = certified("127.0.0.1")
     async with scripted(answering(OK)) as proxy, scripted(answering(OK), ssl_context=serving) as server:
         monkeypatch.setenv("https_proxy", proxy.url)

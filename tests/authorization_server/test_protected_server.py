@@ -17,7 +17,7 @@ from trio_mcp.auth.credentials import parse_challenges
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
-async def test_request_without_a_token_is_401_with_resource_metadata(provider: Path) -> None:
+async def test_request_without_a_token_gets_status_401_with_resource_metadata(provider: Path) -> None:
     async with (
         authorization_server(provider) as server,
         protected(server.issuer, JWTVerifier()) as url,
@@ -34,7 +34,9 @@ async def test_request_without_a_token_is_401_with_resource_metadata(provider: P
 
 @ERAS
 @pytest.mark.parametrize("opaque", [False, True], ids=["signed", "opaque"])
-async def test_token_is_verified_and_an_insufficient_scope_is_403(provider: Path, era: Any, opaque: bool) -> None:
+async def test_token_is_verified_and_an_insufficient_scope_gets_status_403(
+    provider: Path, era: Any, opaque: bool
+) -> None:
     async with (
         authorization_server(provider, scopes=[READ, WRITE], opaque=opaque, clients=[SERVER]) as server,
         RawClient.registered(server.issuer) as client,
@@ -50,7 +52,7 @@ async def test_token_is_verified_and_an_insufficient_scope_is_403(provider: Path
 
 
 @pytest.mark.parametrize("opaque", [False, True], ids=["signed", "opaque"])
-async def test_token_for_another_resource_is_401(provider: Path, opaque: bool) -> None:
+async def test_token_for_another_resource_gets_status_401(provider: Path, opaque: bool) -> None:
     async with (
         authorization_server(provider, scopes=[READ], opaque=opaque, clients=[SERVER]) as server,
         RawClient.registered(server.issuer) as client,
@@ -62,7 +64,7 @@ async def test_token_for_another_resource_is_401(provider: Path, opaque: bool) -
     assert (refused.status, challenge.params["error"]) == (401, "invalid_token")
 
 
-async def test_token_of_another_authorization_server_is_401(provider: Path) -> None:
+async def test_token_of_another_authorization_server_gets_status_401(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=[READ]) as server,
         authorization_server(provider, scopes=[READ]) as foreign,
@@ -74,7 +76,7 @@ async def test_token_of_another_authorization_server_is_401(provider: Path) -> N
     assert refused.status == 401
 
 
-async def test_id_token_as_access_token_is_401(provider: Path) -> None:
+async def test_id_token_as_access_token_gets_status_401(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=[READ]) as server,
         RawClient.registered(server.issuer) as client,

@@ -53,6 +53,6 @@ def test_asyncio_and_blocking_classes_have_the_same_members_as_the_trio_classes(
 
 
 @pytest.mark.parametrize("world", [aio, blocking], ids=lambda world: world.__name__)
-def test_asyncio_and_blocking_modules_have_all_open_functions(world: Any) -> None:
+def test_asyncio_and_blocking_modules_have_the_same_open_functions_as_the_trio_package(world: Any) -> None:
     ours = {name for name in names(*FACE) if name.startswith("open_")} - {"open_client", "open_process_tree"}
     assert ours == {name for name in world.__all__ if name.startswith("open_")}

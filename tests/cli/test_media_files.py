@@ -32,7 +32,7 @@ DATA = base64.b64encode(b"data").decode()
         (ImageContent(DATA, ""), "draw-1.bin"),
     ],
 )
-def test_media_content_is_saved_under_tool_name_with_the_suffix_of_its_type(
+def test_media_content_is_saved_in_a_file_named_after_the_tool_and_content_type(
     block: ImageContent, file: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "new" / "folder"

@@ -31,7 +31,9 @@ async def test_prompt_command_prints_json_on_request():
         (["praise"], 4, "the server responded with an error"),
     ],
 )
-async def test_invalid_prompt_request_is_reported_without_traceback(words: list[str], status: int, told: str):
+async def test_invalid_request_of_the_prompt_command_is_reported_without_traceback(
+    words: list[str], status: int, told: str
+):
     ended = await run([*PROMPT, DESK, *words])
     assert (ended.status, ended.stdout) == (status, "")
     assert told in ended.stderr

@@ -55,7 +55,7 @@ async def test_read_command_shows_the_traceback_of_a_resource_that_crashes():
     assert "LookupError: the drawer is stuck" in ended.stderr
 
 
-async def test_unknown_read_target_is_a_usage_error():
+async def test_unknown_target_of_the_read_command_is_a_usage_error():
     ended = await run([*READ, "no-such-thing", "desk://note"])
     assert ended.status == 2
     assert "there is no command 'no-such-thing'" in ended.stderr

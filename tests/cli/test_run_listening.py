@@ -202,7 +202,9 @@ async def test_os_error_of_a_lifespan_is_not_reported_as_a_listening_error(
         (["--websocket", "1", "--stateless"], "needs --http"),
     ],
 )
-async def test_invalid_run_address_is_a_usage_error(tmp_path: Path, arguments: list[str], told: str) -> None:
+async def test_invalid_address_of_the_run_command_is_a_usage_error(
+    tmp_path: Path, arguments: list[str], told: str
+) -> None:
     ended = await run([*TRIO_MCP, "run", written(tmp_path / "server.py", SERVER), *arguments])
     assert ended.status == 2
     assert told in ended.stderr

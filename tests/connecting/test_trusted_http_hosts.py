@@ -47,7 +47,7 @@ def client(hosts: list[str]) -> ClientCredentials:
     return ClientCredentials("app", client_secret="s", trusted_http_hosts=hosts)
 
 
-def test_string_as_list_of_trusted_http_hosts_raises_type_error() -> None:
+def test_trusted_http_hosts_given_as_a_string_raise_type_error() -> None:
     with pytest.raises(TypeError, match="must be a list of names"):
         Bearer("t", trusted_http_hosts="mcp")
 

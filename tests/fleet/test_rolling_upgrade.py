@@ -155,7 +155,7 @@ async def test_session_fields_of_a_newer_version_survive_a_write_by_this_version
     [({"form": 2}, "format 2, which this replica doesn't know"), ({"revision": "2027-01-01"}, "protocol revision")],
     ids=["form", "revision"],
 )
-async def test_session_in_a_newer_format_is_503_and_left_unchanged(
+async def test_session_in_a_newer_format_gets_status_503_and_is_left_unchanged(
     facts: dict[str, Any], words: str, autojump_clock: MockClock
 ) -> None:
     """The client is told to come again, and finds a replica that can read the session."""

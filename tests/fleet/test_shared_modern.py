@@ -351,7 +351,9 @@ async def test_death_of_the_replica_that_forwarded_a_retry_cancels_the_handler(a
         assert journal.cancellation.reason == "the replica that took the request has ended"
 
 
-async def test_retry_is_503_if_the_storage_is_unavailable_and_succeeds_later(autojump_clock: MockClock) -> None:
+async def test_retry_gets_status_503_if_the_storage_is_unavailable_and_succeeds_later(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         members.journals["a"].may_go_on.set()

@@ -144,7 +144,7 @@ async def test_client_that_vanished_without_a_disconnect_blocks_neither_its_call
 
 
 @pytest.mark.parametrize("cursor", ["unknown", "", "0", "x-1", "%s-99", "%s-01", "%s-+1", "%s-", "%s-" + "9" * 30])
-async def test_htt_08_unknown_last_event_id_is_400_at_every_replica(
+async def test_htt_08_unknown_last_event_id_gets_status_400_at_every_replica(
     scene: FleetScene, endpoint: FleetEndpoint, cursor: str, autojump_clock: MockClock
 ) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
@@ -391,7 +391,7 @@ async def test_handler_that_floods_events_is_blocked_during_a_storage_outage(
     assert scene["much"].runs == 299
 
 
-async def test_call_whose_stream_cannot_be_stored_is_503_and_cancelled(
+async def test_call_whose_stream_cannot_be_stored_gets_status_503_and_the_call_is_cancelled(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -431,7 +431,7 @@ async def test_lost_event_log_ends_the_stream_and_the_session_continues(
     assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 200
 
 
-async def test_cancelled_call_ends_its_stream_and_resuming_it_is_204(
+async def test_cancelled_call_ends_its_stream_and_resuming_it_gets_status_204(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

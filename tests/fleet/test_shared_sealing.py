@@ -51,7 +51,7 @@ async def test_stored_events_are_encrypted_if_the_server_has_secrets(
         assert told_in(messages_in(again)) == ["two", "three"]
 
 
-async def test_encrypted_event_copied_to_another_stream_is_503(autojump_clock: MockClock) -> None:
+async def test_encrypted_event_copied_to_another_stream_gets_status_503(autojump_clock: MockClock) -> None:
     """Who can write to the storage can give no client the events of another."""
     scene = FleetScene(secrets=[NEW])
     async with replicated(scene.server) as endpoint:
@@ -197,7 +197,7 @@ async def _rewrite_and_resume(plain: bytes) -> None:
         await post.aclose()
 
 
-async def test_encrypted_session_state_copied_to_another_session_is_404(autojump_clock: MockClock) -> None:
+async def test_encrypted_session_state_copied_to_another_session_gets_status_404(autojump_clock: MockClock) -> None:
     async with intruding([NEW]) as intruder:
         of_alice, of_bob = await intruder.open("alice-1"), await intruder.open("bob-1")
         mine = await intruder.facts(of_bob)
@@ -240,7 +240,7 @@ async def test_session_state_is_encrypted_if_the_server_has_secrets(
             assert [word in each for word in (b"alice", b"clientInfo", b"log_level")] == [not secrets] * 3
 
 
-async def test_unreadable_answer_in_a_rewritten_session_is_400_without_a_traceback(
+async def test_unreadable_answer_in_a_rewritten_session_gets_status_400_without_a_traceback(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with intruding([NEW]) as intruder:

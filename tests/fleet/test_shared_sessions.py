@@ -175,7 +175,7 @@ async def test_concurrent_session_changes_at_different_replicas_all_succeed(
     assert sorted(kept) == sorted(f"scene:{number}" for number in range(20) if number != 3)
 
 
-async def test_sec_session_is_404_for_other_principals_at_every_replica(autojump_clock: MockClock) -> None:
+async def test_sec_session_of_another_principal_gets_status_404_at_every_replica(autojump_clock: MockClock) -> None:
     scene = FleetScene()
     async with replicated(scene.server, auth=protected(issued())) as endpoint:
         session = await session_of(endpoint, "alice-1")
@@ -210,7 +210,7 @@ async def test_session_that_was_never_used_is_replaced_by_a_new_session(autojump
         assert (await endpoint.ask("POST", unused, message("ping", request_id=1))).status == 404
 
 
-async def test_initialize_with_oversized_capabilities_is_400(
+async def test_initialize_with_oversized_capabilities_gets_status_400(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     params = {**INITIALIZE["params"], "capabilities": {"experimental": {"x": {"y": "z" * 40_000}}}}
@@ -219,7 +219,7 @@ async def test_initialize_with_oversized_capabilities_is_400(
     assert not len(endpoint.memory.kept.sessions._sessions)
 
 
-async def test_subscriptions_beyond_the_session_size_limit_are_503(
+async def test_subscriptions_beyond_the_session_size_limit_get_status_503(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -403,7 +403,7 @@ async def test_malformed_sampling_answer_fails_the_sampling_request_at_its_repli
         assert reply["result"]["isError"]
 
 
-async def test_oversized_sampling_answer_is_413_and_fails_the_sampling_request_at_its_replica(
+async def test_oversized_sampling_answer_gets_status_413_and_fails_the_sampling_request_at_its_replica(
     autojump_clock: MockClock,
 ) -> None:
     scene = FleetScene()
@@ -421,7 +421,7 @@ async def test_oversized_sampling_answer_is_413_and_fails_the_sampling_request_a
             assert reply["result"]["isError"]
 
 
-async def test_session_state_in_a_newer_format_is_503_and_left_unchanged(
+async def test_session_state_in_a_newer_format_gets_status_503_and_is_left_unchanged(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -446,7 +446,9 @@ async def test_client_progress_is_forwarded_to_the_replica_named_by_its_token(
     assert calls(endpoint).count("courier.send") == 2  # the letter, and its receipt
 
 
-async def test_sampling_answer_for_a_dead_replica_is_400(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
+async def test_sampling_answer_for_a_dead_replica_gets_status_400(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
     session = await endpoint.initialize(**SAMPLING)
     _, asked = await asking(endpoint, session)
     owner = endpoint.memory.ids.index(asked["id"].partition(".")[0])
@@ -458,7 +460,7 @@ async def test_sampling_answer_for_a_dead_replica_is_400(endpoint: FleetEndpoint
     assert trio.current_time() - begun < 6
 
 
-async def test_sampling_answer_is_503_if_the_storage_is_unavailable(
+async def test_sampling_answer_gets_status_503_if_the_storage_is_unavailable(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -577,7 +579,7 @@ async def test_late_cancel_does_not_affect_a_later_request_with_the_same_id(
     await posted.aclose()
 
 
-async def test_reused_request_id_is_503_while_the_storage_is_unavailable(
+async def test_reused_request_id_gets_status_503_while_the_storage_is_unavailable(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -646,7 +648,7 @@ async def test_many_cancels_keep_the_stored_session_state_small(
     assert len(stored.state) < 16_000
 
 
-async def test_invalid_cancelled_and_progress_notifications_are_202(
+async def test_invalid_cancelled_and_progress_notifications_get_status_202(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -686,7 +688,7 @@ async def test_storage_outage_makes_sessions_unavailable_with_503_unless_the_rep
         assert [m["params"]["level"] for m in messages_in(answer) if "method" in m] == ["error"]  # nothing is half done
 
 
-async def test_session_change_of_uncertain_outcome_is_503_and_takes_effect(
+async def test_session_change_of_uncertain_outcome_gets_status_503_and_takes_effect(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -702,7 +704,7 @@ async def test_session_change_of_uncertain_outcome_is_503_and_takes_effect(
         assert [m for m in messages_in(answer) if "method" in m] == []
 
 
-async def test_sessions_are_404_after_the_storage_lost_its_data(
+async def test_sessions_get_status_404_after_the_storage_lost_its_data(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

@@ -222,7 +222,7 @@ async def test_inspector_event_streams_are_bounded_and_released_when_closed(page
                 break
 
 
-async def test_inspector_event_stream_continues_after_the_first_events(page: Served) -> None:
+async def test_inspector_event_stream_sends_events_after_the_first_events(page: Served) -> None:
     async with await trio.open_tcp_stream("127.0.0.1", page.port) as stream:
         request = f"GET {page.path}events HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nConnection: close\r\n\r\n"
         await stream.send_all(request.encode())

@@ -405,7 +405,7 @@ async def test_server_log_in_the_inspector_is_truncated() -> None:
         assert (cut["level"], cut["text"], cut["logger"]) == ("l" * 19 + "…", "t" * 3999 + "…", "g" * 99 + "…")
 
 
-async def test_inspector_messages_are_masked_and_drawn() -> None:
+async def test_inspector_masks_secrets_in_messages_and_draws_a_timeline() -> None:
     made = Server("shop")
 
     @made.tool

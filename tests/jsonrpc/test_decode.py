@@ -218,7 +218,7 @@ def test_request_with_invalid_json_is_refused_under_its_readable_id(data: bytes)
     assert (reply.code, reply.id) == (PARSE_ERROR, 1)
 
 
-def test_byte_order_mark_is_a_parse_error_in_decode() -> None:
+def test_json_rpc_line_with_a_byte_order_mark_is_a_parse_error() -> None:
     assert owed(b"\xef\xbb\xbf" + line(id=1, method="ping")).code == PARSE_ERROR
 
 

@@ -69,7 +69,7 @@ def test_invalid_operation_is_named_in_the_error(parameter: Any, words: str) -> 
 
 
 @pytest.mark.parametrize("path", ["/do/{id}", "/../do", "/a/./b"])
-def test_invalid_path_template_raises_value_error(path: str) -> None:
+def test_invalid_path_template_of_an_openapi_document_raises_value_error(path: str) -> None:
     with pytest.raises(ValueError, match=r"the path has"):
         from_openapi(document(path=path), http=HTTP, operations=["do"])
 

@@ -60,7 +60,7 @@ async def test_large_document_is_read_in_linear_time() -> None:
     assert read(60, ["put7"]) < whole
 
 
-async def test_each_operation_of_a_large_document_becomes_a_tool() -> None:
+async def test_each_operation_of_a_large_openapi_document_becomes_a_tool() -> None:
     assert len(await tools_of(from_openapi(large(100), http=HTTP, operations=everything))) == 100
 
 
@@ -94,7 +94,9 @@ def test_operation_of_a_large_document_is_declared_in_few_instructions() -> None
     assert (read(100) - read(50)) / 50 < 100_000
 
 
-async def test_validators_of_an_operation_are_created_at_its_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_validators_of_an_openapi_operation_are_created_at_its_first_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: list[Any] = []
 
     class Counted(schemas.SchemaValidator):
@@ -165,7 +167,7 @@ def with_body(schema: Any, components: dict[str, Any]) -> dict[str, Any]:
     return document(method="post", requestBody=body, components={"schemas": components})
 
 
-def test_all_of_chain_beyond_the_limit_is_refused_in_linear_time() -> None:
+def test_openapi_all_of_chain_beyond_the_limit_is_refused_in_linear_time() -> None:
     def refused(length: int) -> int:
         described = with_body({"$ref": f"#/components/schemas/S{length - 1}"}, chain(length))
 

@@ -247,7 +247,7 @@ async def test_json_is_preferred_among_the_media_types_of_a_request_body() -> No
     assert "content-type" not in api.seen[1].headers
 
 
-async def test_invalid_arguments_send_no_http_request() -> None:
+async def test_invalid_arguments_of_an_openapi_tool_send_no_http_request() -> None:
     described = parameter("query", schema={"type": "integer"}, required=True)
     async with open_api() as api:
         for arguments in ({}, {"p": "x"}, {"p": 1, "q": 2}):

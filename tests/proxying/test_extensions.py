@@ -431,7 +431,7 @@ async def test_anonymous_modern_http_clients_can_use_only_extensions_in_passes(
                     assert caught.value.code == -32601
 
 
-async def test_unknown_method_through_a_proxy_over_http_is_404(server: Server) -> None:
+async def test_unknown_method_through_a_proxy_over_http_gets_status_404(server: Server) -> None:
     async with served(proxy(partial(open_memory, server))) as endpoint:
         with trio.fail_after(PATIENCE):
             for _ in ("the first opens the server", "the second"):

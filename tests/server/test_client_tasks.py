@@ -177,7 +177,7 @@ async def test_cancelled_tool_call_cancels_the_sampling_request_if_its_client_ta
         ]
 
 
-async def test_cancelled_tool_call_sends_tasks_cancel_for_a_client_task_received_but_unread(
+async def test_cancelled_tool_call_sends_tasks_cancel_for_a_client_task_in_an_unread_response(
     autojump_clock: object,
 ) -> None:
     async with Bench().asked() as (peer, call):

@@ -192,7 +192,7 @@ async def test_server_encoders_apply_to_tools_and_resources(era: Literal["legacy
         assert json.loads(contents.text) == [{"value": 2}]  # type: ignore[union-attr]
 
 
-def test_return_class_without_a_json_form_raises_at_registration_with_remedies() -> None:
+def test_return_class_without_a_json_form_raises_at_registration_and_suggests_remedies() -> None:
     async def frame() -> Frame:
         return Frame()
 
@@ -201,7 +201,7 @@ def test_return_class_without_a_json_form_raises_at_registration_with_remedies()
         Server("s").tool(frame)
 
 
-async def test_returned_value_without_a_json_form_logs_remedies_hidden_from_the_client(
+async def test_log_for_a_returned_value_without_a_json_form_suggests_remedies_hidden_from_the_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("s")

@@ -207,7 +207,7 @@ def test_list_items_beyond_the_size_limit_of_the_cache_are_encoded_each_time(mon
     assert 0 < kept == 1000 - texts._left <= 1000
 
 
-def test_second_listing_of_an_item_executes_few_instructions() -> None:
+def test_second_listing_of_unchanged_items_executes_few_instructions() -> None:
     server = Server("s")
     for number in range(300):
         server.tool(name=f"t{number}")(noop)

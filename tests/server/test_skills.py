@@ -428,7 +428,7 @@ def test_skill_path_added_twice_raises(skills: Skills, folder: Path) -> None:
         skills.add_folder(folder / "pdf")
 
 
-def test_directory_without_skills_raises(tmp_path: Path) -> None:
+def test_skills_object_for_a_directory_without_skills_raises_value_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no folder contains a SKILL\.md"):
         Skills(tmp_path)
     with pytest.raises(FileNotFoundError):

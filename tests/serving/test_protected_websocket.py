@@ -84,7 +84,7 @@ async def test_websocket_handler_can_read_the_principal_of_its_connection(tokens
         assert (await bob.call_tool("whoami")).text == "bob bob-1"
 
 
-async def test_websocket_without_a_token_is_401_with_a_challenge(tokens: Tokens, way: str) -> None:
+async def test_websocket_without_a_token_gets_status_401_with_a_challenge(tokens: Tokens, way: str) -> None:
     async with serving(way, auth=protected(tokens)) as url:
         answer = await refused(url)
         assert answer.status == 401

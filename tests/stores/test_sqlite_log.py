@@ -67,7 +67,7 @@ async def test_log_truncation_keeps_the_busy_timeout(path: Path):
     assert rows == [(7000,)]
 
 
-async def test_change_is_stored_although_the_log_file_is_missing(path: Path):
+async def test_task_store_change_is_stored_although_the_write_ahead_log_file_is_missing(path: Path):
     async with SQLiteTaskStore(path) as store:
         store._database._log = sqlite_database.WriteAheadLog(path.with_name("elsewhere"))
         await fill(store, "large", 0.3)

@@ -173,7 +173,7 @@ def test_sqlite3_module_is_imported_only_when_the_sqlite_task_store_is_used():
 # Files that are not for us
 
 
-async def test_file_of_a_newer_version_is_refused_and_unchanged(path: Path):
+async def test_store_file_of_a_newer_version_is_refused_and_unchanged(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     execute(path, "PRAGMA user_version = 3")
@@ -186,7 +186,7 @@ async def test_file_of_a_newer_version_is_refused_and_unchanged(path: Path):
     assert content(path) == before
 
 
-async def test_file_of_a_prerelease_version_is_refused_and_unchanged(path: Path):
+async def test_store_file_of_a_prerelease_version_is_refused_and_unchanged(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     execute(path, "PRAGMA user_version = 1")
@@ -225,7 +225,7 @@ async def test_foreign_database_is_refused_and_unchanged(path: Path, statement: 
     assert content(path) == before
 
 
-async def test_file_that_is_not_a_database_is_refused_and_unchanged(path: Path):
+async def test_store_file_that_is_not_a_database_is_refused_and_unchanged(path: Path):
     write(path, b"notes " * 1000)
     async with SQLiteTaskStore(path) as store:
         with pytest.raises(OSError, match=r"the task store in .*tasks.db failed: file is not a database"):
@@ -368,7 +368,7 @@ async def test_damaged_task_record_raises_unreadable_record_and_other_records_ar
             await store.page("ann", None, 9)
 
 
-async def test_damaged_record_does_not_block_claims(path: Path, caplog: pytest.LogCaptureFixture):
+async def test_damaged_task_record_does_not_block_claims_of_other_tasks(path: Path, caplog: pytest.LogCaptureFixture):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("bad"))
         await create(store, record("good"))

@@ -49,7 +49,7 @@ CONFIGURATIONS: list[Any] = [
 
 
 @pytest.mark.parametrize("auth", CONFIGURATIONS, ids=lambda auth: type(auth).__name__)
-def test_oauth_configuration_repr_hides_secrets(auth: Any) -> None:
+def test_repr_of_the_oauth_configuration_hides_secrets(auth: Any) -> None:
     assert "s3cret" not in repr(auth)
     assert type(auth).__name__ in repr(auth)
 

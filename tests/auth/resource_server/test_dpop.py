@@ -50,7 +50,7 @@ async def test_dpop_bound_token_with_a_proof_of_its_key_is_accepted() -> None:
     assert auth.principal.key_thumbprint == KEY.thumbprint
 
 
-async def test_reused_dpop_proof_is_401() -> None:
+async def test_reused_dpop_proof_gets_status_401() -> None:
     gate, head = gate_of(), proven(proof())
     await let_in(gate, head)
     refusal = await refused(gate, head)
@@ -67,7 +67,7 @@ async def test_on_authenticated_result_is_used_with_a_dpop_proof() -> None:
 
 
 @pytest.mark.parametrize("dpop", ["off", "accepted"])
-async def test_dpop_bound_token_without_a_proof_is_401(dpop: str) -> None:
+async def test_dpop_bound_token_without_a_proof_gets_status_401(dpop: str) -> None:
     refusal = await refused(gate_of(dpop), bearing("bound"))
     assert refusal.status == HTTPStatus.UNAUTHORIZED
     assert errors(refusal)["bearer"] == "invalid_token"
@@ -444,7 +444,7 @@ async def test_replicas_store_a_dpop_proof_until_no_replica_clock_accepts_it(aut
     assert (await refused(late, head)).reason == "the proof was used before"
 
 
-async def test_dpop_proofs_are_503_while_the_shared_storage_is_unavailable(
+async def test_dpop_proofs_get_status_503_while_the_shared_storage_is_unavailable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "trio_mcp")

@@ -57,7 +57,7 @@ async def test_challenge_names_no_scope_if_none_is_required() -> None:
 
 
 @pytest.mark.parametrize("value", ["Basic YTpi", "Digest a=b", "Bearers good", "DPoP good", ""])
-async def test_authorization_header_of_another_scheme_is_401_without_an_error_code(value: str) -> None:
+async def test_authorization_header_of_another_scheme_gets_status_401_without_an_error_code(value: str) -> None:
     refusal = await refused(protected(Verifier(good=anna()))._gate(), Head({"authorization": value}))
     assert (refusal.status, challenges(refusal)) == (HTTPStatus.UNAUTHORIZED, [Challenge("bearer", WHERE)])
 
@@ -81,20 +81,20 @@ async def test_authorization_scheme_is_case_insensitive(scheme: str) -> None:
         "Bea(rer a",
     ],
 )
-async def test_malformed_bearer_credentials_are_400(value: str) -> None:
+async def test_malformed_bearer_credentials_get_status_400(value: str) -> None:
     refusal = await refused(protected()._gate(), Head({"authorization": value}))
     assert refusal.status == HTTPStatus.BAD_REQUEST
     assert challenges(refusal)[0].params["error"] == "invalid_request"
 
 
-async def test_several_authorization_headers_are_400() -> None:
+async def test_several_authorization_headers_get_status_400() -> None:
     head = Head({"authorization": "Bearer good"}, frozenset({"authorization"}))
     refusal = await refused(protected(Verifier(good=anna()))._gate(), head)
     assert refusal.status == HTTPStatus.BAD_REQUEST
     assert challenges(refusal)[0].params["error"] == "invalid_request"
 
 
-async def test_invalid_token_is_401_without_a_reason() -> None:
+async def test_invalid_token_gets_status_401_without_a_reason() -> None:
     refusal = await refused(protected(scopes=["a"])._gate(), bearing("bad"))
     assert refusal.status == HTTPStatus.UNAUTHORIZED
     (challenge,) = challenges(refusal)
@@ -256,7 +256,7 @@ async def test_cancelled_request_does_not_cancel_the_shared_verification() -> No
     assert all(isinstance(auth, Auth) for auth in found)
 
 
-async def test_too_many_concurrent_verifications_are_503_with_retry_after() -> None:
+async def test_too_many_concurrent_verifications_get_status_503_with_retry_after() -> None:
     verifier = Slow(a=anna(), b=anna())
     gate = protected(verifier, max_verifications=1)._gate()
     async with trio.open_nursery() as nursery:
@@ -301,7 +301,7 @@ async def test_failed_token_verifier_is_logged_without_the_token(caplog: pytest.
     assert "secret-token" not in caplog.text + refusal.reason
 
 
-async def test_token_verifier_that_returns_an_invalid_value_is_500(caplog: pytest.LogCaptureFixture) -> None:
+async def test_token_verifier_that_returns_an_invalid_value_gets_status_500(caplog: pytest.LogCaptureFixture) -> None:
     async def verify(token: str) -> Any:
         return True
 
@@ -309,7 +309,7 @@ async def test_token_verifier_that_returns_an_invalid_value_is_500(caplog: pytes
     assert caplog.records[0].exc_info
 
 
-async def test_exception_in_the_satisfies_function_is_500(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_the_satisfies_function_gets_status_500(caplog: pytest.LogCaptureFixture) -> None:
     def satisfies(granted: frozenset[str], needed: str) -> bool:
         raise RuntimeError("oh")
 

@@ -145,7 +145,7 @@ async def test_status_409_for_the_first_event_stream_is_retried() -> None:
         await server.until("GET", 3)
 
 
-async def test_client_without_calls_retries_to_open_a_lost_session(told: list[str]) -> None:
+async def test_client_without_running_calls_retries_to_open_a_lost_session(told: list[str]) -> None:
     handler = Heard("cut", 404, "open")
     handler.refused_openings = 0
 

@@ -173,7 +173,7 @@ async def test_cancelled_modern_call_closes_its_response_even_without_send_cance
         await gone.wait()
 
 
-async def test_closing_the_client_closes_all_responses() -> None:
+async def test_closing_the_client_closes_all_http_responses() -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -341,7 +341,7 @@ async def test_redirect_that_is_not_followed_names_its_location(status: int, loc
         f"https://{'secret' * 1500}@a.example/",
     ],
 )
-async def test_redirect_without_a_usable_location_names_only_the_status(location: str) -> None:
+async def test_redirect_error_without_a_usable_location_contains_only_the_status(location: str) -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.whole(302, location=location)
 

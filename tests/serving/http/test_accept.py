@@ -173,7 +173,7 @@ async def test_cancelled_request_of_a_client_that_accepts_only_json_is_answered_
         assert (answer.status, answer.body) == (204, b"")
 
 
-async def test_listen_from_a_client_that_accepts_only_json_is_406() -> None:
+async def test_listen_from_a_client_that_accepts_only_json_gets_status_406() -> None:
     async with serving("modern") as (endpoint, _):
         asked = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         answer = await endpoint.ask(asked, {"Accept": JSON})
@@ -181,7 +181,7 @@ async def test_listen_from_a_client_that_accepts_only_json_is_406() -> None:
 
 
 @pytest.mark.parametrize("accept", [None, JSON, f"{JSON}, {STREAM}"])
-async def test_body_with_a_content_encoding_is_415(accept: str | None) -> None:
+async def test_body_with_a_content_encoding_gets_status_415(accept: str | None) -> None:
     body = gzip.compress(json.dumps(modern("tools/list")).encode())
     async with serving("modern") as (endpoint, _):
         for coding in ("identity", "Identity", "", None):

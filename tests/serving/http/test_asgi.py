@@ -373,7 +373,7 @@ async def test_asgi_request_with_a_missing_or_foreign_host_is_rejected(served: S
             assert (await exchange.answer()).status == status
 
 
-async def test_asgi_body_without_content_length_beyond_the_limit_is_413(
+async def test_asgi_body_without_content_length_beyond_the_limit_gets_status_413(
     served: Served,
 ) -> None:
     async with asking(served.server, limits=Limits(max_message_bytes=100)) as ask:
@@ -387,7 +387,7 @@ async def test_asgi_body_without_content_length_beyond_the_limit_is_413(
         assert await exchange.piece() == (b"", False)
 
 
-async def test_asgi_body_that_does_not_arrive_within_body_timeout_is_408(
+async def test_asgi_body_that_does_not_arrive_within_body_timeout_gets_status_408(
     served: Served, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with asking(served.server) as ask:
@@ -414,7 +414,7 @@ async def test_asgi_body_of_a_rejected_request_is_read_completely(ask: Ask) -> N
     assert await exchange.piece() == (b"", False)
 
 
-async def test_asgi_preflight_of_an_allowed_origin_is_204(ask: Ask) -> None:
+async def test_asgi_preflight_of_an_allowed_origin_gets_status_204(ask: Ask) -> None:
     exchange = ask("OPTIONS", [(b"origin", b"https://app.example.com")])
     await exchange.send(b"")
     answer = await exchange.answer()
@@ -542,7 +542,7 @@ async def test_asgi_lifespan_entered_twice_at_once_raises(served: Served) -> Non
         assert served.journal.steps == ["up", "down", "up"]
 
 
-async def test_asgi_request_without_a_lifespan_is_500_with_instructions(
+async def test_asgi_request_without_a_lifespan_gets_status_500_with_instructions(
     served: Served, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
     exchange = Exchange(http_app(served.server, **OPEN), nursery, "POST", fields(BASE))

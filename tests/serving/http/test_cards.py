@@ -111,7 +111,7 @@ async def test_server_card_request_for_another_host_is_rejected(endpoint: Listen
     assert (await ask(endpoint, path, Host="rebound.example")).status == 403
 
 
-async def test_server_card_with_matching_etag_is_304(endpoint: ListenedEndpoint) -> None:
+async def test_server_card_with_matching_etag_gets_status_304(endpoint: ListenedEndpoint) -> None:
     tag = (await ask(endpoint, CARD)).headers["etag"]
     assert (await ask(endpoint, CARD)).headers["etag"] == tag != (await ask(endpoint, CATALOG)).headers["etag"]
     for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
@@ -131,7 +131,7 @@ async def test_server_card_rejects_methods_other_than_get_and_head(endpoint: Lis
     assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
-async def test_server_card_paths_are_404_without_a_card() -> None:
+async def test_server_card_paths_get_status_404_without_a_card() -> None:
     async with listening(weather()) as endpoint:
         assert [(await ask(endpoint, path)).status for path in (CARD, CATALOG)] == [404, 404]
     async with listening(weather(), card=NAMED) as endpoint:

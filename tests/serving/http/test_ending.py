@@ -182,7 +182,7 @@ async def test_shd_01_requests_running_at_shutdown_finish_or_are_cancelled_at_dr
 
 
 @pytest.mark.parametrize("kind", ["modern", "legacy", "initialize", "listen"])
-async def test_shd_01_request_sent_during_shutdown_is_503(
+async def test_shd_01_request_sent_during_shutdown_gets_status_503(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene, kind: str
 ) -> None:
     session = await endpoint.initialize()

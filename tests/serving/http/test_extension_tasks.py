@@ -89,7 +89,7 @@ async def test_mcp_name_header_of_task_requests_is_the_task_id(method: str) -> N
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_task_request_without_the_tasks_extension_is_400(method: str) -> None:
+async def test_task_request_without_the_tasks_extension_gets_status_400(method: str) -> None:
     server, _ = working()
     async with served(server) as endpoint:
         task = await task_of(endpoint)
@@ -103,7 +103,7 @@ async def test_task_request_without_the_tasks_extension_is_400(method: str) -> N
         assert (answer.status, answer.code) == (400, -32021)
 
 
-async def test_unknown_task_is_200_with_an_error_and_unknown_task_method_is_404() -> None:
+async def test_unknown_task_gets_status_200_with_an_error_and_unknown_task_method_gets_status_404() -> None:
     server, _ = working()
     async with served(server) as endpoint:
         answer = await ask(endpoint, "tasks/get", {"taskId": "unknown"})
@@ -113,7 +113,7 @@ async def test_unknown_task_is_200_with_an_error_and_unknown_task_method_is_404(
             assert (answer.status, answer.code) == (404, -32601)
 
 
-async def test_task_methods_are_404_on_a_server_without_task_tools() -> None:
+async def test_task_methods_get_status_404_on_a_server_without_task_tools() -> None:
     server = Server("plain")
     async with served(server) as endpoint:
         for method in ("tasks/get", "tasks/cancel"):

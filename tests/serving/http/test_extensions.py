@@ -127,7 +127,7 @@ async def test_legacy_extension_notification_is_handled_by_a_stateless_server(to
         (query.name, {"count": 3}),
     ],
 )
-async def test_invalid_extension_notification_is_202_and_ignored(
+async def test_invalid_extension_notification_gets_status_202_and_is_ignored(
     told: Told, method: str, params: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with in_memory(told.server) as endpoint:
@@ -143,7 +143,9 @@ async def test_invalid_extension_notification_is_202_and_ignored(
 @pytest.mark.parametrize(
     ("headers", "code"), [({"Mcp_Method": "tools/call"}, -32020), ({"MCP_Protocol_Version": "2099-01-01"}, -32022)]
 )
-async def test_extension_notification_with_mismatched_headers_is_400(told: Told, headers: Any, code: int) -> None:
+async def test_extension_notification_with_mismatched_headers_gets_status_400(
+    told: Told, headers: Any, code: int
+) -> None:
     async with in_memory(told.server) as endpoint:
         answer = await tell(endpoint, added, **headers)
         assert (answer.status, answer.code) == (400, code)
@@ -232,7 +234,9 @@ async def test_extension_message_without_its_scopes_is_answered_with_a_scope_cha
 
 
 @pytest.mark.parametrize(("extensions", "status"), [({}, 400), ({"com.example/search": 7}, 400), (None, 200)])
-async def test_extension_request_without_the_client_extension_is_400(told: Told, extensions: Any, status: int) -> None:
+async def test_extension_request_without_the_client_extension_gets_status_400(
+    told: Told, extensions: Any, status: int
+) -> None:
     declared = {"com.example/search": {}} if extensions is None else extensions
     meta = {**META, "io.modelcontextprotocol/clientCapabilities": {"extensions": declared}}
     async with in_memory(told.server) as endpoint:

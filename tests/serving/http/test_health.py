@@ -47,7 +47,7 @@ async def test_health_endpoints_need_no_host_origin_or_token(path: str) -> None:
         assert (await probe(endpoint, "/mcp")).status == 401
 
 
-async def test_health_paths_are_404_unless_enabled() -> None:
+async def test_health_paths_get_status_404_unless_enabled() -> None:
     async with listening(Scene(Limits(drain_delay=5)).server) as endpoint:
         for path in PATHS:
             assert (await probe(endpoint, path)).status == 404

@@ -190,7 +190,7 @@ FOREIGN: list[dict[str, str | None]] = [
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=[str(each) for each in FOREIGN])
-async def test_htt_06_foreign_host_or_origin_is_403_in_every_spelling(
+async def test_htt_06_foreign_host_or_origin_gets_status_403_in_every_spelling(
     scene: Scene, endpoint: SocketEndpoint, headers: dict[str, str | None]
 ) -> None:
     good, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})
@@ -209,7 +209,7 @@ async def test_htt_06_local_host_names_are_accepted(endpoint: SocketEndpoint, he
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
-async def test_slow_request_body_is_408_while_other_requests_are_served(
+async def test_slow_request_body_gets_status_408_while_other_requests_are_served(
     scene: Scene, autojump_clock: MockClock, part: str
 ) -> None:
     async with in_memory(scene.server, body_timeout=20) as endpoint:

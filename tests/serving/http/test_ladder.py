@@ -173,13 +173,13 @@ def text_of(reply: dict[str, Any]) -> str:
     ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "127.0.0.1@evil.example", "[::2]:{port}"],
 )
 @pytest.mark.parametrize("target", ["/mcp", "/other"])
-async def test_foreign_host_is_403_for_every_request(host: str, target: str) -> None:
+async def test_foreign_host_gets_status_403_for_every_request(host: str, target: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Host": host.format(port=endpoint.port)}, target=target)
         assert answer.status == 403
 
 
-async def test_rejected_host_and_origin_are_in_the_response_and_rate_limited_in_the_log(
+async def test_rejected_host_and_origin_are_named_in_the_response_and_logged_at_a_limited_rate(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving() as (endpoint, _):
@@ -219,7 +219,7 @@ async def test_local_host_names_are_served(host: str) -> None:
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "https://localhost.evil.example", "null", "", "file://"])
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
-async def test_foreign_origin_is_403_for_every_http_method(origin: str, method: str) -> None:
+async def test_foreign_origin_gets_status_403_for_every_http_method(origin: str, method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(None, {"Origin": origin}, method=method)
         assert answer.status == 403
@@ -288,7 +288,7 @@ async def test_cors_exposes_the_headers_that_clients_need() -> None:
 
 @pytest.mark.parametrize("target", ["/", "/other", "/MCP", "/mcp/x", "/mcpx", "//mcp", "/%6dcp", "/.well-known/x"])
 @pytest.mark.parametrize("method", ["POST", "GET", "PUT", "OPTIONS"])
-async def test_unknown_path_is_404_without_json_rpc(target: str, method: str) -> None:
+async def test_unknown_path_gets_status_404_without_json_rpc(target: str, method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(None, {"Content-Type": "text/plain"}, method=method, target=target)
         assert answer.status == 404
@@ -305,7 +305,7 @@ async def test_endpoint_path_spellings_are_served_without_a_redirect(target: str
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "HEAD", "TRACE", "post", "SUBSCRIBE"])
-async def test_unsupported_http_method_is_405_with_allow(method: str) -> None:
+async def test_unsupported_http_method_gets_status_405_with_allow(method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(None, {"Content-Type": "text/plain", "Accept": "text/html"}, method=method)
         assert answer.status == 405
@@ -313,7 +313,7 @@ async def test_unsupported_http_method_is_405_with_allow(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_get_and_delete_are_405_on_a_server_without_sessions(method: str) -> None:
+async def test_get_and_delete_requests_get_status_405_on_a_server_without_sessions(method: str) -> None:
     async with serving(stateless=True) as (endpoint, _):
         answer = await endpoint.ask(None, {"Mcp-Session-Id": "x"}, method=method)
         assert answer.status == 405
@@ -335,7 +335,7 @@ async def test_get_and_delete_are_405_on_a_server_without_sessions(method: str) 
         "json",
     ],
 )
-async def test_body_of_another_content_type_is_415(kind: str | None) -> None:
+async def test_body_of_another_content_type_gets_status_415(kind: str | None) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Content-Type": kind, "Accept": "text/html"})
         assert answer.status == 415
@@ -355,7 +355,7 @@ async def test_content_type_parameters_and_case_are_ignored(kind: str) -> None:
 @pytest.mark.parametrize(
     "accept", ["text/html", "*/*;q=0", "application/xml, text/plain", "*/*, application/json;q=0, text/*;q=0.0"]
 )
-async def test_post_whose_accept_header_admits_neither_type_is_406(accept: str) -> None:
+async def test_post_whose_accept_header_admits_neither_type_gets_status_406(accept: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Accept": accept})
         assert answer.status == 406
@@ -395,21 +395,21 @@ async def test_accept_header_with_many_elements_is_read_only_at_its_beginning(ac
 # 6. The length of the body
 
 
-async def test_body_with_a_content_length_beyond_the_limit_is_413() -> None:
+async def test_body_with_a_content_length_beyond_the_limit_gets_status_413() -> None:
     async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
         wire = await endpoint.wire()
         await wire.send(wire.request(b"", {"Content-Length": "2001"}))
         assert (await wire.answer()).status == 413
 
 
-async def test_expect_100_continue_with_a_too_long_body_is_413_at_once() -> None:
+async def test_expect_100_continue_with_a_too_long_body_gets_status_413_at_once() -> None:
     async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
         wire = await endpoint.wire()
         await wire.send(wire.request(b"", {"Content-Length": "2001", "Expect": "100-continue"}))
         assert (await wire.answer()).status == 413
 
 
-async def test_chunked_body_beyond_the_limit_is_413() -> None:
+async def test_chunked_body_beyond_the_limit_gets_status_413() -> None:
     async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
         wire = await endpoint.wire()
         head = wire.request(b"", {"Content-Length": None, "Transfer-Encoding": "chunked"})
@@ -488,7 +488,7 @@ async def test_body_with_modern_meta_is_modern_regardless_of_the_version_header(
             assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
 
 
-async def test_unknown_version_only_in_the_header_counts_as_modern() -> None:
+async def test_unknown_protocol_version_only_in_the_header_makes_a_request_modern() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(
             {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, {"MCP-Protocol-Version": "v999"}
@@ -671,7 +671,7 @@ async def test_unsupported_version_is_reported_before_an_unknown_method() -> Non
         "notifications/initialized",
     ],
 )
-async def test_method_missing_in_the_modern_revision_is_404(method: str) -> None:
+async def test_method_missing_in_the_modern_revision_gets_status_404(method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern(method, {"uri": "watched:thing", "level": "info"}, id="x"))
         assert (answer.status, answer.code, answer.json["id"]) == (404, -32601, "x")
@@ -709,7 +709,7 @@ async def test_mcp_param_headers_that_no_tool_declares_are_ignored() -> None:
         ).status == 200
 
 
-async def test_call_of_an_unknown_tool_is_200_with_an_error() -> None:
+async def test_call_of_an_unknown_tool_gets_status_200_with_an_error() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("lost")
         assert (answer.status, answer.code) == (200, -32602)
@@ -718,14 +718,14 @@ async def test_call_of_an_unknown_tool_is_200_with_an_error() -> None:
 # 15. The statuses of errors behind the ladder
 
 
-async def test_exception_in_a_modern_handler_is_200() -> None:
+async def test_exception_in_a_modern_handler_gets_status_200() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("fail")
         assert answer.status == 200
         assert answer.json["id"] == 1
 
 
-async def test_client_capability_missing_for_an_elicitation_is_400_with_the_capability() -> None:
+async def test_client_capability_missing_for_an_elicitation_gets_status_400_with_the_capability() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("ask")
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32021, 1)
@@ -744,7 +744,7 @@ async def test_client_capability_missing_for_an_elicitation_is_400_with_the_capa
         {"jsonrpc": "2.0", "id": 99, "error": {"code": -1, "message": "x"}},
     ],
 )
-async def test_legacy_notification_or_response_is_202_without_a_body(body: dict[str, Any]) -> None:
+async def test_legacy_notification_or_response_gets_status_202_without_a_body(body: dict[str, Any]) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(body, await endpoint.session())
         assert (answer.status, answer.body) == (202, b"")
@@ -767,7 +767,7 @@ async def test_legacy_response_with_notifications_is_a_stream_ending_with_the_re
 
 
 @pytest.mark.parametrize("method", ["tools/lost", "subscriptions/listen", "server/discover", "tasks/lost"])
-async def test_unknown_method_in_a_legacy_request_is_200_with_an_error(
+async def test_unknown_method_in_a_legacy_request_gets_status_200_with_an_error(
     method: str,
 ) -> None:
     body = {"jsonrpc": "2.0", "id": "x", "method": method}
@@ -779,7 +779,7 @@ async def test_unknown_method_in_a_legacy_request_is_200_with_an_error(
         assert (answer.status, answer.code, answer.json["id"]) == (200, -32601, "x")
 
 
-async def test_error_of_a_legacy_handler_is_200_with_an_error() -> None:
+async def test_error_of_a_legacy_handler_gets_status_200_with_an_error() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         for body, code in ((call("lost"), -32602), (call("ask"), -32600)):
@@ -830,7 +830,7 @@ async def test_batch_response_omits_a_cancelled_request() -> None:
         assert [reply["id"] for reply in (await wire.answer()).json] == [2]
 
 
-async def test_batch_whose_requests_are_all_cancelled_is_200_without_a_message() -> None:
+async def test_batch_whose_requests_are_all_cancelled_gets_status_200_without_a_message() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session("2025-03-26")
         wire = await endpoint.wire()
@@ -842,7 +842,7 @@ async def test_batch_whose_requests_are_all_cancelled_is_200_without_a_message()
         assert (answer.status, answer.messages) == (200, [])
 
 
-async def test_batch_of_only_notifications_or_responses_is_202() -> None:
+async def test_batch_of_only_notifications_or_responses_gets_status_202() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session("2025-03-26")
         for member in ({"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id": 9, "result": {}}):
@@ -851,7 +851,7 @@ async def test_batch_of_only_notifications_or_responses_is_202() -> None:
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
-async def test_batch_in_revisions_after_2025_03_26_is_400(revision: str) -> None:
+async def test_batch_in_revisions_after_2025_03_26_gets_status_400(revision: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask([call("echo")], await endpoint.session(revision))
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32600, None)
@@ -925,7 +925,7 @@ async def test_get_stream_carries_messages_that_belong_to_no_request() -> None:
         assert (await events.message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_get_whose_accept_header_lacks_event_streams_is_406() -> None:
+async def test_get_whose_accept_header_lacks_event_streams_gets_status_406() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         assert (await endpoint.ask(None, {**session, "Accept": "application/json"}, method="GET")).status == 406
@@ -1125,13 +1125,13 @@ async def test_idle_legacy_streams_receive_comments_without_event_ids() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "1-1", "", "-", "0", "x" * 5000])
-async def test_unknown_last_event_id_is_400(cursor: str) -> None:
+async def test_unknown_last_event_id_gets_status_400(cursor: str) -> None:
     async with serving() as (endpoint, _):
         _, head = await listen(endpoint, await endpoint.session(), cursor)
         assert head.status == 400
 
 
-async def test_last_event_id_of_another_session_is_400() -> None:
+async def test_last_event_id_of_another_session_gets_status_400() -> None:
     async with serving() as (endpoint, _):
         mine, other = await endpoint.session(), await endpoint.session()
         wire, _ = await listen(endpoint, other)
@@ -1142,7 +1142,7 @@ async def test_last_event_id_of_another_session_is_400() -> None:
         assert (await listen(endpoint, other, cursor))[1].status == 200
 
 
-async def test_last_event_id_whose_following_events_were_dropped_is_400() -> None:
+async def test_last_event_id_whose_following_events_were_dropped_gets_status_400() -> None:
     async with serving(Limits(max_replay_bytes=1000)) as (endpoint, _):
         session = await endpoint.session()
         wire, _ = await listen(endpoint, session)
@@ -1179,26 +1179,26 @@ async def test_only_initialize_creates_a_session_id() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-async def test_legacy_request_without_a_session_is_400(method: str) -> None:
+async def test_legacy_request_without_a_session_gets_status_400(method: str) -> None:
     async with serving() as (endpoint, _):
         body = call("echo") if method == "POST" else None
         assert (await endpoint.ask(body, {"MCP-Protocol-Version": LEGACY}, method=method)).status == 400
 
 
-async def test_legacy_notification_without_a_session_is_400() -> None:
+async def test_legacy_notification_without_a_session_gets_status_400() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask({"jsonrpc": "2.0", "method": "notifications/initialized"})).status == 400
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 @pytest.mark.parametrize("session_id", ["unknown", "", "x" * 4000])
-async def test_unknown_session_is_404(method: str, session_id: str) -> None:
+async def test_unknown_session_gets_status_404(method: str, session_id: str) -> None:
     async with serving() as (endpoint, _):
         body = call("echo") if method == "POST" else None
         assert (await endpoint.ask(body, {"Mcp-Session-Id": session_id}, method=method)).status == 404
 
 
-async def test_duplicate_session_header_is_400_or_404() -> None:
+async def test_duplicate_session_header_gets_status_400_or_404() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1241,7 +1241,7 @@ async def test_rejected_initialize_creates_no_session(params: Any) -> None:
         await endpoint.session()
 
 
-async def test_session_beyond_the_limit_is_503_until_another_is_deleted() -> None:
+async def test_session_beyond_the_limit_gets_status_503_until_another_session_is_deleted() -> None:
     async with serving(Limits(max_sessions=1)) as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(initialize())
@@ -1270,7 +1270,7 @@ async def test_legacy_client_is_served_by_a_server_without_sessions() -> None:
 
 
 @pytest.mark.parametrize("version", ["1999-01-01", "nonsense", ""])
-async def test_htt_09_unsupported_version_header_in_a_session_is_400(version: str) -> None:
+async def test_htt_09_unsupported_version_header_in_a_session_gets_status_400(version: str) -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": version})
@@ -1287,14 +1287,14 @@ async def test_htt_09_supported_version_header_that_differs_from_the_session_is_
 
 @pytest.mark.parametrize("version", ["1999-01-01", "nonsense"])
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_unsupported_version_header_is_400_for_every_http_method(version: str, method: str) -> None:
+async def test_unsupported_version_header_gets_status_400_for_every_http_method(version: str, method: str) -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(None, {**session, "MCP-Protocol-Version": version}, method=method)
         assert answer.status == 400
 
 
-async def test_notification_with_an_unsupported_version_header_is_400() -> None:
+async def test_notification_with_an_unsupported_version_header_gets_status_400() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         body = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
@@ -1426,7 +1426,7 @@ async def test_pipelined_requests_are_no_disconnect_and_are_answered_in_order() 
 
 
 @pytest.mark.parametrize("method", ["notifications/cancelled", "notifications/initialized", "notifications/unknown"])
-async def test_modern_notification_is_202_without_a_body(method: str) -> None:
+async def test_modern_notification_gets_status_202_without_a_body(method: str) -> None:
     async with serving() as (endpoint, _):
         body = modern(method, {"requestId": 1})
         del body["id"]

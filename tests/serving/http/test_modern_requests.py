@@ -200,20 +200,20 @@ async def test_suspended_handler_continues_with_any_post_that_has_its_request_st
     assert (third.status, third.code) == (200, -32602)
 
 
-async def test_client_capability_missing_for_an_elicitation_is_400(endpoint: Endpoint) -> None:
+async def test_client_capability_missing_for_an_elicitation_gets_status_400(endpoint: Endpoint) -> None:
     answer = await endpoint.modern("tools/call", {"name": "ask_name", "arguments": {}})
     assert (answer.status, answer.code) == (400, -32021)
     assert answer.json["error"]["data"]["requiredCapabilities"] == {"elicitation": {"form": {}}}
 
 
-async def test_unknown_method_is_404_and_an_unknown_tool_is_200(endpoint: Endpoint) -> None:
+async def test_unknown_method_gets_status_404_and_an_unknown_tool_gets_status_200(endpoint: Endpoint) -> None:
     unknown = await endpoint.modern("no/such")
     assert (unknown.status, unknown.code, unknown.json["id"]) == (404, -32601, 1)
     own = await endpoint.modern("tools/call", {"name": "nobody", "arguments": {}})
     assert (own.status, own.code) == (200, -32602)
 
 
-async def test_posted_cancelled_notification_is_202_and_cancels_nothing(endpoint: Endpoint) -> None:
+async def test_posted_cancelled_notification_gets_status_202_and_cancels_nothing(endpoint: Endpoint) -> None:
     journals["posted"] = Journal()
     connection = await endpoint.connect()
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "posted"}})

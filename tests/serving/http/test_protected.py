@@ -90,7 +90,7 @@ async def test_on_authenticated_data_is_available_only_in_its_request(tokens: To
 # Refusals
 
 
-async def test_request_without_a_token_is_401_with_the_resource_metadata_url(tokens: Tokens) -> None:
+async def test_request_without_a_token_gets_status_401_with_the_resource_metadata_url(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens, scopes=["read"])) as endpoint:
         answer = await endpoint.modern("tools/list")
         assert answer.status == 401
@@ -106,7 +106,7 @@ async def test_request_without_a_token_is_401_with_the_resource_metadata_url(tok
         ("Bearer alice-1 and more", 400, 'error="invalid_request"'),
     ],
 )
-async def test_invalid_token_is_401_with_invalid_token(
+async def test_invalid_token_gets_status_401_with_error_invalid_token(
     tokens: Tokens, authorization: str, status: int, word: str
 ) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
@@ -121,7 +121,7 @@ async def test_access_token_in_the_query_is_ignored(tokens: Tokens) -> None:
         assert (await endpoint.ask("POST", headers, body, "/mcp?access_token=alice-1")).status == 401
 
 
-async def test_token_without_a_scope_required_for_every_request_is_403(tokens: Tokens) -> None:
+async def test_token_without_a_scope_required_for_every_request_gets_status_403(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens, scopes=["write"])) as endpoint:
         answer = await call(endpoint, "alice-1", "whoami")
         assert answer.status == 403
@@ -142,12 +142,12 @@ async def test_other_errors_are_reported_for_requests_with_a_valid_token(tokens:
         assert (await endpoint.ask("POST", {**bearer("alice-1"), "Accept": "text/html"}, b"")).status == 406
 
 
-async def test_other_paths_need_no_token_and_are_404(tokens: Tokens) -> None:
+async def test_paths_outside_the_endpoint_need_no_token_and_get_status_404(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask("POST", {**BASE}, {}, "/elsewhere")).status == 404
 
 
-async def test_foreign_host_or_origin_is_403_before_the_token_is_verified(tokens: Tokens) -> None:
+async def test_foreign_host_or_origin_gets_status_403_before_the_token_is_verified(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         for name in ("Host", "Origin"):
             answer = await endpoint.ask("POST", {**bearer("alice-1"), name: "https://evil.example"}, {})
@@ -236,7 +236,7 @@ async def test_resource_metadata_supports_only_get_head_and_preflight(tokens: To
         assert (post.status, post.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
-async def test_resource_metadata_for_a_foreign_host_is_403(tokens: Tokens) -> None:
+async def test_resource_metadata_for_a_foreign_host_gets_status_403(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask("GET", {"Host": "evil.example"}, path=AT_THE_PATH)).status == 403
 

@@ -60,7 +60,7 @@ async def test_asgi_401_has_a_challenge_and_cors_headers(tokens: Tokens) -> None
         assert answer.headers["access-control-allow-origin"] == PAGE
 
 
-async def test_asgi_call_without_the_scope_of_its_tool_is_403(tokens: Tokens) -> None:
+async def test_asgi_call_without_the_scope_of_its_tool_gets_status_403(tokens: Tokens) -> None:
     async with asking(server, auth=protected(tokens)) as ask:
         for name, status in (("alice-1", 403), ("alice-2", 200)):
             exchange, body = calling(ask, name, "write")

@@ -123,7 +123,7 @@ async def test_session_and_request_state_are_unknown_to_a_principal_with_a_simil
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-async def test_session_of_another_principal_is_404(tokens: Tokens, method: str) -> None:
+async def test_session_of_another_principal_gets_status_404(tokens: Tokens, method: str) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
         body = legacy_call("token") if method == "POST" else None
@@ -149,7 +149,7 @@ async def test_stream_is_resumable_only_with_tokens_of_the_same_principal(tokens
         assert text_of(messages_in(await mine.answer())[-1]) == "three"
 
 
-async def test_session_request_without_a_token_is_401(tokens: Tokens) -> None:
+async def test_session_request_without_a_token_gets_status_401(tokens: Tokens) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
         assert (await endpoint.ask("POST", {**session, "Authorization": None}, legacy_call("token"))).status == 401

@@ -103,14 +103,16 @@ async def test_htt_08_last_event_id_stays_valid_after_two_breaks_without_an_even
 
 
 @pytest.mark.parametrize("cursor", ["unknown", "", "0", "x-1", "%s-99", "%s-01", "%s-+1", "%s-"])
-async def test_htt_08_unknown_last_event_id_is_400(scene: Scene, endpoint: MemoryEndpoint, cursor: str) -> None:
+async def test_htt_08_unknown_last_event_id_gets_status_400(
+    scene: Scene, endpoint: MemoryEndpoint, cursor: str
+) -> None:
     session = await endpoint.initialize()
     good = await broken_off(scene, endpoint, session, "mine")
     bad = cursor.replace("%s", good.rpartition("-")[0])
     assert (await endpoint.ask("GET", {**session, "Last-Event-ID": bad})).status == 400
 
 
-async def test_htt_08_last_event_id_of_another_session_is_400_and_consumes_no_events(
+async def test_htt_08_last_event_id_of_another_session_gets_status_400_and_consumes_no_events(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
@@ -209,7 +211,7 @@ async def test_handler_cannot_close_its_stream_for_polling_in_older_revisions(
     assert [text_of(each) for each in messages_in(answer)] == ["closed False"]
 
 
-async def test_last_event_id_beyond_max_replay_bytes_is_400_and_the_session_continues(scene: Scene) -> None:
+async def test_last_event_id_beyond_max_replay_bytes_gets_status_400_and_the_session_continues(scene: Scene) -> None:
     async with in_memory(scene.server, max_replay_bytes=40_000) as endpoint:
         session = await endpoint.initialize()
         post = await endpoint.connect(lockstep=True)

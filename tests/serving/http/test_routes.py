@@ -68,7 +68,7 @@ async def test_routes_are_protected_by_host_and_origin_checks() -> None:
         assert (await ask(endpoint, "/echo/more")).status == 404
 
 
-async def test_route_body_beyond_the_message_size_limit_is_413() -> None:
+async def test_route_body_beyond_the_message_size_limit_gets_status_413() -> None:
     async with listening(Scene(Limits(max_message_bytes=10_000)).server, routes={"/echo": echo}) as endpoint:
         session = await endpoint.initialize()
         body = b'{"jsonrpc":"2.0","id":1,"result":"' + b"x" * 20_000 + b'"}'

@@ -85,7 +85,9 @@ async def asked(endpoint: Endpoint, token: str, method: str, params: dict[str, A
     return await endpoint.ask("POST", {**headers, **bearer(token)}, body)
 
 
-async def test_call_without_the_scopes_of_the_tool_is_403_and_lists_all_required_scopes(tokens: Tokens) -> None:
+async def test_call_without_the_scopes_of_the_tool_gets_status_403_and_lists_all_required_scopes(
+    tokens: Tokens,
+) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         answer = await call(endpoint, "alice-1", "purge")
         assert answer.status == 403
@@ -173,14 +175,14 @@ async def test_call_rejected_for_missing_scopes_keeps_its_session(tokens: Tokens
         assert (again.status, RAN) == (200, ["write"])
 
 
-async def test_resources_subscribe_without_the_scopes_of_the_resource_is_403(tokens: Tokens) -> None:
+async def test_resources_subscribe_without_the_scopes_of_the_resource_gets_status_403(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
         subscribe = message("resources/subscribe", {"uri": "file:secret"}, 1)
         assert (await endpoint.ask("POST", session, subscribe)).status == 403
 
 
-async def test_stateless_batch_without_scopes_is_403_with_the_scopes_of_all_requests(tokens: Tokens) -> None:
+async def test_stateless_batch_without_scopes_gets_status_403_with_the_scopes_of_all_requests(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens), stateless=True) as endpoint:
         headers = {**bearer("alice-1"), "MCP-Protocol-Version": "2025-03-26"}
         batch = [
@@ -195,7 +197,7 @@ async def test_stateless_batch_without_scopes_is_403_with_the_scopes_of_all_requ
         assert (served_.status, RAN) == (200, ["read"])
 
 
-async def test_batch_without_scopes_in_a_session_is_403_and_runs_nothing(tokens: Tokens) -> None:
+async def test_batch_without_scopes_in_a_session_gets_status_403_and_runs_nothing(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         opening = message(
             "initialize",
@@ -210,7 +212,7 @@ async def test_batch_without_scopes_in_a_session_is_403_and_runs_nothing(tokens:
         assert {reply["id"] for reply in messages_in(allowed)[-1]} == {1, 2}
 
 
-async def test_stateless_legacy_call_without_scopes_is_403(tokens: Tokens) -> None:
+async def test_stateless_legacy_call_without_scopes_gets_status_403(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens), stateless=True) as endpoint:
         headers = {**bearer("alice-1"), "MCP-Protocol-Version": LEGACY}
         assert (await endpoint.ask("POST", headers, legacy_call("write", 1))).status == 403
@@ -231,7 +233,9 @@ async def test_call_of_an_unknown_or_invalid_tool_name_is_not_403(tokens: Tokens
         assert answer.status != 403
 
 
-async def test_exception_in_the_satisfies_function_is_500(tokens: Tokens, caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_the_satisfies_function_gets_status_500(
+    tokens: Tokens, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken(granted: frozenset[str], needed: str) -> bool:
         raise ZeroDivisionError
 

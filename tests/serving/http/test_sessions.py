@@ -57,7 +57,7 @@ async def test_cx_02_cx_05_handler_can_read_its_session_and_the_headers_of_its_p
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
-async def test_htt_04_legacy_request_without_a_session_is_400(endpoint: MemoryEndpoint, method: str) -> None:
+async def test_htt_04_legacy_request_without_a_session_gets_status_400(endpoint: MemoryEndpoint, method: str) -> None:
     answer = await endpoint.ask(method, {**BASE}, call("echo", text="x") if method == "POST" else None)
     assert answer.status == 400
     assert "mcp-session-id" not in answer.headers
@@ -251,7 +251,7 @@ async def test_initialize_of_a_disconnected_client_leaves_no_session(scene: Scen
         await endpoint.initialize()
 
 
-async def test_second_initialize_in_a_session_is_400_and_changes_nothing(endpoint: MemoryEndpoint) -> None:
+async def test_second_initialize_in_a_session_gets_status_400_and_changes_nothing(endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize(MIDDLE)
     again = await endpoint.ask("POST", session, INITIALIZE)
     assert (again.status, again.code) == (400, -32600)
@@ -263,7 +263,7 @@ async def test_second_initialize_in_a_session_is_400_and_changes_nothing(endpoin
 
 
 @pytest.mark.parametrize("request_id", [None, True, 1.5, [], {}])
-async def test_rpc_04_invalid_request_id_is_400_and_runs_nothing(
+async def test_rpc_04_invalid_request_id_gets_status_400_and_runs_nothing(
     scene: Scene, endpoint: MemoryEndpoint, request_id: Any
 ) -> None:
     session = await endpoint.initialize()
@@ -323,7 +323,9 @@ async def test_cancelled_notification_in_another_session_has_no_effect(scene: Sc
 
 
 @pytest.mark.parametrize("members", ["requests", "notifications", "answers"])
-async def test_batch_in_a_later_revision_is_400_and_runs_nothing(endpoint: MemoryEndpoint, members: str) -> None:
+async def test_batch_in_a_later_revision_gets_status_400_and_runs_nothing(
+    endpoint: MemoryEndpoint, members: str
+) -> None:
     session = await endpoint.initialize(MIDDLE)
     listening = await endpoint.get(session)
     await listening.head()

@@ -43,7 +43,9 @@ async def test_st_01_stateless_request_needs_no_handshake_and_ignores_session_id
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_st_04_get_and_delete_are_405_on_a_stateless_server(endpoint: MemoryEndpoint, method: str) -> None:
+async def test_st_04_get_and_delete_requests_get_status_405_on_a_stateless_server(
+    endpoint: MemoryEndpoint, method: str
+) -> None:
     answer = await endpoint.ask(method, CLIENT)
     assert (answer.status, answer.headers["allow"]) == (405, "POST, OPTIONS")
 
@@ -99,13 +101,13 @@ async def test_stateless_batch_is_answered_with_one_array(endpoint: MemoryEndpoi
     assert {reply["id"]: text_of(reply) for reply in answer.json} == {1: "a", "1": "b"}
 
 
-async def test_stateless_batch_in_a_later_revision_is_400(endpoint: MemoryEndpoint) -> None:
+async def test_stateless_batch_in_a_later_revision_gets_status_400(endpoint: MemoryEndpoint) -> None:
     for batch in ([call("echo", 1, text="a")], [message("notifications/unknown")]):
         answer = await endpoint.ask("POST", {**BASE, "MCP-Protocol-Version": MIDDLE}, batch)
         assert (answer.status, answer.code) == (400, -32600)
 
 
-async def test_st_03_stateless_cancelled_notification_is_202_and_cancels_nothing(
+async def test_st_03_stateless_cancelled_notification_gets_status_202_and_cancels_nothing(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     await endpoint.post(CLIENT, call("wait", 5, name="mine"))
@@ -147,6 +149,6 @@ async def test_hundred_stateless_requests_with_the_same_id_are_independent(endpo
 
 
 @pytest.mark.parametrize("body", [{"jsonrpc": "2.0", "id": 1, "result": {}}, message("notifications/x")])
-async def test_stateless_responses_and_notifications_are_202(endpoint: MemoryEndpoint, body: Any) -> None:
+async def test_stateless_responses_and_notifications_get_status_202(endpoint: MemoryEndpoint, body: Any) -> None:
     answer = await endpoint.ask("POST", CLIENT, body)
     assert (answer.status, answer.body) == (202, b"")

@@ -138,7 +138,7 @@ async def test_oauth_over_a_unix_socket_raises_value_error(socket_folder: Path) 
             pytest.fail("no authorization server could name it")
 
 
-async def test_unix_socket_request_with_an_origin_or_another_host_is_403(socket_folder: Path) -> None:
+async def test_unix_socket_request_with_an_origin_or_another_host_gets_status_403(socket_folder: Path) -> None:
     path = socket_folder / "s"
     with trio.fail_after(PATIENCE):
         async with serving(serve_http, asked(), unix=path):

@@ -203,7 +203,7 @@ async def test_uri_of_an_invisible_resource_is_served_by_a_matching_template(tok
             assert result["contents"][0]["text"] == text
 
 
-async def test_visible_item_is_listed_without_its_scopes_and_its_call_is_403(tokens: Tokens) -> None:
+async def test_visible_item_is_listed_without_its_scopes_and_its_call_gets_status_403(tokens: Tokens) -> None:
     async with in_memory(guarded(visible=lambda _: True), auth=protected(tokens)) as endpoint:
         tools = (await asked(endpoint, HIDDEN, "tools/list", {})).json["result"]["tools"]
         assert [tool["name"] for tool in tools] == ["write", "read", "ask", "work"]

@@ -240,7 +240,7 @@ async def test_exception_during_admission_is_raised_unchanged(desk: Desk) -> Non
         assert client.failure is failure
 
 
-async def test_invalid_chunk_received_during_admission_is_400_once_admitted(desk: Desk) -> None:
+async def test_invalid_chunk_received_during_admission_gets_status_400_once_admitted(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
         desk.decide(Admitted(), "/")

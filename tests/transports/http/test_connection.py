@@ -147,7 +147,7 @@ async def test_websocket_upgrade_request_is_returned_unparsed(pair: object) -> N
         await client.connection._stream.aclose()  # pyright: ignore[reportPrivateUsage]
 
 
-async def test_malformed_request_is_400_and_closes_the_connection(pair: object) -> None:
+async def test_malformed_request_gets_status_400_and_closes_the_connection(pair: object) -> None:
     async with serving(App(), pair=pair) as client:
         await client.send(b"\x16\x03\x01")
         status, headers, _ = await client.only_answer()

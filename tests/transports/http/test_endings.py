@@ -235,7 +235,7 @@ async def test_connection_shut_down_during_a_request_body_closes_after_the_respo
 # Time
 
 
-async def test_request_headers_not_complete_within_the_timeout_are_408() -> None:
+async def test_request_headers_not_complete_within_the_timeout_get_status_408() -> None:
     async with serving(App()) as client:
         await client.send(POST[:10])
         await client.settle()
@@ -248,7 +248,7 @@ async def test_request_headers_not_complete_within_the_timeout_are_408() -> None
         assert (await client.only_answer())[0] == 408
 
 
-async def test_request_body_not_complete_within_the_timeout_is_408() -> None:
+async def test_request_body_not_complete_within_the_timeout_gets_status_408() -> None:
     async with serving(App()) as client:
         await client.send(POST[:-1])
         await client.settle()

@@ -33,13 +33,13 @@ async def test_malicious_headers_are_refused_with_their_status_and_close_the_con
         assert not client.app.requests
 
 
-async def test_content_length_beyond_the_body_limit_is_413() -> None:
+async def test_content_length_beyond_the_body_limit_gets_status_413() -> None:
     async with serving(App()) as client:
         await client.send(LONG)
         assert (await client.only_answer())[0] == 413
 
 
-async def test_chunked_body_beyond_the_limit_is_413() -> None:
+async def test_chunked_body_beyond_the_limit_gets_status_413() -> None:
     async with serving(App(), HttpBounds(max_body_bytes=10)) as client:
         await client.send(CHUNKED + b"a\r\n0123456789\r\n")
         await client.settle()

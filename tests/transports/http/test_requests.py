@@ -299,7 +299,7 @@ def test_chunked_body_is_joined_and_trailers_are_ignored() -> None:
         b"0\r\nContent-Length: 3\r\n\r\n",
     ],
 )
-def test_invalid_chunked_encoding_is_400_at_any_chunk_boundary(chunks: bytes) -> None:
+def test_invalid_chunked_encoding_gets_status_400_at_any_chunk_boundary(chunks: bytes) -> None:
     data = CHUNKED + chunks
     for cut in range(len(CHUNKED), len(data)):
         with pytest.raises(BadRequest) as refused:
@@ -334,7 +334,7 @@ def test_request_body_of_exactly_the_maximum_size_is_accepted() -> None:
     assert read(CHUNKED + b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", bounds)[1] == b"hello"
 
 
-def test_request_body_beyond_the_maximum_size_is_413_before_it_is_read() -> None:
+def test_request_body_beyond_the_maximum_size_gets_status_413_before_it_is_read() -> None:
     bounds = HttpBounds(max_body_bytes=5)
     assert refusal(head(b"Content-Length: 6"), bounds) == 413
     assert refusal(head(b"Content-Length: 6") + b"hello!", bounds) == 413
@@ -342,7 +342,7 @@ def test_request_body_beyond_the_maximum_size_is_413_before_it_is_read() -> None
 
 
 @pytest.mark.parametrize("framing", [b"3;" + b"x" * 3000, b"0\r\nX: " + b"x" * 3000, b"1\r\nx\r\n" * 600])
-def test_chunk_extensions_and_trailers_beyond_the_limit_are_400(framing: bytes) -> None:
+def test_chunk_extensions_and_trailers_beyond_the_limit_get_status_400(framing: bytes) -> None:
     bounds = HttpBounds(max_head_bytes=1024, max_body_bytes=8192)
     assert refusal(CHUNKED + framing, bounds) == 400
 
