@@ -136,7 +136,7 @@ async def test_command_that_refuses_initialize_raises_its_error_with_its_output(
     assert "|".join([str(error), *getattr(error, "__notes__", ())]).startswith(words)
 
 
-async def test_start_error_contains_only_the_last_lines_without_control_characters() -> None:
+async def test_command_start_error_contains_only_the_last_output_lines_without_control_characters() -> None:
     code = "for n in range(1000): print(n, '\x1b]0;x\x07' + 'y' * 9999)"
     error = await failure(command(code + "\nprint('\u00e9', 'end' * 9999, end='')"))
     assert isinstance(error, ConnectionLost)

@@ -21,5 +21,5 @@ def test_integer_and_string_of_the_same_number_are_different_ids() -> None:
     assert Request(1, "ping") != Request("1", "ping")
 
 
-def test_requests_are_equal_regardless_of_size() -> None:
+def test_json_rpc_requests_are_equal_regardless_of_their_size() -> None:
     assert Request(1, "ping", size=40) == Request(1, "ping")

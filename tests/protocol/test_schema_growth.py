@@ -70,7 +70,7 @@ def test_fault_in_a_value_with_multiplying_references_has_a_path_along_propertie
     assert faults.endswith("at a[1]")
 
 
-def test_mutually_referring_alternatives_are_checked_for_deep_values() -> None:
+def test_schema_alternatives_that_refer_to_each_other_are_checked_for_deep_values() -> None:
     kinds = {
         f"d{n}": {"properties": {"kind": {"const": n}, "x": {"anyOf": [*(ref(f"d{m}") for m in range(8)), LAST]}}}
         for n in range(8)

@@ -47,7 +47,7 @@ async def test_notifications_are_handled_one_at_a_time_in_order(autojump_clock: 
     assert handled == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
 
 
-async def test_wait_until_handled_returns_after_the_given_count(autojump_clock: object) -> None:
+async def test_wait_until_handled_returns_after_the_given_number_of_notifications(autojump_clock: object) -> None:
     async def handle(_: Any) -> None:
         await trio.sleep(1)
 

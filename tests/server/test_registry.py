@@ -61,19 +61,19 @@ def test_list_cursor_stays_valid_after_its_item_is_removed() -> None:
     assert pages.page(cursor, UNKNOWN_PEER) == ([Thing("C")], None)
 
 
-def test_name_registered_twice_raises() -> None:
+def test_registering_two_items_with_the_same_name_raises() -> None:
     with pytest.raises(ValueError, match=r"already a .* named 'a'"):
         listing("a", "a")
 
 
-def test_name_can_be_registered_again_after_its_removal() -> None:
+def test_item_name_can_be_registered_again_after_its_removal() -> None:
     pages = listing("a")
     pages.remove("a")
     pages.add("a", Thing("again"))
     assert list(pages) == [Thing("again")]
 
 
-def test_removing_an_unknown_name_raises() -> None:
+def test_removing_an_item_with_an_unknown_name_raises() -> None:
     with pytest.raises(KeyError, match="nobody"):
         listing().remove("nobody")
 

@@ -82,7 +82,7 @@ async def test_store_file_is_not_polled_without_watchers(path: Path, autojump_cl
     assert len(looks) == 1
 
 
-async def test_old_change_records_are_deleted(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_old_change_records_of_the_sqlite_task_store_are_deleted(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
     async with SQLiteTaskStore(path) as store:
         created = [await create(store, record(str(number)), ttl_ms=1, retention_ms=0) for number in range(1500)]
@@ -110,7 +110,7 @@ async def test_watcher_is_notified_of_lost_changes_if_old_change_records_were_de
                 pass
 
 
-async def test_failed_poll_of_the_store_file_is_retried_and_watchers_continue(
+async def test_failed_poll_of_the_sqlite_task_store_is_retried_and_its_watchers_continue(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     failed = trio.Event()

@@ -106,7 +106,7 @@ async def test_store_file_is_closed_when_its_task_is_cancelled(path: Path):
     assert set(modes(path)) == {"tasks.db"}
 
 
-async def test_new_store_files_have_mode_600(path: Path):
+async def test_new_sqlite_task_store_files_have_mode_600(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
         await store.read("ann", "one")
@@ -412,7 +412,7 @@ async def test_record_moved_to_another_scope_is_refused(path: Path):
 # The clock
 
 
-async def test_clock_set_forward_takes_no_task_from_a_live_owner(path: Path):
+async def test_system_clock_set_forward_takes_no_task_from_a_live_process(path: Path):
     ahead = 0
 
     def clock() -> int:

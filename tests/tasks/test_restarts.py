@@ -231,7 +231,7 @@ async def test_server_takes_over_at_most_max_running_tasks(autojump_clock: MockC
             assert len(runs) == 5
 
 
-async def test_restarted_task_with_arguments_that_no_longer_match_fails(autojump_clock: MockClock) -> None:
+async def test_restarted_task_whose_arguments_no_longer_match_the_tool_fails(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("again", seconds=60)

@@ -119,7 +119,7 @@ async def test_modern_response_stream_disconnected_at_any_byte_cancels_its_handl
 
 
 @pytest.mark.parametrize("tool", ["echo", "levels"], ids=["json", "a stream"])
-async def test_modern_response_disconnected_midway_leaves_no_traces_in_the_server(
+async def test_modern_response_disconnected_midway_leaves_no_state_in_the_server(
     endpoint: MemoryEndpoint, tool: str
 ) -> None:
     arguments = {"text": "x"} if tool == "echo" else {}
