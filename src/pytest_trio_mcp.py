@@ -84,8 +84,10 @@ def mcp_server() -> Server:
 
 @pytest.fixture(params=["legacy", "modern"])
 def mcp_era(request: pytest.FixtureRequest) -> Literal["legacy", "modern"]:
-    """The protocol era of client and server: ``"legacy"`` or ``"modern"``. Tests that need a connection run once for
-    each era. To choose an era, define a fixture of this name."""
+    """The protocol era of client and server: ``"legacy"`` or ``"modern"``.
+
+    Tests that need a connection run once for each era. To choose an era, define a fixture of this name.
+    """
     return request.param
 
 
@@ -103,8 +105,11 @@ async def mcp_client(
     mcp_era: Literal["legacy", "modern"],
     mcp_client_options: dict[str, Any],
 ) -> AsyncGenerator[Client | aio.Client]:
-    """A client that is connected to ``mcp_server`` in memory. In tests on trio (pytest-trio or anyio), it's a
-    `trio_mcp.Client`. In tests on asyncio (pytest-asyncio in its auto mode, or anyio), it's a `trio_mcp.aio.Client`."""
+    """A client that is connected to ``mcp_server`` in memory.
+
+    In tests on trio (pytest-trio or anyio), it's a `trio_mcp.Client`. In tests on asyncio (pytest-asyncio in its auto
+    mode, or anyio), it's a `trio_mcp.aio.Client`.
+    """
     if _runs_on_asyncio(request):
         from trio_mcp.aio import open_memory as open_beside_asyncio
 

@@ -60,8 +60,10 @@ def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
 
 
 def set_fields(instance: object, kind: type, args: tuple[Any, ...], given: dict[str, Any], *, frozen: bool) -> bool:
-    """Set the fields of a new instance, like the ``__init__`` of `init_of` does, but without compiling anything. If the
-    arguments don't fit, or only attrs can generate the ``__init__``, return false and change nothing."""
+    """Set the fields of a new instance, like the ``__init__`` of `init_of` does, but without compiling anything.
+
+    If the arguments don't fit, or only attrs can generate the ``__init__``, return false and change nothing.
+    """
     fields = _settable_fields(kind, frozen)
     if fields is None:
         return False

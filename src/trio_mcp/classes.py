@@ -224,9 +224,11 @@ def show_fields(kind: type[T]) -> type[T]:
 
 
 class Renamed:
-    """An attribute that other SDKs have and this class lacks. Reading it raises `AttributeError` with the code to write
-    instead. `dir` of an instance doesn't list it. Unlike ``__getattr__``, this descriptor doesn't slow down reading
-    other attributes."""
+    """An attribute that other SDKs have and this class lacks.
+
+    Reading it raises `AttributeError` with the code to write instead. `dir` of an instance doesn't list it. Unlike
+    ``__getattr__``, this descriptor doesn't slow down reading other attributes.
+    """
 
     __slots__ = ("_instead", "_name")
 

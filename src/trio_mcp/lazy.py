@@ -46,8 +46,10 @@ class _Missing:
 
 
 def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) -> Any:
-    """Import ``name``, and store the imported object in ``namespace``, the globals of the importing module. ``names``
-    maps each name to its module. Used as a module's ``__getattr__``."""
+    """Import ``name``, and store the imported object in ``namespace``, the globals of the importing module.
+
+    ``names`` maps each name to its module. Used as a module's ``__getattr__``.
+    """
     package: str = namespace["__name__"]
     module = next((module for module, text in names.items() if name in text.split()), None)
     if module is None:

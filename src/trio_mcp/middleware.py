@@ -77,8 +77,9 @@ def rate_limit(
     keys: int = 10_000,
     name: str | None = None,
 ) -> MiddlewareFunction:
-    """Middleware that limits the rate of requests. Excess requests get `CodedError` (-31000), whose ``data`` contains
-    the seconds until a retry as ``retryAfter``.
+    """Middleware that limits the rate of requests.
+
+    Excess requests get `CodedError` (-31000), whose ``data`` contains the seconds until a retry as ``retryAfter``.
 
     Args:
         limit: Number of requests per ``period``.
@@ -106,6 +107,7 @@ def rate_limit(
 
 def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunction:
     """Middleware that limits concurrent requests to ``limit`` for each ``key``, by default `ServerRequest.caller`.
+
     Further requests wait in order of arrival, within the `Limits`.
 
     A parked handler still counts towards the limit, and so does a task until it ends. Raises `ValueError` unless
@@ -183,8 +185,10 @@ def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -
 
 
 def _is_exempt(request: ServerRequest) -> bool:
-    """Return whether a request is exempt from rate and concurrency limits because of its method. Streams and requests
-    about tasks are exempt, because `Limits` already limits both."""
+    """Return whether a request is exempt from rate and concurrency limits because of its method.
+
+    Streams and requests about tasks are exempt, because `Limits` already limits both.
+    """
     return request._streams or request.method.startswith("tasks/")
 
 
@@ -237,8 +241,11 @@ class _RateLimit(PositionedMiddleware):
         return await next(request)
 
     async def _acquire_shared(self, rates: RateLimits, limit: bytes, key: Hashable) -> float | None:
-        """Take a token from a bucket that all replicas share. Return 0, or the seconds to wait if the bucket is empty.
-        Return `None` if the shared storage is unavailable or the key cannot be shared."""
+        """Take a token from a bucket that all replicas share.
+
+        Return 0, or the seconds to wait if the bucket is empty. Return `None` if the shared storage is unavailable or
+        the key cannot be shared.
+        """
         try:
             digest = sha256(limit + _plain(key)).digest()
         except TypeError as error:
@@ -262,7 +269,9 @@ class _RateLimit(PositionedMiddleware):
 
 def _plain(key: object) -> bytes:
     """Encode the rate limit key ``key`` as bytes that are equal in all processes, and different for different keys.
-    Raises `TypeError` if the type isn't supported."""
+
+    Raises `TypeError` if the type isn't supported.
+    """
     match key:
         case None:
             return b"n"
@@ -281,9 +290,11 @@ def _plain(key: object) -> bytes:
 
 
 class _Buckets:
-    """Token buckets of a rate limit, by key. A bucket holds at most ``burst`` tokens, and gets one every ``interval``
-    seconds. For each bucket, only the time at which it will be full is stored. A bucket without a stored time is
-    full."""
+    """Token buckets of a rate limit, by key.
+
+    A bucket holds at most ``burst`` tokens, and gets one every ``interval`` seconds. For each bucket, only the time at
+    which it will be full is stored. A bucket without a stored time is full.
+    """
 
     def __init__(self, interval: float, burst: int, limit: int) -> None:
         self._interval = interval

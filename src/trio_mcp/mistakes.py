@@ -138,8 +138,11 @@ OPTIONS: Final = {
 
 
 def raise_no_attribute(owner: object, name: str, names: Mapping[str, str]) -> NoReturn:
-    """Raise the `AttributeError` for a missing attribute of ``owner``. If ``names`` contains the attribute, the message
-    contains the code to write instead. If a property itself raised an `AttributeError`, raise that error again."""
+    """Raise the `AttributeError` for a missing attribute of ``owner``.
+
+    If ``names`` contains the attribute, the message contains the code to write instead. If a property itself raised an
+    `AttributeError`, raise that error again.
+    """
     if hasattr(type(owner), name):
         object.__getattribute__(owner, name)
     words = f"{type(owner).__name__!r} object has no attribute {name!r}"
@@ -165,8 +168,10 @@ def _first_name(words: str) -> str:
 
 
 def raise_no_name(name: str) -> None:
-    """Raise the error for a missing ``name`` of this package. If another SDK or another module of this package has the
-    name, the message contains the code to write instead. Called by the package's ``__getattr__``.
+    """Raise the error for a missing ``name`` of this package.
+
+    If another SDK or another module of this package has the name, the message contains the code to write instead.
+    Called by the package's ``__getattr__``.
 
     In ``from trio_mcp import NAME`` the error is `ImportError`, since Python replaces the message of an
     `AttributeError`. Anywhere else, for example in ``hasattr``, it is `AttributeError`.
@@ -289,8 +294,10 @@ def _advice_for(error: BaseException, said: str) -> str | None:
 
 
 def _comes_of_await(error: TypeError) -> bool:
-    """Return whether the error was raised because the operand of an ``await`` isn't awaitable. Recognizes the error
-    text of all supported Python interpreters."""
+    """Return whether the error was raised because the operand of an ``await`` isn't awaitable.
+
+    Recognizes the error text of all supported Python interpreters.
+    """
     trace = error.__traceback__
     if trace is None:
         return False

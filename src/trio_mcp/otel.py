@@ -44,8 +44,10 @@ T = TypeVar("T")
 
 
 def _contained(words: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
-    """Return a decorator for functions that call a sampler, processor or propagator. If the function raises, the
-    decorator logs ``words`` and returns `None`, so that the request itself continues."""
+    """Return a decorator for functions that call a sampler, processor or propagator.
+
+    If the function raises, the decorator logs ``words`` and returns `None`, so that the request itself continues.
+    """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T | None]:
         @wraps(function)
@@ -129,8 +131,10 @@ class ConnectionTracer:
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> ClientSpan:
-        """Return the span of a request that the current task is about to send. ``present`` is the trace context that
-        the new span continues. Return `None` if tracing failed."""
+        """Return the span of a request that the current task is about to send.
+
+        ``present`` is the trace context that the new span continues. Return `None` if tracing failed.
+        """
         params, parent = params or {}, context.get_current()
         if present is not None and not trace.get_current_span(parent).get_span_context().is_valid:
             # The request that this task handles isn't traced here.
@@ -148,8 +152,10 @@ class ConnectionTracer:
 
     @_contained("tracing a handler failed")
     def handling(self, request: InboundRequest, queued: float = 0.0) -> ServerSpan:
-        """Return the span of a handler that is about to run in the current task. The handler's request waited in the
-        queue for ``queued`` seconds. Return `None` if tracing failed."""
+        """Return the span of a handler that is about to run in the current task.
+
+        The handler's request waited in the queue for ``queued`` seconds. Return `None` if tracing failed.
+        """
         ambient = context.get_current()
         parent = propagate.extract(_carrier(request.meta), ambient)
         attributes = self._attributes(request, request.params)
@@ -192,8 +198,11 @@ class ConnectionTracer:
 
 
 def _links(parent: context.Context, ambient: context.Context | None) -> list[trace.Link]:
-    """Return the links of a handler's span. By OpenTelemetry's conventions for MCP (Context propagation), the context
-    in ``_meta`` is the parent of the span, and the ambient context is linked."""
+    """Return the links of a handler's span.
+
+    By OpenTelemetry's conventions for MCP (Context propagation), the context in ``_meta`` is the parent of the span,
+    and the ambient context is linked.
+    """
     if ambient is None:
         return []
     here = trace.get_current_span(ambient).get_span_context()
@@ -265,8 +274,11 @@ class ClientSpan:
         """The request's parameters, whose ``_meta`` contains the trace context for the peer."""
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """End the span of the outgoing request. ``result`` is the request's result as plain data. If the request
-        failed, ``error`` is the exception that its caller gets."""
+        """End the span of the outgoing request.
+
+        ``result`` is the request's result as plain data. If the request failed, ``error`` is the exception that its
+        caller gets.
+        """
         if error is None:
             told = as_object(result)
             self._record.record_cancel_state(told.get("state"))
@@ -308,9 +320,11 @@ class ServerSpan:
         self._record.add_event("cleanup.done")
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
-        """End the span of the incoming request. ``request`` is the request to which the response is sent: the original
-        request, or the client's last retry. If the request was cancelled, ``cause`` and ``at`` are the cause and the
-        time of the cancellation."""
+        """End the span of the incoming request.
+
+        ``request`` is the request to which the response is sent: the original request, or the client's last retry. If
+        the request was cancelled, ``cause`` and ``at`` are the cause and the time of the cancellation.
+        """
         if cause is not None and at is not None:
             self._cancelled(cause, at)
         if request is not self._request:  # the response goes to the client's retry of the request

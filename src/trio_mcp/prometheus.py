@@ -46,8 +46,11 @@ class PrometheusPage:
         *,
         task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve the page at ``http://host:port/metrics`` until cancelled. Calls ``task_status.started`` with the port.
-        With port 0, the system chooses a free port. Raises `OSError` if the port is in use."""
+        """Serve the page at ``http://host:port/metrics`` until cancelled.
+
+        Calls ``task_status.started`` with the port. With port 0, the system chooses a free port. Raises `OSError` if
+        the port is in use.
+        """
         await serve_registry(self.registry, host, port, task_status=task_status)
 
 

@@ -41,8 +41,10 @@ V = TypeVar("V", bound=Wrapper)
 
 
 class AsyncBridgedIterator(BridgedItems[T], AsyncIterator[T]):
-    """An asyncio iterator over the items of a trio iterator. Only one task may use the iterator at a time. If fetching
-    an item is cancelled, the item isn't lost."""
+    """An asyncio iterator over the items of a trio iterator.
+
+    Only one task may use the iterator at a time. If fetching an item is cancelled, the item isn't lost.
+    """
 
     async def __anext__(self) -> T:
         if not self.items:
@@ -94,8 +96,11 @@ class HandlerLoop:
         callback(*args)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function in a task of the event loop, and return its result. Cancelling this method cancels the task.
-        The cancellation is raised when the task has ended, or after five seconds."""
+        """Run a function in a task of the event loop, and return its result.
+
+        Cancelling this method cancels the task. The cancellation is raised when the task has ended, or after five
+        seconds.
+        """
         running = LoopTask[Any](self._loop, partial(function, *args), copy_context())
         try:
             await running.over.wait()
@@ -138,8 +143,10 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
-    """Return a method that returns an asyncio iterator over the items that the original trio method iterates over. The
-    original is called when the first item is requested."""
+    """Return a method that returns an asyncio iterator over the items that the original trio method iterates over.
+
+    The original is called when the first item is requested.
+    """
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -151,8 +158,10 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractAsyncContextManager[V]]:
-    """Return a method that returns an async context manager for asyncio. It enters the trio context manager that the
-    original method returns, and wraps its value with ``view``."""
+    """Return a method that returns an async context manager for asyncio.
+
+    It enters the trio context manager that the original method returns, and wraps its value with ``view``.
+    """
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -51,8 +51,10 @@ logger = logging.getLogger("trio_mcp")
 @contextmanager
 def calling_user_code(what: str) -> Generator[None]:
     """Convert an exception that user code raises inside the block to an `AuthorizationError`, and log the exception.
+
     ``what`` names the user's function in the message. The new message contains only the exception's type, since the
-    original message may contain secrets."""
+    original message may contain secrets.
+    """
     try:
         yield
     except AuthorizationError:
@@ -90,14 +92,18 @@ class Credentials(Protocol):
     """The interface that supplies one client's tokens for one server. All requests of that client share the tokens."""
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
-        """Return the headers that authorize one request with the HTTP method ``method``. Returns no headers until the
-        server has demanded authorization. Call this for each request. Raises `AuthorizationError` if no token is
-        available."""
+        """Return the headers that authorize one request with the HTTP method ``method``.
+
+        Returns no headers until the server has demanded authorization. Call this for each request. Raises
+        `AuthorizationError` if no token is available.
+        """
         ...
 
     def noticed(self, headers: Mapping[str, str]) -> None:
-        """Store the new DPoP nonce from a response's ``headers``, if they contain one (RFC 9449 section 8.2). The names
-        of the headers must be in lower case. Synchronous."""
+        """Store the new DPoP nonce from a response's ``headers``, if they contain one (RFC 9449 section 8.2).
+
+        The names of the headers must be in lower case. Synchronous.
+        """
         ...
 
     async def refused(self, request: RefusedRequest) -> None:
@@ -114,8 +120,11 @@ class ClientAuth(Protocol):
     """Interface for the authorization of a client's requests: the type of the argument ``auth`` of `open_http`."""
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
-        """Return a context manager that yields the `Credentials` for the server at ``server_url``. Their background
-        tasks end with the block. ``user_is_asked`` pauses the timeouts of calls while the user signs in."""
+        """Return a context manager that yields the `Credentials` for the server at ``server_url``.
+
+        Their background tasks end with the block. ``user_is_asked`` pauses the timeouts of calls while the user signs
+        in.
+        """
         ...
 
 
@@ -216,7 +225,9 @@ class Challenge:
 
 def parse_challenges(value: str) -> list[Challenge]:
     """Return the challenges in the value of the header ``WWW-Authenticate``, in order, for all schemes (RFC 9110
-    section 11.6.1). Repeated headers must be joined with commas.
+    section 11.6.1).
+
+    Repeated headers must be joined with commas.
 
     Never raises: parts that can't be read are left out, as are repeated parameters, and everything beyond the limits. A
     value of more than 32 KiB isn't read at all. Takes linear time.

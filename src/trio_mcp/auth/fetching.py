@@ -28,8 +28,10 @@ from ..transports.http_client.origins import Origin, is_local_host, split_url
 
 
 class FetchFailed(Exception):
-    """The HTTP request got no response, or wasn't sent because its URL is forbidden. The error's message contains no
-    secrets, and is meant for the client's operators, not for the server."""
+    """The HTTP request got no response, or wasn't sent because its URL is forbidden.
+
+    The error's message contains no secrets, and is meant for the client's operators, not for the server.
+    """
 
 
 @frozen(kw_only=True)
@@ -61,8 +63,10 @@ class Fetcher(Protocol):
     """Interface for sending a `Fetch`: an `HttpFetcher`, or for example a fake that you pass to a verifier in tests."""
 
     async def fetch(self, request: Fetch) -> Fetched:
-        """Send ``request`` and return the response, whatever its status. Redirects aren't followed. Raises
-        `FetchFailed` if there is no response, or if the URL is forbidden."""
+        """Send ``request`` and return the response, whatever its status.
+
+        Redirects aren't followed. Raises `FetchFailed` if there is no response, or if the URL is forbidden.
+        """
         ...
 
 
@@ -91,8 +95,10 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 @frozen(kw_only=True)
 class UrlRules:
-    """The rules for URLs that come from a server, or from a document of an authorization server. By default a URL must
-    use ``https``, contain no user and no fragment, and have at most 2048 characters."""
+    """The rules for URLs that come from a server, or from a document of an authorization server.
+
+    By default a URL must use ``https``, contain no user and no fragment, and have at most 2048 characters.
+    """
 
     loopback: bool = False
     """True if the server runs on this machine. Then URLs of this machine are allowed, even with ``http``."""
@@ -124,7 +130,10 @@ class UrlRules:
 
     def check(self, url: str) -> Origin:
         """Return the origin of ``url`` if the rules allow the URL. Raises `FetchFailed` with the reason if the URL is
-        forbidden. Only the host's name is checked, not the addresses it resolves to: see `address_rule`."""
+        forbidden.
+
+        Only the host's name is checked, not the addresses it resolves to: see `address_rule`.
+        """
         if len(url) > _LONGEST_URL:
             raise FetchFailed(f"refusing to fetch a URL of {len(url)} characters: at most {_LONGEST_URL} are allowed")
         try:
@@ -185,8 +194,10 @@ def is_public(address: _Address) -> bool:
 
 
 class Nearness(IntEnum):
-    """The network location of a host: this machine, a private network, or the internet. It depends only on the host's
-    name or address, since names are resolved again for each connection."""
+    """The network location of a host: this machine, a private network, or the internet.
+
+    It depends only on the host's name or address, since names are resolved again for each connection.
+    """
 
     ANYWHERE = 0
     """The host is a name, or an address of the public internet."""
@@ -197,9 +208,11 @@ class Nearness(IntEnum):
 
 
 def nearness(host: str) -> Nearness:
-    """Return whether ``host`` is this machine, in a private network, or possibly on the internet. ``host`` is an ASCII
-    name or an IP address. Addresses are parsed as browsers do: ``127.1`` and ``0x7f000001`` are addresses, and
-    ``a.localhost`` is this machine (WHATWG URL, host parsing; RFC 6761 section 6.3)."""
+    """Return whether ``host`` is this machine, in a private network, or possibly on the internet.
+
+    ``host`` is an ASCII name or an IP address. Addresses are parsed as browsers do: ``127.1`` and ``0x7f000001`` are
+    addresses, and ``a.localhost`` is this machine (WHATWG URL, host parsing; RFC 6761 section 6.3).
+    """
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
         return Nearness.MACHINE
@@ -221,8 +234,10 @@ def _is_of_this_machine(address: _Address) -> bool:
 
 
 def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address that is embedded in the IPv6 ``address``, if there is one. Routers send packets for such
-    an IPv6 address to the embedded IPv4 address."""
+    """Return the IPv4 address that is embedded in the IPv6 ``address``, if there is one.
+
+    Routers send packets for such an IPv6 address to the embedded IPv4 address.
+    """
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped
@@ -240,9 +255,11 @@ _OPENID_METADATA: Final = "/.well-known/openid-configuration"
 
 
 def server_metadata_urls(issuer: str) -> tuple[str, ...]:
-    """Return the URLs at which the metadata of the authorization server ``issuer`` may be found. Try the URLs in the
-    returned order (2026-07-28 authorization, Authorization Server Metadata Discovery). Raises `ValueError` unless the
-    issuer is an HTTP URL."""
+    """Return the URLs at which the metadata of the authorization server ``issuer`` may be found.
+
+    Try the URLs in the returned order (2026-07-28 authorization, Authorization Server Metadata Discovery). Raises
+    `ValueError` unless the issuer is an HTTP URL.
+    """
     origin, target = split_url(issuer)
     # RFC 8414 section 3.1, OpenID Connect Discovery section 4: remove a trailing slash from the issuer's path.
     path = target.rstrip("/")
@@ -251,8 +268,11 @@ def server_metadata_urls(issuer: str) -> tuple[str, ...]:
 
 
 def same_issuer(one: str, other: str) -> bool:
-    """Return whether two issuer URLs are equal, ignoring a trailing slash. The metadata URLs are the same with and
-    without the slash, and many resources name their authorization server in either form."""
+    """Return whether two issuer URLs are equal, ignoring a trailing slash.
+
+    The metadata URLs are the same with and without the slash, and many resources name their authorization server in
+    either form.
+    """
     return one.removesuffix("/") == other.removesuffix("/")
 
 

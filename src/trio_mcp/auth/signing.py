@@ -114,8 +114,10 @@ _PROOF_KEY_KIND: Final = {"kty": "EC", "crv": _PROOF_CURVE}
 
 @final
 class ProofKey:
-    """A private key for DPoP (ES256), which tokens can be bound to. Create it with `generate` or `from_jwk`; both need
-    the extra ``trio-mcp[auth]``, and raise `ImportError` without it."""
+    """A private key for DPoP (ES256), which tokens can be bound to.
+
+    Create it with `generate` or `from_jwk`; both need the extra ``trio-mcp[auth]``, and raise `ImportError` without it.
+    """
 
     __slots__ = ("_key", "_public", "thumbprint")
 
@@ -136,8 +138,10 @@ class ProofKey:
 
     @classmethod
     def from_jwk(cls, jwk: Mapping[str, object]) -> ProofKey:
-        """Return the DPoP key in ``jwk``, a dict that `to_jwk` returned. Raises `ValueError` if ``jwk`` isn't a private
-        key for ES256. The error's message contains no part of the key."""
+        """Return the DPoP key in ``jwk``, a dict that `to_jwk` returned.
+
+        Raises `ValueError` if ``jwk`` isn't a private key for ES256. The error's message contains no part of the key.
+        """
         key_class = _key_class()
         members = {name: value for name in ("kty", "crv", "x", "y", "d") if isinstance(value := jwk.get(name), str)}
         if members.items() >= _PROOF_KEY_KIND.items() and "d" in members:
@@ -152,8 +156,9 @@ class ProofKey:
         return {**self._public, "d": str(self._key.as_dict(private=True)["d"])}
 
     def proof(self, method: str, url: str, *, token: str | None = None, nonce: str | None = None, now: float) -> str:
-        """Return a new DPoP proof for one request with the HTTP method ``method`` to ``url``. ``now`` is the current
-        time in seconds since the epoch (RFC 9449 section 4.2).
+        """Return a new DPoP proof for one request with the HTTP method ``method`` to ``url``.
+
+        ``now`` is the current time in seconds since the epoch (RFC 9449 section 4.2).
 
         ``token`` is the access token of the request, if any; ``nonce`` is the last one that the server has sent. Raises
         `ValueError` unless ``url`` is an HTTP URL.

@@ -123,8 +123,10 @@ class BridgedContext(AbstractContextManager[V]):
 
 
 class BridgedIterator(BridgedItems[T], Iterator[T]):
-    """A plain iterator over the items of a trio iterator. Only one thread may use the iterator at a time. If fetching
-    an item is interrupted, the item isn't lost."""
+    """A plain iterator over the items of a trio iterator.
+
+    Only one thread may use the iterator at a time. If fetching an item is interrupted, the item isn't lost.
+    """
 
     def __next__(self) -> T:
         if not self.items:
@@ -140,7 +142,10 @@ _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roo
 
 def with_threaded_handlers(options: dict[str, Any]) -> dict[str, Any]:
     """Return the ``options`` of a client, with the callbacks wrapped so that they run in worker threads, as plain
-    handlers always do. Raises `TypeError` if an option is an async function."""
+    handlers always do.
+
+    Raises `TypeError` if an option is an async function.
+    """
     for name in options.keys() & (CALLBACKS | _HANDLERS):
         if is_async(options[name]):
             raise TypeError(f"write {name} with def, not with async def: blocking programs have no event loop")
@@ -189,8 +194,10 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    """Return a method that returns a plain iterator over the items that the original trio method iterates over. The
-    original is called when the first item is requested."""
+    """Return a method that returns a plain iterator over the items that the original trio method iterates over.
+
+    The original is called when the first item is requested.
+    """
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -202,8 +209,10 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractContextManager[V]]:
-    """Return a method that returns a plain context manager. It enters the trio context manager that the original method
-    returns, and wraps its value with ``view``."""
+    """Return a method that returns a plain context manager.
+
+    It enters the trio context manager that the original method returns, and wraps its value with ``view``.
+    """
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -111,8 +111,10 @@ class BridgedCall(Generic[T]):
             self.portal.run_soon(partial(self._scope.cancel, reason=reason))
 
     def result(self) -> T:
-        """Return the result of the call, which must have ended, or raise the call's exception. Raises `ConnectionLost`
-        if the call ended because its client was closed."""
+        """Return the result of the call, which must have ended, or raise the call's exception.
+
+        Raises `ConnectionLost` if the call ended because its client was closed.
+        """
         if self._error is not None:
             try:
                 raise self._error
@@ -166,9 +168,11 @@ def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseEx
 
 
 def call_contained(handler: Callable[..., T], *args: Any) -> T:
-    """Call a plain handler in its thread, and return its result. If the handler raises an exception such as
-    `SystemExit`, raise `RuntimeError` instead: in the trio thread, `SystemExit` would end all clients of the
-    program."""
+    """Call a plain handler in its thread, and return its result.
+
+    If the handler raises an exception such as `SystemExit`, raise `RuntimeError` instead: in the trio thread,
+    `SystemExit` would end all clients of the program.
+    """
     try:
         return handler(*args)
     except (Exception, trio.Cancelled):
@@ -227,8 +231,9 @@ METHOD_TABLES: Final = frozenset({"handlers", "on_notification"})
 
 @define(eq=False)
 class OpenContext(Generic[T]):
-    """A trio context manager that is entered and exited in the trio thread. This object also tracks the calls that are
-    made while the context manager is open.
+    """A trio context manager that is entered and exited in the trio thread.
+
+    This object also tracks the calls that are made while the context manager is open.
 
     ``on_opened`` is called there after entering. ``is_over`` is called now and then, and returns whether `close` can no
     longer be called. The calls end with the context manager: on exit, remaining calls are cancelled.
@@ -255,14 +260,19 @@ class OpenContext(Generic[T]):
                 self._nursery = None
 
     def close(self) -> None:
-        """Exit the context manager. Can be called from any thread, and more than once. Does nothing in a fork of the
-        process, which doesn't own the context manager."""
+        """Exit the context manager.
+
+        Can be called from any thread, and more than once. Does nothing in a fork of the process, which doesn't own the
+        context manager.
+        """
         if not self.portal.is_inherited:
             self.portal.run_soon(self._closing.set)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread, like `TrioPortal.start`. The work ends at the latest when the context
-        manager exits. Raises `RuntimeError` in a fork of the process."""
+        """Start ``work`` in the trio thread, like `TrioPortal.start`.
+
+        The work ends at the latest when the context manager exits. Raises `RuntimeError` in a fork of the process.
+        """
         self.portal.check_process()
         if not self.portal.run_soon(copy_context().run, self._start, work):
             work.finish()
@@ -373,9 +383,11 @@ def _next_callback(inbox: queue.SimpleQueue[Callback | None], call: BridgedCall[
 
 
 def run_blocking(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
-    """Run a coroutine in the trio thread, and return its result. ``make`` returns the coroutine. The calling thread
-    waits, and runs the callbacks of the call. Ctrl-C cancels the call, and is raised when the call has ended. A second
-    Ctrl-C is raised at once."""
+    """Run a coroutine in the trio thread, and return its result.
+
+    ``make`` returns the coroutine. The calling thread waits, and runs the callbacks of the call. Ctrl-C cancels the
+    call, and is raised when the call has ended. A second Ctrl-C is raised at once.
+    """
     check_may_block()
     inbox: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
     call: BridgedCall[T] = BridgedCall(lambda: make(call), inbox.put)

@@ -40,9 +40,11 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_in_trio(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
-    """Run a coroutine in the trio thread, and return its result. ``make`` returns the coroutine. The asyncio task
-    waits, and runs the callbacks of the call. Cancelling the task cancels the call; `CancelledError` is raised when the
-    call has ended."""
+    """Run a coroutine in the trio thread, and return its result.
+
+    ``make`` returns the coroutine. The asyncio task waits, and runs the callbacks of the call. Cancelling the task
+    cancels the call; `CancelledError` is raised when the call has ended.
+    """
     inbox: asyncio.Queue[Callback | None] = asyncio.Queue()
     loop = running_loop()
     call: BridgedCall[T] = BridgedCall(lambda: make(call), partial(loop.call_soon_threadsafe, inbox.put_nowait))
@@ -93,8 +95,9 @@ def _reason_of(failure: BaseException) -> str:
 
 
 class AsyncBridgedContext(AbstractAsyncContextManager[T]):
-    """A trio context manager that any asyncio task can enter and exit, even two different tasks. Entering the context
-    manager returns the trio value, wrapped in the class ``view``.
+    """A trio context manager that any asyncio task can enter and exit, even two different tasks.
+
+    Entering the context manager returns the trio value, wrapped in the class ``view``.
 
     ``manager`` creates the trio context manager, in the task that enters; ``start`` starts it in the trio thread. The
     end of the event loop closes everything that is open.

@@ -46,12 +46,17 @@ class of the specification."""
 
 class AnsweredLater(CodedError):
     """Raised if this client has no handler for a request of the server, because another client will answer the request
-    (`ClientSettings.answers_later`). The server must then send the request in a task."""
+    (`ClientSettings.answers_later`).
+
+    The server must then send the request in a task.
+    """
 
 
 class Relay(ABC):
-    """A receiver of the server's notifications and requests, such as a proxy. The relay gets the requests (sampling,
-    elicitation, roots) that the client declared to forward (`ClientSettings.forwards`).
+    """A receiver of the server's notifications and requests, such as a proxy.
+
+    The relay gets the requests (sampling, elicitation, roots) that the client declared to forward
+    (`ClientSettings.forwards`).
 
     A proxy implements this for its upstream server, so that clients don't depend on proxies.
     """
@@ -59,12 +64,17 @@ class Relay(ABC):
     @abstractmethod
     def on_notification(self, event: NotificationReceived) -> None:
         """Receive a notification of the server as soon as it is read, before any callback runs and before any later
-        reply is handled. Implementations must return quickly and must not raise."""
+        reply is handled.
+
+        Implementations must return quickly and must not raise.
+        """
 
     @abstractmethod
     def on_question(self, request: InboundRequest) -> None:
-        """Called as soon as a request of the server (sampling, elicitation, roots) is read. `ask` is called for the
-        same request afterwards. Implementations must return quickly and must not raise."""
+        """Called as soon as a request of the server (sampling, elicitation, roots) is read.
+
+        `ask` is called for the same request afterwards. Implementations must return quickly and must not raise.
+        """
 
     @abstractmethod
     def ask(self, method: str, params: dict[str, Any], key: str | None) -> Awaitable[Any]:
@@ -196,7 +206,10 @@ class Answers:
 
     def _is_for_later(self, later: ClientCapabilities, method: str, params: Any) -> bool:
         """Return whether this client leaves a request of the server to another client, because it has no handler for
-        the request. ``later`` are the capabilities of the other client."""
+        the request.
+
+        ``later`` are the capabilities of the other client.
+        """
         if method not in ASKABLE:
             return False
         plain = cast("JSONObject", params) if isinstance(params, dict) else None
@@ -297,8 +310,10 @@ def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapa
 
 def _check_form(answer: ElicitResult, schema: JSONObject) -> None:
     """Raise `ValueError` if the values of an accepted form don't match ``schema``, because clients SHOULD check this
-    (2025-11-25 and 2026-07-28 elicitation, Security Considerations). Only the flat form schemas of the specification
-    are checked. Other schemas are ignored."""
+    (2025-11-25 and 2026-07-28 elicitation, Security Considerations).
+
+    Only the flat form schemas of the specification are checked. Other schemas are ignored.
+    """
     if answer.action != "accept":
         return
     try:
@@ -330,13 +345,19 @@ class Turn:
 
     def yield_turn(self) -> None:
         """Let another handler run while this handler calls a server, because the server may send this client a request
-        before the server replies. Call `resume` once for each call of this method."""
+        before the server replies.
+
+        Call `resume` once for each call of this method.
+        """
         self._calls += 1
         self._release()
 
     async def resume(self) -> None:
-        """Wait until the handler may continue after `yield_turn`. Resumed handlers run before handlers that haven't
-        begun. If this wait is cancelled, the handler no longer counts as running."""
+        """Wait until the handler may continue after `yield_turn`.
+
+        Resumed handlers run before handlers that haven't begun. If this wait is cancelled, the handler no longer counts
+        as running.
+        """
         self._calls -= 1
         if self._counts or self._calls or self._over:
             return
@@ -379,8 +400,10 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Run the ``with`` block as one of at most ``limit`` concurrent handlers. If too many handlers are running,
-        wait first. Otherwise, there is no checkpoint."""
+        """Run the ``with`` block as one of at most ``limit`` concurrent handlers.
+
+        If too many handlers are running, wait first. Otherwise, there is no checkpoint.
+        """
         await self.acquire(first=False)
         turn = Turn(self)
         token = current_turn.set(turn)

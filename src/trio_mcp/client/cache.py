@@ -104,8 +104,10 @@ class PendingAnswer:
     same request."""
 
     def store(self, result: Any, received: float) -> None:
-        """Cache the response, received at time ``received``, if the response's cache hints allow this. A previously
-        cached response is dropped in any case, unless this request is outdated."""
+        """Cache the response, received at time ``received``, if the response's cache hints allow this.
+
+        A previously cached response is dropped in any case, unless this request is outdated.
+        """
         self.partition._cache._answered(self, result, received)
 
     def record_error(self, code: int) -> None:
@@ -242,8 +244,10 @@ class ResponseCache:
                     earlier.is_outdated = True
 
     def _outdate(self, server: object, method: str, uri: str | None = None) -> None:
-        """Drop the cached responses of ``server`` to ``method``, and mark its requests in flight as outdated. With
-        ``uri``, do so only for resources at or above that URI, since the changed resource may be a part of them."""
+        """Drop the cached responses of ``server`` to ``method``, and mark its requests in flight as outdated.
+
+        With ``uri``, do so only for resources at or above that URI, since the changed resource may be a part of them.
+        """
         with self._lock:
             for fetch in self._fetches:
                 if (fetch.partition._server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):

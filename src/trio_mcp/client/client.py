@@ -255,9 +255,11 @@ class Client(Requests):
     async def read_resource(
         self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None, refresh: bool = False
     ) -> ReadResourceResult:
-        """Read a resource and return its contents. Raises `PeerError` if the resource is unknown, with code -32002 in
-        legacy revisions and -32602 in modern revisions. For ``on_progress``, see `call_tool`; for ``refresh``, see
-        `request`."""
+        """Read a resource and return its contents.
+
+        Raises `PeerError` if the resource is unknown, with code -32002 in legacy revisions and -32602 in modern
+        revisions. For ``on_progress``, see `call_tool`; for ``refresh``, see `request`.
+        """
         params = ReadResourceParams(uri)
         return await self.request(
             "resources/read", params, ReadResourceResult, on_progress=on_progress, meta=meta, refresh=refresh
@@ -271,8 +273,10 @@ class Client(Requests):
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
-        """Return a prompt with its arguments filled in. Raises `PeerError` (-32602) if the prompt or an argument is
-        unknown. For ``on_progress``, see `call_tool`."""
+        """Return a prompt with its arguments filled in.
+
+        Raises `PeerError` (-32602) if the prompt or an argument is unknown. For ``on_progress``, see `call_tool`.
+        """
         params = GetPromptParams(name, dict(arguments) if arguments is not None else None)
         return await self.request("prompts/get", params, GetPromptResult, on_progress=on_progress, meta=meta)
 
@@ -422,8 +426,11 @@ class Client(Requests):
             self._legacy_session.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe` for a resource. In modern revisions, wait until the resource's stream has ended, if there is
-        one. In legacy revisions, send a request to the server."""
+        """Undo `subscribe` for a resource.
+
+        In modern revisions, wait until the resource's stream has ended, if there is one. In legacy revisions, send a
+        request to the server.
+        """
         if self.revision.changes == "listen":
             await self._change_streams.unsubscribe(uri)
         else:
@@ -510,13 +517,17 @@ class Client(Requests):
     # Methods for other code of this package, which opens clients and forwards requests
 
     def _adopt_prior(self) -> bool:
-        """Use the revision and capabilities of the earlier discovery response (``prior``), if there is one. Return
-        whether the response was used. Overridden in `PriorClient`."""
+        """Use the revision and capabilities of the earlier discovery response (``prior``), if there is one.
+
+        Return whether the response was used. Overridden in `PriorClient`.
+        """
         return False
 
     async def _request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
-        """Send a request of the skills extension and return its result. The client needn't have declared the extension,
-        since SEP-2640 defines no settings for clients."""
+        """Send a request of the skills extension and return its result.
+
+        The client needn't have declared the extension, since SEP-2640 defines no settings for clients.
+        """
         from ..skills.loading import SKILLS
 
         row = next(each for each in SKILLS._rows if each.name == method)

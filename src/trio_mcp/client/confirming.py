@@ -226,8 +226,10 @@ class Confirmation:
 
 
 def _reported_by(end: CallOutcome | None) -> CancelResult:
-    """Return how a call ended that was cancelled without notifying the server. ``end`` is the outcome of the call's
-    request, or `None` if the request was never sent."""
+    """Return how a call ended that was cancelled without notifying the server.
+
+    ``end`` is the outcome of the call's request, or `None` if the request was never sent.
+    """
     if end is None:
         return CancelResult("unsent")
     if end.error is None:
@@ -246,7 +248,10 @@ def _after_failure(error: MCPError) -> CancelResult:
 
 def _remaining_grace(now: float) -> float:
     """Return the seconds that remain for cleanup, less a margin, if this code runs in a handler that was itself
-    cancelled. Return infinity outside of a cancelled handler."""
+    cancelled.
+
+    Return infinity outside of a cancelled handler.
+    """
     scope = current_request.get(None)
     if scope is None or scope.from_outside is None:
         return math.inf

@@ -32,8 +32,10 @@ T = TypeVar("T")
 
 @show_fields
 class CallHandlers(TypedDict, total=False):
-    """Handlers for a single call: keyword arguments of `Client.call_tool` that replace the client's handlers. The
-    handlers have the same form as in `ClientSettings`."""
+    """Handlers for a single call: keyword arguments of `Client.call_tool` that replace the client's handlers.
+
+    The handlers have the same form as in `ClientSettings`.
+    """
 
     sampling: SamplingHandler
     """Handler that answers ``sampling/createMessage``."""
@@ -95,8 +97,11 @@ def as_current_call(call: CallRecord | None) -> Generator[None]:
 
 
 def check_handlers(method: Callable[..., Any], handlers: CallHandlers, settings: ClientSettings) -> None:
-    """Check the ``handlers`` that were passed to a single call of ``method``. Raises `TypeError` if a handler's name is
-    unknown, and `ValueError` if the client hasn't declared the handler's capability."""
+    """Check the ``handlers`` that were passed to a single call of ``method``.
+
+    Raises `TypeError` if a handler's name is unknown, and `ValueError` if the client hasn't declared the handler's
+    capability.
+    """
     name = method.__name__
     check_keywords(method, handlers, f"Client.{name}")
     for kind in handlers:
@@ -125,8 +130,11 @@ class CallContexts:
 
     def caller_of(self, params: JSONObject) -> Context | None:
         """Return the context variables of the client's call that a message of the server belongs to; `None` if the call
-        is unknown. ``params`` are the message's parameters. Don't change the returned context. Must be called in the
-        reader task, when the message has just arrived."""
+        is unknown.
+
+        ``params`` are the message's parameters. Don't change the returned context. Must be called in the reader task,
+        when the message has just arrived.
+        """
         connection = self.connection
         if connection is None:
             return None
@@ -142,8 +150,10 @@ class CallContexts:
         return waiting[-1] if waiting else None
 
     def call_of(self, params: JSONObject) -> CallRecord | None:
-        """Return the client's call that a message of the server belongs to; `None` if the call is unknown. Must be
-        called in the reader task, when the message has just arrived."""
+        """Return the client's call that a message of the server belongs to; `None` if the call is unknown.
+
+        Must be called in the reader task, when the message has just arrived.
+        """
         caller = self.caller_of(params)
         return None if caller is None else caller.get(call_variable)
 

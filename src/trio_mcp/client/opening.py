@@ -102,9 +102,11 @@ class Opening:
 
     @classmethod
     def under_trio(cls, name: str, options: ClientOptions, target: str | None = None) -> Opening:
-        """Begin to open a client of the server at ``target``. ``name`` is the function that the user called, for error
-        messages. Raises `RuntimeError` if the caller doesn't run under trio, and `ValueError` if ``prior`` is a
-        discovery response of another server."""
+        """Begin to open a client of the server at ``target``.
+
+        ``name`` is the function that the user called, for error messages. Raises `RuntimeError` if the caller doesn't
+        run under trio, and `ValueError` if ``prior`` is a discovery response of another server.
+        """
         check_opened_under_trio(name)
         settings = ClientSettings(**options)
         if settings.prior is not None:
@@ -139,8 +141,10 @@ class Opening:
         legacy_first: bool = False,
         negotiate: Negotiate | None = None,
     ) -> AsyncGenerator[Client]:
-        """Open a client over a connected ``channel``, as `open_client` does. Raises `LostInProbe`, a subclass of
-        `ConnectionLost`, if the connection is lost before the server answered ``server/discover``.
+        """Open a client over a connected ``channel``, as `open_client` does.
+
+        Raises `LostInProbe`, a subclass of `ConnectionLost`, if the connection is lost before the server answered
+        ``server/discover``.
 
         Args:
             watch: Runs beside the client, from before the opening until the block is left.
@@ -232,8 +236,10 @@ async def negotiate_modern(client: Client) -> None:
 
 
 async def _probe(client: Client) -> None:
-    """Detect whether the server is modern or legacy (2026-07-28 stdio, Backward Compatibility). The client sends
-    ``server/discover`` first. The server is legacy if it sends no answer, or an error that modern servers don't send.
+    """Detect whether the server is modern or legacy (2026-07-28 stdio, Backward Compatibility).
+
+    The client sends ``server/discover`` first. The server is legacy if it sends no answer, or an error that modern
+    servers don't send.
 
     A slow modern server isn't mistaken for a silent legacy server: the request stays open during the handshake, and a
     valid answer to it is used until the answer to the handshake has been acted on.
@@ -251,8 +257,11 @@ async def _probe(client: Client) -> None:
 
 
 async def _first_success(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
-    """Send ``server/discover`` and, if that gets no answer, ``initialize``. Open the client with the first successful
-    answer. Only this task decides, so that the result doesn't depend on the order in which tasks run."""
+    """Send ``server/discover`` and, if that gets no answer, ``initialize``.
+
+    Open the client with the first successful answer. Only this task decides, so that the result doesn't depend on the
+    order in which tasks run.
+    """
     ended = trio.Semaphore(0)  # each attempt releases the semaphore when it ends
     async with open_service_nursery("the era is settled") as nursery:
         nursery.start_soon(discovered.run, ended, _discovered, client, discovered)
@@ -314,8 +323,10 @@ class _Attempt:
 
 
 async def discover(client: Client) -> None:
-    """Send ``server/discover``, and use the newest modern revision that client and server have in common. Raises the
-    error with which the server answers, and `PeerError` if the server has only legacy revisions."""
+    """Send ``server/discover``, and use the newest modern revision that client and server have in common.
+
+    Raises the error with which the server answers, and `PeerError` if the server has only legacy revisions.
+    """
     (await _discovered(client))()
 
 
@@ -339,9 +350,11 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
 
 
 async def _discovery(client: Client, revision: Revision, attempt: _Attempt | None) -> Any:
-    """Send ``server/discover`` in the protocol ``revision`` and return the response. If the server refuses this
-    revision and offers another modern revision, send the request again in the offered revision (2026-07-28
-    versioning)."""
+    """Send ``server/discover`` in the protocol ``revision`` and return the response.
+
+    If the server refuses this revision and offers another modern revision, send the request again in the offered
+    revision (2026-07-28 versioning).
+    """
     try:
         return await _request_discovery(client, revision)
     except PeerError as error:
@@ -359,8 +372,10 @@ def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
     """If ``error`` refuses all modern revisions, return the legacy revision that the server offers in this error.
+
     Return `None` for any other error, and if there is no error. Raises `ProtocolViolation` if the client supports none
-    of the offered revisions."""
+    of the offered revisions.
+    """
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
         return ()
     rows = [row for row in LEGACY_REVISIONS if row.name in _supported(error)]
@@ -385,9 +400,11 @@ def _nothing_in_common(error: PeerError) -> ProtocolViolation:
 
 
 async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
-    """Open a legacy session with ``initialize`` and use the revision that the server chooses. The client offers the
-    revision of its settings, by default ``wanted``. Raises the error with which the server answers, and
-    `ProtocolViolation` if the server chooses a revision that the client doesn't support."""
+    """Open a legacy session with ``initialize`` and use the revision that the server chooses.
+
+    The client offers the revision of its settings, by default ``wanted``. Raises the error with which the server
+    answers, and `ProtocolViolation` if the server chooses a revision that the client doesn't support.
+    """
     (await _initialized(client, wanted))()
 
 
@@ -432,8 +449,10 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
 
 def _other_offer(error: PeerError | HTTPError, tried: list[Revision]) -> Revision | None:
     """Return the newest legacy revision that the server's refusal of ``initialize`` names, in the error's data or
-    message. If the error names no revision but is about the version, or has HTTP status 400, return an older revision
-    to try."""
+    message.
+
+    If the error names no revision but is about the version, or has HTTP status 400, return an older revision to try.
+    """
     status: int | None = getattr(error, "status", None)
     if isinstance(error, HTTPError) and status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
         return None

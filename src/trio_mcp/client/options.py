@@ -53,7 +53,10 @@ def _default_info() -> Implementation:
 @show_fields
 class UserOptions(TypedDict, total=False):
     """The handlers that answer the server's requests (sampling, elicitation, roots), as keyword arguments of every
-    ``open_*`` function. `ClientSettings` documents them."""
+    ``open_*`` function.
+
+    `ClientSettings` documents them.
+    """
 
     sampling: SamplingHandler
     sampling_tools: bool
@@ -322,8 +325,10 @@ class ClientSettings:
 
 
 def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | None = None) -> ClientOptions:
-    """Return ``options`` changed so that the client only uses the protocol ``revision`` and opens with ``prior``. If
-    ``revision`` is `None`, the options are unchanged. Raises `ValueError` if the revision is unknown."""
+    """Return ``options`` changed so that the client only uses the protocol ``revision`` and opens with ``prior``.
+
+    If ``revision`` is `None`, the options are unchanged. Raises `ValueError` if the revision is unknown.
+    """
     if prior is not None:
         options = {**options, "prior": prior}
     if revision is None:

@@ -56,8 +56,10 @@ class Prior:
 
 
 def read_prior(data: Any) -> Prior:
-    """Read a discovery response: a saved `Client.discovery`, or a plain result of ``server/discover``. Raises
-    `ValueError` for anything else, and if the response has no modern revision that the client supports."""
+    """Read a discovery response: a saved `Client.discovery`, or a plain result of ``server/discover``.
+
+    Raises `ValueError` for anything else, and if the response has no modern revision that the client supports.
+    """
     if not isinstance(data, Mapping):
         # Raise no TypeError, because the data in the user's file is wrong, not the program.
         raise ValueError(f"prior= must be the Client.discovery of an earlier client, not {data!r:.40}")  # noqa: TRY004
@@ -80,8 +82,10 @@ def read_prior(data: Any) -> Prior:
 
 
 def saved(discovered: Discovered, info: Implementation | None, server: str | None) -> JSONObject:
-    """Return the discovery response of ``server``, an address or a command, as a JSON object for `read_prior`. ``info``
-    is the server's name and version, as far as the client could read them."""
+    """Return the discovery response of ``server``, an address or a command, as a JSON object for `read_prior`.
+
+    ``info`` is the server's name and version, as far as the client could read them.
+    """
     result, expires = discovered
     known = {
         SERVER_INFO: None if info is None else unstructure(info, LATEST_MODERN),

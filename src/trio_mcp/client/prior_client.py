@@ -43,8 +43,10 @@ class PriorClient(Client):
         self._settling = trio.Lock()
 
     def _adopt_prior(self) -> bool:
-        """Use the revision and capabilities of the earlier discovery response, and return whether this was done. Does
-        nothing if the response has expired, or if the client has already opened."""
+        """Use the revision and capabilities of the earlier discovery response, and return whether this was done.
+
+        Does nothing if the response has expired, or if the client has already opened.
+        """
         if self.settings.prior is None or self._discovered is not None:
             return False
         prior = read_prior(self.settings.prior)

@@ -28,7 +28,9 @@ class QuestionTasks:
 
     def task_for(self, scope: RequestScope) -> RequestTask | None:
         """Return the task in which to answer this request of the server; `None` if the server didn't request a task.
-        The request's parameters have been checked. Raises `CodedError` if the task can't be created."""
+
+        The request's parameters have been checked. Raises `CodedError` if the task can't be created.
+        """
         request, host = scope.request, self.host
         is_declared = request.revision.tasks == "core" and request.method.name != "roots/list"
         if not is_declared or request.params.get("task") is None:
@@ -38,7 +40,10 @@ class QuestionTasks:
 
     async def run_task(self, task: RequestTask, scope: RequestScope, answer: Answer) -> Any:
         """Notify the server that ``task`` was created, then run the handler of the sampling or elicitation request, and
-        return its answer. The task stores the answer."""
+        return its answer.
+
+        The task stores the answer.
+        """
         scope.task = task
         await task.start()
         return await answer()

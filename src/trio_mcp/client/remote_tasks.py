@@ -77,8 +77,10 @@ class RunningTask:
         return await self._wait(self._task, on_progress)
 
     async def cancel(self) -> None:
-        """Cancel the task, and wait until the server has confirmed the cancellation. A task that has already ended
-        doesn't change. Raises `RuntimeError` if there is no task."""
+        """Cancel the task, and wait until the server has confirmed the cancellation.
+
+        A task that has already ended doesn't change. Raises `RuntimeError` if there is no task.
+        """
         await self._there_is().cancel()
 
     def _there_is(self) -> RemoteTask:
@@ -98,8 +100,10 @@ class AnswerContext:
 
 
 class ExtensionRemoteTask(RemoteTask):
-    """A task on a server, in the form of the tasks extension. The server's requests to the client (sampling,
-    elicitation, roots) are part of the task's state."""
+    """A task on a server, in the form of the tasks extension.
+
+    The server's requests to the client (sampling, elicitation, roots) are part of the task's state.
+    """
 
     def __init__(
         self, task_id: str, ask: Ask, forget: SendCancel, answering: AnswerContext, known: TaskState | None = None
@@ -116,8 +120,10 @@ class ExtensionRemoteTask(RemoteTask):
     def created(
         cls, method: str, result: Any, ask: Ask, forget: SendCancel, answering: AnswerContext
     ) -> ExtensionRemoteTask:
-        """Return the task that a server created in reply to a request of ``method``; ``result`` is that reply. Raises
-        `ProtocolViolation` if the reply isn't a valid task."""
+        """Return the task that a server created in reply to a request of ``method``; ``result`` is that reply.
+
+        Raises `ProtocolViolation` if the reply isn't a valid task.
+        """
         state = created_state(method, result, CreatedTask, forget)
         return cls(state.id, ask, forget, answering, state)
 
@@ -176,8 +182,10 @@ class ExtensionRemoteTask(RemoteTask):
 
 @define(eq=False)
 class _TaskQuestions:
-    """Answers the requests of a task (sampling, elicitation, roots) while a caller waits for the task's result. Each
-    request is answered once, in a trio task of ``nursery``."""
+    """Answers the requests of a task (sampling, elicitation, roots) while a caller waits for the task's result.
+
+    Each request is answered once, in a trio task of ``nursery``.
+    """
 
     _task: ExtensionRemoteTask
     _context: AnswerContext
@@ -271,8 +279,10 @@ def _outcome(task: DetailedTask) -> JSONObject:
 
 
 class TaskProgress:
-    """Passes the messages of a task to ``on_progress``, after the progress of the call itself. Each message restarts
-    the `fail_after_silence` limits around the call."""
+    """Passes the messages of a task to ``on_progress``, after the progress of the call itself.
+
+    Each message restarts the `fail_after_silence` limits around the call.
+    """
 
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress

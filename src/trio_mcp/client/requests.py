@@ -183,7 +183,10 @@ class Requests:
         handlers: CallHandlers = _NO_HANDLERS,
     ) -> T:
         """Send a request as `request` does, but with parameters that are already plain data in the form of the protocol
-        revision. For ``on_task``, ``value`` and ``handlers``, see `Client.call_tool`."""
+        revision.
+
+        For ``on_task``, ``value`` and ``handlers``, see `Client.call_tool`.
+        """
         revision, turn = self.revision, current_turn.get()
         if turn is not None:
             turn.yield_turn()
@@ -230,8 +233,11 @@ class Requests:
         return {**data, "_meta": whole} if whole else data
 
     async def _waited_for(self, sent: Awaitable[T], limits: AbstractContextManager[Any]) -> T:
-        """Await ``sent``, which waits for a task's result or starts a task, under the time ``limits``. If the caller is
-        a handler, another handler may run meanwhile. `_request_plain` contains the same code, to save a coroutine."""
+        """Await ``sent``, which waits for a task's result or starts a task, under the time ``limits``.
+
+        If the caller is a handler, another handler may run meanwhile. `_request_plain` contains the same code, to save
+        a coroutine.
+        """
         turn = current_turn.get()
         if turn is not None:
             turn.yield_turn()
@@ -249,7 +255,9 @@ class Requests:
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, refresh: bool
     ) -> Any:
         """Return the result of a cacheable request, from the cache or from the server, as plain data that the caller
-        may change. With ``refresh``, send the request in any case, and cache its response.
+        may change.
+
+        With ``refresh``, send the request in any case, and cache its response.
 
         A cached response is returned only if the connection is alive, after a checkpoint. A result for which the server
         required input isn't cached, because it depends on the answers (2026-07-28 caching, Cache Key: MUST NOT).
@@ -287,8 +295,10 @@ class Requests:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> RunningTask:
-        """Call a tool as a task, and return as soon as the server has accepted the call. The task outlives this call
-        and this client: a timeout around this call doesn't cancel the task, and neither does closing the client.
+        """Call a tool as a task, and return as soon as the server has accepted the call.
+
+        The task outlives this call and this client: a timeout around this call doesn't cancel the task, and neither
+        does closing the client.
 
         If the server doesn't run the call as a task, the returned `RunningTask` has no ``id``, and its `result` returns
         the call's result. Raises the same errors as `call_tool`.
@@ -327,8 +337,10 @@ class Requests:
             self._callbacks.own_logs -= own_logs
 
     def resume_task(self, task_id: str) -> RunningTask:
-        """Return the task with the id ``task_id``, which another client or process may have started. No request is
-        sent: if the id is unknown, the first use of the task raises an error."""
+        """Return the task with the id ``task_id``, which another client or process may have started.
+
+        No request is sent: if the id is unknown, the first use of the task raises an error.
+        """
         task = self._tool_calls.known(task_id, self._with_meta({}), self.revision)
         return RunningTask(task, None, partial(self._result_of, None))
 
@@ -401,8 +413,9 @@ async def forward_request(
 def open_stream(
     requests: Requests, asked: SubscriptionFilter, on_notification: OnNotification, meta: JSONObject | None = None
 ) -> Awaitable[Any]:
-    """Send ``subscriptions/listen``, and wait until the stream that the request opens has ended. The timeouts of calls
-    don't apply to the stream, and its messages aren't stored.
+    """Send ``subscriptions/listen``, and wait until the stream that the request opens has ended.
+
+    The timeouts of calls don't apply to the stream, and its messages aren't stored.
 
     ``on_notification``: see `Outbound.request`. ``meta``: the fields of `meta_in`, for code that forwards.
     """

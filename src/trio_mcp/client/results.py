@@ -58,14 +58,19 @@ class FaultLog:
 
 
 def structured(method: str, result: Any, result_type: type[T], faults: FaultLog) -> T:
-    """Return ``result`` as a ``result_type``. Parts that can't be read are left out, and passed to ``faults``. Raises
-    `ProtocolViolation` if ``result`` is unusable."""
+    """Return ``result`` as a ``result_type``.
+
+    Parts that can't be read are left out, and passed to ``faults``. Raises `ProtocolViolation` if ``result`` is
+    unusable.
+    """
     return result if result_type is dict else structure_result(method, result, result_type, faults)
 
 
 def check_result_type(method: str, result: Any) -> None:
-    """Raise `ProtocolViolation` if a plain result of a modern revision isn't complete. A result without a result type
-    is complete, and an unknown result type is invalid (2026-07-28 basic, ResultType)."""
+    """Raise `ProtocolViolation` if a plain result of a modern revision isn't complete.
+
+    A result without a result type is complete, and an unknown result type is invalid (2026-07-28 basic, ResultType).
+    """
     kind = as_object(result).get("resultType", "complete")
     if kind == "input_required":
         raise ProtocolViolation(f"{method}: the server requires input, which this method doesn't allow")
@@ -123,8 +128,9 @@ class InputRounds:
         tells_deadline: bool = True,
         of_any_type: bool = False,
     ) -> Completed:
-        """Send a request of a modern revision like `Connection.request`. When the server requires input, send the
-        request again with the answers, up to ``max_rounds`` times.
+        """Send a request of a modern revision like `Connection.request`.
+
+        When the server requires input, send the request again with the answers, up to ``max_rounds`` times.
 
         Each attempt has its own id and progress token. Otherwise it is the same request, with the answers and the exact
         ``requestState`` of the previous attempt. The handlers for the input requests run concurrently in tasks of this
@@ -287,7 +293,10 @@ class OutputSchemas:
 
     def checked(self, name: str, result: CallToolResult) -> CallToolResult:
         """Return the ``result`` of a tool, with `CallToolResult.schema_error` if the result doesn't match the tool's
-        output schema. The first mismatch of each tool is logged."""
+        output schema.
+
+        The first mismatch of each tool is logged.
+        """
         if result.is_error or (schema := self.known.get(name)) is None:
             return result
         if name not in self._checks:

@@ -94,8 +94,10 @@ class Callbacks:
             watcher(change)
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Handle the notification ``event`` as far as that is possible at once, without waiting. Return true if that
-        isn't enough, so that `notified` must then be called with ``event``."""
+        """Handle the notification ``event`` as far as that is possible at once, without waiting.
+
+        Return true if that isn't enough, so that `notified` must then be called with ``event``.
+        """
         # Most notifications are log messages, often many in a row for the same call, so handle them faster.
         if event.method.name == _LOG:
             only: Any = self.outbound.only
@@ -123,8 +125,11 @@ class Callbacks:
 
     def receive(self, event: NotificationReceived) -> bool:
         """Handle a notification from a ``subscriptions/listen`` stream, or a notification that the client creates
-        because it may have missed changes. Unlike `wants`, pass changes to the callbacks even if the server is modern.
-        Return true if `notified` must be called."""
+        because it may have missed changes.
+
+        Unlike `wants`, pass changes to the callbacks even if the server is modern. Return true if `notified` must be
+        called.
+        """
         return self.wants(event) if event.method.name == _LOG else self._receive(event, change_in(event))
 
     def _receive(self, event: NotificationReceived, change: Change | None) -> bool:
@@ -144,8 +149,11 @@ class Callbacks:
         return self._settings.on_elicitation_complete is not None
 
     def _find_call(self, event: NotificationReceived) -> bool | None:
-        """Find the client's call that a log message belongs to. Return `None` if the log callback `_on_log` must be
-        called at once, in `_log_context`. Otherwise, return whether `notified` must be called."""
+        """Find the client's call that a log message belongs to.
+
+        Return `None` if the log callback `_on_log` must be called at once, in `_log_context`. Otherwise, return whether
+        `notified` must be called.
+        """
         self._call = _NO_CALL
         if self.relay is not None:
             self.relay.on_notification(event)
@@ -167,7 +175,10 @@ class Callbacks:
 
     def _is_pending(self, event: NotificationReceived, pending: object) -> bool:
         """Return whether the callback for log messages was async, so that the returned value ``pending`` is an
-        awaitable. If so, store the awaitable, so that `notified` awaits it."""
+        awaitable.
+
+        If so, store the awaitable, so that `notified` awaits it.
+        """
         if not inspect.isawaitable(pending):
             return False
         event.note_call(self._log_context[call_variable])
@@ -195,8 +206,10 @@ class Callbacks:
             await in_context(context, pending)
 
     def _context_of(self, event: NotificationReceived) -> Context:
-        """Return the context in which a callback runs. The context contains the variables that the connection has set,
-        and the call that the notification belongs to."""
+        """Return the context in which a callback runs.
+
+        The context contains the variables that the connection has set, and the call that the notification belongs to.
+        """
         context = self._contexts.copy_variables_to(Context())
         context.run(call_variable.set, event.served)
         return context

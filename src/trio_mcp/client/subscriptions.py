@@ -137,8 +137,11 @@ class Changes(AsyncIterator[Change]):
 
 
 class ChangeStreams:
-    """The ``subscriptions/listen`` streams of one client. ``ask`` sends the request for a stream. Streams for callbacks
-    run in the nursery ``services``, which is set when the client opens."""
+    """The ``subscriptions/listen`` streams of one client.
+
+    ``ask`` sends the request for a stream. Streams for callbacks run in the nursery ``services``, which is set when the
+    client opens.
+    """
 
     services: ServiceNursery
 
@@ -171,8 +174,9 @@ class ChangeStreams:
             yield changes
 
     async def follow_lists(self, declared: ServerCapabilities, patience: float, ask: Ask) -> None:
-        """Subscribe to changes of the server's lists, so that the callbacks are called. Only changes that are
-        ``declared`` in the server's capabilities are requested.
+        """Subscribe to changes of the server's lists, so that the callbacks are called.
+
+        Only changes that are ``declared`` in the server's capabilities are requested.
 
         Waits up to ``patience`` seconds for the acknowledgement, so that no change caused by later calls is missed. If
         a server breaks its declaration, that is logged; no error is raised.
@@ -356,9 +360,11 @@ class SubscriptionStream:
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def run(self, ask: Ask, on_notification: OnNotification) -> None:
-        """Keep the stream open until the server closes it or the connection ends. ``on_notification`` is called with
-        each notification on the stream, except the acknowledgement. If this method is cancelled, the server gets one
-        cancellation."""
+        """Keep the stream open until the server closes it or the connection ends.
+
+        ``on_notification`` is called with each notification on the stream, except the acknowledgement. If this method
+        is cancelled, the server gets one cancellation.
+        """
         try:
             result = await ask(self._asked, partial(self._receive, on_notification))
             if result is not None:  # notify the server of the cancellation, unless the server ended the stream itself

@@ -49,8 +49,10 @@ class CallTimeouts:
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[trio.CancelScope]:
-        """Limit the time of the block like `trio.move_on_after`. The limit is paused while the timeouts of the calls,
-        or a `fail_after_work` around the block, are paused."""
+        """Limit the time of the block like `trio.move_on_after`.
+
+        The limit is paused while the timeouts of the calls, or a `fail_after_work` around the block, are paused.
+        """
         with trio.CancelScope() as scope:
             limit = TimeLimit(scope, seconds, inf, inf, renewed=False)
             with self._known((*call_limits(), limit)):
@@ -99,14 +101,18 @@ class CallTimeouts:
                 _resume(limits)
 
     def user_is_asked(self) -> AbstractContextManager[None]:
-        """Pause timeouts inside the block, in which the user answers a request of the server. The timeouts of the call
-        that the request belongs to are paused or, if this call is unknown, all timeouts."""
+        """Pause timeouts inside the block, in which the user answers a request of the server.
+
+        The timeouts of the call that the request belongs to are paused or, if this call is unknown, all timeouts.
+        """
         return _paused_limits(call_limits()) if self.asked_in_calls else self.pause_all()
 
     @contextmanager
     def pause_all(self) -> Generator[None]:
-        """Pause all timeouts inside the block, including the timeout for connecting. Meanwhile, the user answers a
-        request of the server that may belong to any call."""
+        """Pause all timeouts inside the block, including the timeout for connecting.
+
+        Meanwhile, the user answers a request of the server that may belong to any call.
+        """
         self._questions += 1
         if self._questions == 1:
             self._paused_since = trio.current_time()

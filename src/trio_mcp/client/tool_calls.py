@@ -87,8 +87,10 @@ class ToolCalls:
         on_progress: OnProgress | None,
         on_task: Callable[[str], None] | None = None,
     ) -> Any:
-        """Call a tool, and return its result. If the server continues the call as a task, wait for the task, and return
-        the task's result. Cancelling this method cancels the task.
+        """Call a tool, and return its result.
+
+        If the server continues the call as a task, wait for the task, and return the task's result. Cancelling this
+        method cancels the task.
 
         ``on_task`` gets the id of the task. Code that forwards, and declares the extension itself, passes it too.
         """
@@ -107,9 +109,11 @@ class ToolCalls:
         return await self.finish(made, progress or TaskProgress(None), params, cancels=True)
 
     async def start(self, params: JSONObject, revision: Revision, task: JSONObject) -> Any:
-        """Call a tool as a task, and return the task. If the server doesn't start a task, return the result. ``task``
-        has the parameters of the task in 2025-11-25. The server doesn't get the caller's deadline, because the task
-        outlives the call."""
+        """Call a tool as a task, and return the task.
+
+        If the server doesn't start a task, return the result. ``task`` has the parameters of the task in 2025-11-25.
+        The server doesn't get the caller's deadline, because the task outlives the call.
+        """
         call = _ToolCall(params, revision, None, task)
         return await (self._call(call) if revision.result_type else self._call_as_listed(call))
 
@@ -119,8 +123,11 @@ class ToolCalls:
         return (await self._rounds.request(_CALL, params, revision, on_progress, forget)).result
 
     async def finish(self, task: RemoteTask, progress: TaskProgress, params: JSONObject, *, cancels: bool) -> Any:
-        """Wait for the end of a task, and return its result. With ``cancels``, cancelling this method or calling
-        `leave` cancels the task. ``params`` are the parameters of the call."""
+        """Wait for the end of a task, and return its result.
+
+        With ``cancels``, cancelling this method or calling `leave` cancels the task. ``params`` are the parameters of
+        the call.
+        """
         if cancels:
             self._followed[task] = None
         try:
@@ -163,8 +170,10 @@ class ToolCalls:
         return ExtensionRemoteTask.created(_CALL, result, ask, forget, by)
 
     async def _call_as_listed(self, call: _ToolCall) -> Any:
-        """Call a tool in a legacy revision, and return its result or its task. The call is a task if the server lists
-        the tool as one that requires tasks, or if the caller wants a task and the tool allows it.
+        """Call a tool in a legacy revision, and return its result or its task.
+
+        The call is a task if the server lists the tool as one that requires tasks, or if the caller wants a task and
+        the tool allows it.
 
         If the server refuses such a call, the client calls again only if the server lists the tool differently now:
         then the refused call has not run (2025-11-25 tasks, Tool-Level Negotiation).
@@ -275,9 +284,11 @@ class TaskSupports:
                 self._known[name] = support if support in _AS_TASKS else "forbidden"
 
     async def of(self, name: str) -> TaskSupport:
-        """Return whether the tool called ``name`` supports, requires or forbids tasks. If this is unknown, first list
-        the tools by calling ``request``, and raise its errors. If the server refuses to list its tools, no tool
-        requires tasks."""
+        """Return whether the tool called ``name`` supports, requires or forbids tasks.
+
+        If this is unknown, first list the tools by calling ``request``, and raise its errors. If the server refuses to
+        list its tools, no tool requires tasks.
+        """
         if name not in self._known and not self._is_whole:
             async with self._listing:
                 if name not in self._known and not self._is_whole:

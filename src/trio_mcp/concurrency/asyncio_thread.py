@@ -32,8 +32,11 @@ the same time."""
 
 
 class AsyncioThread:
-    """An asyncio event loop in its own thread. Create the object in the trio run that uses it, and call `aclose` at the
-    end. While ``max_abandoned`` tasks that ignore their cancellation still run, new calls are refused."""
+    """An asyncio event loop in its own thread.
+
+    Create the object in the trio run that uses it, and call `aclose` at the end. While ``max_abandoned`` tasks that
+    ignore their cancellation still run, new calls are refused.
+    """
 
     def __init__(self, max_abandoned: int) -> None:
         self._max_abandoned = max_abandoned
@@ -134,8 +137,11 @@ class AsyncioThread:
             raise sole_exception(group) from None
 
     async def aclose(self) -> None:
-        """Cancel the tasks that still run in the event loop, and end the thread. Returns after about ten seconds at the
-        latest. If the thread is blocked longer, the thread is left running, and a warning is logged."""
+        """Cancel the tasks that still run in the event loop, and end the thread.
+
+        Returns after about ten seconds at the latest. If the thread is blocked longer, the thread is left running, and
+        a warning is logged.
+        """
         with suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._begin_end)
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * _PATIENCE + 1):
@@ -212,15 +218,21 @@ class LoopCalls:
         self._call_ended: trio.Event | None = None
 
     def end(self) -> None:
-        """Cancel the calls into trio that leftover asyncio tasks have made. The function of this `AsyncioThread.run`
-        call started these tasks, and did not wait for them. Called in trio's thread."""
+        """Cancel the calls into trio that leftover asyncio tasks have made.
+
+        The function of this `AsyncioThread.run` call started these tasks, and did not wait for them. Called in trio's
+        thread.
+        """
         scopes, self._scopes = self._scopes or {}, None
         for scope in scopes:
             scope.cancel(reason="the handler has returned")
 
     async def end_waiting(self) -> bool:
-        """Cancel the calls into trio for which asyncio tasks wait now. Like a nursery, wait until these calls have
-        ended, even if this task is cancelled. Return true if there were any such calls. Called in trio's thread."""
+        """Cancel the calls into trio for which asyncio tasks wait now.
+
+        Like a nursery, wait until these calls have ended, even if this task is cancelled. Return true if there were any
+        such calls. Called in trio's thread.
+        """
         scopes = list(self._scopes or ())
         for scope in scopes:
             scope.cancel(reason="the task of asyncio was cancelled")
@@ -240,8 +252,10 @@ class LoopCalls:
         await asyncio.sleep(0)
 
     async def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run ``function`` in trio for an asyncio task, and return its result. Cancelling the asyncio task cancels the
-        call, and `asyncio.CancelledError` is raised when the call has ended."""
+        """Run ``function`` in trio for an asyncio task, and return its result.
+
+        Cancelling the asyncio task cancels the call, and `asyncio.CancelledError` is raised when the call has ended.
+        """
         ended: asyncio.Future[outcome.Outcome[T] | None] = self._loop.create_future()
         scope = trio.CancelScope()
 
@@ -280,8 +294,10 @@ class LoopCalls:
         return await self._wait(ended, scope)
 
     async def _wait(self, ended: asyncio.Future[outcome.Outcome[T] | None], scope: trio.CancelScope) -> T:
-        """Wait in the event loop for a call that ends in ``scope``, and return its result. If this task is cancelled,
-        cancel ``scope``, and raise the cancellation after the call has ended."""
+        """Wait in the event loop for a call that ends in ``scope``, and return its result.
+
+        If this task is cancelled, cancel ``scope``, and raise the cancellation after the call has ended.
+        """
         cancelled: BaseException | None = None
         while not ended.done():
             try:

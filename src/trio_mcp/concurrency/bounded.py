@@ -12,8 +12,9 @@ V = TypeVar("V")
 
 
 class BoundedDict(dict[K, V]):
-    """A dictionary of at most ``limit`` entries, in the order in which they were set. Setting an entry again makes this
-    entry the newest. If there are too many entries, the oldest is dropped.
+    """A dictionary of at most ``limit`` entries, in the order in which they were set.
+
+    Setting an entry again makes this entry the newest. If there are too many entries, the oldest is dropped.
 
     The limit applies to ``d[key] = value``, but not to ``update`` and ``setdefault``, which are inherited from `dict`.
     """

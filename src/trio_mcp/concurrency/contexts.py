@@ -24,8 +24,10 @@ T = TypeVar("T")
 
 
 def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractContextManager[T, bool | None]]:
-    """Create a context manager from a generator ``function``, like `contextlib.contextmanager`. If an exception leaves
-    the block, the exception's original traceback is restored."""
+    """Create a context manager from a generator ``function``, like `contextlib.contextmanager`.
+
+    If an exception leaves the block, the exception's original traceback is restored.
+    """
     manager = contextlib.contextmanager(function)
 
     @wraps(function)
@@ -84,8 +86,9 @@ class _AsyncContext(AbstractAsyncContextManager[T, bool | None]):
 
 @contextmanager
 def cancel_on_interrupt() -> Generator[trio.CancelScope]:
-    """Open a cancel scope that is cancelled by the first Ctrl-C (SIGINT) in the block. The second Ctrl-C has its
-    previous effect, which is usually to raise `KeyboardInterrupt`.
+    """Open a cancel scope that is cancelled by the first Ctrl-C (SIGINT) in the block.
+
+    The second Ctrl-C has its previous effect, which is usually to raise `KeyboardInterrupt`.
 
         with cancel_on_interrupt() as scope:
             result = await client.call_tool("search", {"text": "trio"})

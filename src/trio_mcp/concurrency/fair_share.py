@@ -35,8 +35,9 @@ def leaves_enough(held: int, free: int, more: int = 1) -> bool:
 
 
 class Caller:
-    """A principal, network address or process that calls a server, or one connection, session or client of it. Each
-    `Caller` counts how much of the server's limits it uses.
+    """A principal, network address or process that calls a server, or one connection, session or client of it.
+
+    Each `Caller` counts how much of the server's limits it uses.
 
     `Callers` holds a `Caller` while a connection, session, request or thread refers to it. ``key`` identifies the
     caller. With `None`, the caller is unknown, and each such `Caller` counts as a separate one. If ``alone`` is true,
@@ -76,8 +77,10 @@ class Caller:
 
     @property
     def whole(self) -> Caller:
-        """The `Caller` for the whole principal, network address or process. This is the object itself, unless the
-        object stands for a single connection, session or client."""
+        """The `Caller` for the whole principal, network address or process.
+
+        This is the object itself, unless the object stands for a single connection, session or client.
+        """
         whole = self
         while whole.within is not None:
             whole = whole.within
@@ -106,9 +109,11 @@ class Caller:
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
-        """Return the `Caller` for this caller's client called ``name``. The same object is returned for as long as it's
-        in use. Names aren't verified: a client that invents names only divides its caller's own share, as with more
-        connections."""
+        """Return the `Caller` for this caller's client called ``name``.
+
+        The same object is returned for as long as it's in use. Names aren't verified: a client that invents names only
+        divides its caller's own share, as with more connections.
+        """
         if self._parts is None:
             self._parts = WeakValueDictionary()
         part = self._parts.get(name)
@@ -118,7 +123,10 @@ class Caller:
 
     def held(self, count: Callable[[Caller], int]) -> int:
         """Return how much of a limit this `Caller` uses, plus the amounts of all `Caller` objects that contain it, for
-        `leaves_enough`. A `Caller` that is ``alone`` doesn't count. ``count`` returns the amount of one `Caller`."""
+        `leaves_enough`.
+
+        A `Caller` that is ``alone`` doesn't count. ``count`` returns the amount of one `Caller`.
+        """
         held = 0
         caller = self
         while caller is not None:
@@ -129,7 +137,10 @@ class Caller:
 
     def may_take(self, count: Callable[[Caller], int], free: int, more: int = 1) -> bool:
         """Return true if this `Caller` may take ``more`` units of a limit of which ``free`` units are unused: see
-        `leaves_enough`. ``count`` returns how much a `Caller` uses."""
+        `leaves_enough`.
+
+        ``count`` returns how much a `Caller` uses.
+        """
         return leaves_enough(self.held(count), free, more)
 
 
@@ -240,8 +251,11 @@ class HeldBytes:
 
 
 class EvictionQueue(Generic[T]):
-    """Items of one kind that a server keeps for its callers, such as sessions. When a caller has too many items, the
-    oldest item is evicted from the caller's connection or client with the most items."""
+    """Items of one kind that a server keeps for its callers, such as sessions.
+
+    When a caller has too many items, the oldest item is evicted from the caller's connection or client with the most
+    items.
+    """
 
     def __init__(self) -> None:
         self._of_callers: dict[Caller, dict[Caller, dict[T, None]]] = {}

@@ -70,8 +70,10 @@ class LoopTask(Generic[T]):
         return self._task is not None and self._task.cancelled()
 
     def result(self) -> T:
-        """Return the result of the task, or raise the task's exception. Exceptions that would end the whole trio run,
-        such as asyncio's cancellation, are replaced by `RuntimeError`."""
+        """Return the result of the task, or raise the task's exception.
+
+        Exceptions that would end the whole trio run, such as asyncio's cancellation, are replaced by `RuntimeError`.
+        """
         task: Any = self._task
         try:
             return task.result()

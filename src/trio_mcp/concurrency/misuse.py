@@ -18,9 +18,11 @@ T = TypeVar("T")
 def async_with_only(
     what: str,
 ) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
-    """Decorate an ``open_*`` function that returns a context manager. Awaiting the result then raises `TypeError` with
-    the correct code, and so does an unknown option. ``what`` names the value of the block, for example ``"client"``;
-    pass an empty string for no value."""
+    """Decorate an ``open_*`` function that returns a context manager.
+
+    Awaiting the result then raises `TypeError` with the correct code, and so does an unknown option. ``what`` names the
+    value of the block, for example ``"client"``; pass an empty string for no value.
+    """
 
     def decorate(function: Callable[P, AbstractAsyncContextManager[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:
         @wraps(function)
@@ -35,8 +37,10 @@ def async_with_only(
 
 
 def check_keywords(function: Callable[..., Any], given: Iterable[str], name: str | None = None) -> None:
-    """Raise `TypeError` if ``function`` doesn't accept one of the ``given`` keywords. The error message calls the
-    function ``name``, by default the function's qualified name."""
+    """Raise `TypeError` if ``function`` doesn't accept one of the ``given`` keywords.
+
+    The error message calls the function ``name``, by default the function's qualified name.
+    """
     check_options(name or function.__qualname__.removesuffix(".__init__"), given, _keywords_of(function))
 
 
@@ -91,8 +95,10 @@ class _AsyncWithOnly(AbstractAsyncContextManager[T]):
 
 
 def check_served_under_trio(name: str) -> None:
-    """Raise `RuntimeError` if the current code doesn't run under trio. A ``serve_*`` function calls this with the
-    function's ``name``, so that the error shows the correct call."""
+    """Raise `RuntimeError` if the current code doesn't run under trio.
+
+    A ``serve_*`` function calls this with the function's ``name``, so that the error shows the correct call.
+    """
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
             f"{name} runs only under trio:\n"
@@ -102,8 +108,10 @@ def check_served_under_trio(name: str) -> None:
 
 
 def check_opened_under_trio(name: str) -> None:
-    """Raise `RuntimeError` if the current code doesn't run under trio. An ``open_*`` function calls this with the
-    function's ``name``, so that the error shows the correct call."""
+    """Raise `RuntimeError` if the current code doesn't run under trio.
+
+    An ``open_*`` function calls this with the function's ``name``, so that the error shows the correct call.
+    """
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
             f"{name} runs only under trio. Start the function that contains async with {name}(...) like this:\n"

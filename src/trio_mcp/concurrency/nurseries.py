@@ -113,8 +113,10 @@ class ServiceNursery:
 
     def start_protected(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Start ``service`` like `start_soon`, but protect it from Ctrl-C: `KeyboardInterrupt` is then raised in the
-        main task, as soon as possible. If ``service`` itself raised `KeyboardInterrupt`, the block would be interrupted
-        only after its body has ended."""
+        main task, as soon as possible.
+
+        If ``service`` itself raised `KeyboardInterrupt`, the block would be interrupted only after its body has ended.
+        """
         self._nursery.start_soon(self._run_protected, service, args)
 
     @trio.lowlevel.enable_ki_protection
@@ -178,8 +180,9 @@ class _Started:
 
 @asynccontextmanager
 async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
-    """Open a nursery for background tasks that serve the ``async with`` block. The tasks are cancelled, with
-    ``reason``, when the block ends, and not earlier.
+    """Open a nursery for background tasks that serve the ``async with`` block.
+
+    The tasks are cancelled, with ``reason``, when the block ends, and not earlier.
 
     A call that is left because of a scope *around* the whole connection must still send its cancellation, so the writer
     must outlive the caller. Cancellation from outside therefore reaches the body first, and the tasks only when the

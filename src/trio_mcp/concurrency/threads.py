@@ -33,8 +33,10 @@ loop_calls: ContextVar[LoopCalls] = ContextVar("trio_mcp.loop_calls")
 
 
 def loop_calls_here() -> LoopCalls | None:
-    """Return the `LoopCalls` of the current asyncio task, if an `AsyncioThread` runs this task. Return `None` anywhere
-    else, even in a thread to which context variables were copied."""
+    """Return the `LoopCalls` of the current asyncio task, if an `AsyncioThread` runs this task.
+
+    Return `None` anywhere else, even in a thread to which context variables were copied.
+    """
     calls = loop_calls.get(None)
     return calls if calls is not None and calls.is_here else None
 
@@ -80,8 +82,9 @@ class TrioRun:
         return waiting.wait(None if wait_forever else CALL_TIMEOUT)
 
     def call_soon(self, call: Callable[..., object], *args: Any, idempotent: bool = False) -> bool:
-        """Run ``call`` in the trio run soon, without waiting for it. If the current code already runs in the trio run,
-        run ``call`` at once. ``call`` must not raise.
+        """Run ``call`` in the trio run soon, without waiting for it.
+
+        If the current code already runs in the trio run, run ``call`` at once. ``call`` must not raise.
 
         ``idempotent``: equal calls that still wait are made only once. Returns false after the end of the run.
         """
@@ -178,8 +181,10 @@ class ActiveRuns:
                 self._runs.remove(run)
 
     def call_in_run(self, change: Callable[[], T]) -> T:
-        """Call ``change`` in the thread of the trio run that uses the object. If no trio run uses the object, call
-        ``change`` in this thread. Return the result of ``change``, or raise its exception. See `TrioRun.call`.
+        """Call ``change`` in the thread of the trio run that uses the object.
+
+        If no trio run uses the object, call ``change`` in this thread. Return the result of ``change``, or raise its
+        exception. See `TrioRun.call`.
 
         Raises `RuntimeError`, without any change, while runs in two threads use the object.
         """

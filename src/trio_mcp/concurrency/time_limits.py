@@ -19,8 +19,10 @@ from .contexts import contextmanager
 
 
 class TimeLimit:
-    """A time limit of ``seconds`` for the cancel scope ``scope``. The limit can be paused and restarted, but the scope
-    is cancelled at the time ``latest`` in any case."""
+    """A time limit of ``seconds`` for the cancel scope ``scope``.
+
+    The limit can be paused and restarted, but the scope is cancelled at the time ``latest`` in any case.
+    """
 
     def __init__(
         self, scope: trio.CancelScope, seconds: float, latest: float, outer_deadline: float, *, renewed: bool
@@ -72,8 +74,10 @@ class TimeLimit:
 
 
 class HandlerLimit:
-    """A time limit of ``seconds`` for a handler that runs in ``scope``. While the client's user is asked for input, the
-    limit is paused, like the limit of a client's `fail_after_work`."""
+    """A time limit of ``seconds`` for a handler that runs in ``scope``.
+
+    While the client's user is asked for input, the limit is paused, like the limit of a client's `fail_after_work`.
+    """
 
     def __init__(self, seconds: float, outer: HandlerLimit | None = None) -> None:
         self.scope = trio.CancelScope()

@@ -114,8 +114,10 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
 
 
 def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awaitable[T]]) -> T:
-    """Run ``call`` in a ``nursery`` of the trio run ``run``, from any other thread, and return its result. Raises the
-    exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` if the nursery is cancelled."""
+    """Run ``call`` in a ``nursery`` of the trio run ``run``, from any other thread, and return its result.
+
+    Raises the exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` if the nursery is cancelled.
+    """
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def capture() -> None:
@@ -126,8 +128,10 @@ def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awa
 
 
 def in_worker_thread() -> bool:
-    """Return true if the current code runs in a thread of `run_in_worker`, and so may block. Return false in another
-    thread to which context variables were copied, and in a trio run inside the thread."""
+    """Return true if the current code runs in a thread of `run_in_worker`, and so may block.
+
+    Return false in another thread to which context variables were copied, and in a trio run inside the thread.
+    """
     here = _here.get(None)
     return here is not None and here.is_here and not trio.lowlevel.in_trio_run()
 
@@ -202,8 +206,10 @@ class Work(Generic[T]):
             await self._slot.resume()
 
     def frames(self) -> list[tuple[FrameType, int]]:
-        """Return the stack frames of the worker thread in the called function and its callees, outermost first. Return
-        an empty list if the thread isn't in the function."""
+        """Return the stack frames of the worker thread in the called function and its callees, outermost first.
+
+        Return an empty list if the thread isn't in the function.
+        """
         ident = self._ident
         if ident is None:
             return []
@@ -214,8 +220,10 @@ class Work(Generic[T]):
         return inside[-2::-1]  # drop the last frame, the frame of `outcome.capture`
 
     def describe(self) -> str:
-        """Return the name of the called function and its current position, for the log. Arguments aren't shown, because
-        arguments may be private, and of any length."""
+        """Return the name of the called function and its current position, for the log.
+
+        Arguments aren't shown, because arguments may be private, and of any length.
+        """
         function = getattr(self._call, "func", self._call)  # a partial has no name, so use the function that it calls
         name = getattr(function, "__qualname__", type(function).__qualname__)
         return f"{name}, at:\n{''.join(traceback.StackSummary.extract(self.frames()).format())}"
@@ -311,8 +319,10 @@ class Workers:
         self._abandoned_calls.pop(slot, None)
 
     def refusal(self) -> CodedError:
-        """Return the error for a call that is refused because too many abandoned threads still run. Log where these
-        threads are blocked, but only once until another thread is abandoned."""
+        """Return the error for a call that is refused because too many abandoned threads still run.
+
+        Log where these threads are blocked, but only once until another thread is abandoned.
+        """
         if not self._has_logged:
             self._has_logged = True
             most = Counter(work.describe() for work in self._abandoned_calls.values()).most_common(_LOGGED_LIMIT)
@@ -327,8 +337,10 @@ class Workers:
 
 
 class WorkerShare:
-    """The worker threads that ``caller`` may use, limited so that enough threads are left for other callers. ``within``
-    is the share of the caller that ``caller`` belongs to, or `None`."""
+    """The worker threads that ``caller`` may use, limited so that enough threads are left for other callers.
+
+    ``within`` is the share of the caller that ``caller`` belongs to, or `None`.
+    """
 
     __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "_within", "queue", "workers")
 

@@ -14,7 +14,10 @@ _LONGEST_NAME = 254
 
 class BadTarget(MCPError, ValueError):
     """Raised if the target can't be a server on any machine: for example an empty command, an invalid URL or an invalid
-    host name. Nothing was started or sent."""
+    host name.
+
+    Nothing was started or sent.
+    """
 
 
 def check_url(url: str, example: str) -> None:

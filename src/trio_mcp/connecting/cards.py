@@ -82,7 +82,9 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
 
 async def discover(domain: str, *, public_addresses_only: bool = False) -> list[FoundServer]:
     """Fetch the catalogue of ``domain``, such as ``example.com`` or ``https://example.com``, and return up to a
-    thousand servers in it. Invalid entries, and entries of other kinds, are left out.
+    thousand servers in it.
+
+    Invalid entries, and entries of other kinds, are left out.
 
     The catalogue is fetched by the rules of `read_card`, including ``public_addresses_only``, and may have up to 1 MiB.
     Raises `DiscoveryFailed`, also if the domain has no catalogue.
@@ -126,8 +128,10 @@ def _rules(named_by: str, public_addresses_only: bool) -> UrlRules:
 
 
 async def _read(url: str, kind: str, limit: int, rules: UrlRules) -> bytes:
-    """Fetch the document at ``url``, which must have the media type ``kind`` and at most ``limit`` bytes. Raises
-    `DiscoveryFailed` if there is no such document."""
+    """Fetch the document at ``url``, which must have the media type ``kind`` and at most ``limit`` bytes.
+
+    Raises `DiscoveryFailed` if there is no such document.
+    """
     fetcher = HttpFetcher(rules, max_bytes=limit)
     where = url
     for _ in range(_MOST_REDIRECTS + 1):

@@ -40,7 +40,9 @@ async def open_credentials(
     auth: ClientAuth | None, url: str, timeouts: CallTimeouts
 ) -> AsyncGenerator[Credentials | None]:
     """Prepare the credentials for requests to the server at ``url``, and yield them, or `None` without ``auth``.
-    ``timeouts`` are paused while the user signs in."""
+
+    ``timeouts`` are paused while the user signs in.
+    """
     if auth is None:
         yield None
         return
@@ -73,8 +75,10 @@ def is_confidential(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
 
 
 def can_sign_in(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
-    """Return whether OAuth can get a token for the server at ``url``. It can't for a server on a Unix socket, which has
-    no URL that an authorization server could use."""
+    """Return whether OAuth can get a token for the server at ``url``.
+
+    It can't for a server on a Unix socket, which has no URL that an authorization server could use.
+    """
     return is_confidential(url, trusted_http_hosts) and not names_socket(url)
 
 

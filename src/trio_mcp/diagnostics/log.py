@@ -90,14 +90,20 @@ class Writer:
                 self.put_record(record)
 
     def put_record(self, record: logging.LogRecord) -> None:
-        """Write ``record`` in the log thread. The handlers get its exception object only if no other jobs wait, because
-        an exception keeps all objects in its frames alive."""
+        """Write ``record`` in the log thread.
+
+        The handlers get its exception object only if no other jobs wait, because an exception keeps all objects in its
+        frames alive.
+        """
         characters = resolve(record, keep_exception=not self._waiting)
         self.put(partial(call_handlers, record), characters)
 
     def put(self, job: Callable[[], object], characters: int) -> None:
-        """Run ``job`` in the log thread. ``characters`` is the number of characters that the job writes. If too many
-        characters already wait to be written, drop the job."""
+        """Run ``job`` in the log thread.
+
+        ``characters`` is the number of characters that the job writes. If too many characters already wait to be
+        written, drop the job.
+        """
         with self._lock:
             if self._waiting >= _MOST_WAITING or self._characters + characters > _MOST_CHARACTERS:
                 self._dropped += 1
@@ -196,8 +202,10 @@ def _nothing() -> None:
 
 
 def is_writable(descriptor: int) -> bool:
-    """Return true if a write to ``descriptor`` would not block, because it has space or has an error to report. Always
-    true on Windows, where only sockets can be checked."""
+    """Return true if a write to ``descriptor`` would not block, because it has space or has an error to report.
+
+    Always true on Windows, where only sockets can be checked.
+    """
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()
@@ -240,8 +248,11 @@ def _discard_output_of(descriptors: Sequence[int]) -> None:
 
 
 def _end_printing() -> None:
-    """Close standard output when the process ends. This waits for a thread that is printing, and makes later prints
-    fail. Otherwise the interpreter would abort because of such a thread."""
+    """Close standard output when the process ends.
+
+    This waits for a thread that is printing, and makes later prints fail. Otherwise the interpreter would abort because
+    of such a thread.
+    """
     if sys.__stdout__ is not None:
         with suppress(OSError, ValueError):
             sys.__stdout__.close()
@@ -281,9 +292,11 @@ def _shares_here() -> LogShares:
 
 @contextmanager
 def peer_log_share(caller: Caller | None = None) -> Generator[None]:
-    """Count all log records of this task and its children in the ``with`` block as caused by one peer. They count
-    towards the limit of ``caller``. If ``caller`` is `None`, they count towards a new limit that ends with the
-    block."""
+    """Count all log records of this task and its children in the ``with`` block as caused by one peer.
+
+    They count towards the limit of ``caller``. If ``caller`` is `None`, they count towards a new limit that ends with
+    the block.
+    """
     share = LogShare(_shares_here()) if caller is None else caller.log_share or new_share(caller)
     token = _share.set(share)
     try:

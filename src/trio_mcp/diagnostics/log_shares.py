@@ -41,7 +41,10 @@ def bound(record: logging.LogRecord) -> None:
 
 def resolve(record: logging.LogRecord, *, keep_exception: bool) -> int:
     """Replace the objects in the log ``record`` by text, so that the record keeps no objects alive, and return the
-    length of the text. With ``keep_exception``, leave the exception for handlers that use more than its text."""
+    length of the text.
+
+    With ``keep_exception``, leave the exception for handlers that use more than its text.
+    """
     bound(record)
     record.msg, record.args = message_of(record), None
     if record.exc_info and not record.exc_text and not keep_exception:
@@ -86,8 +89,10 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork, and lacks this funct
 
 def _kind_of(record: logging.LogRecord) -> _Kind:
     """Return the kind of a log ``record``, by which records are counted: the line of code that logs, and the line that
-    raised the logged exception. So each failing tool is a kind of its own, and text from a peer doesn't affect the
-    kind."""
+    raised the logged exception.
+
+    So each failing tool is a kind of its own, and text from a peer doesn't affect the kind.
+    """
     kind = record.name, record.levelno, record.pathname, record.lineno
     if not record.exc_info or record.exc_info[0] is None:
         return kind

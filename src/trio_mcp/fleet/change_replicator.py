@@ -71,7 +71,9 @@ _decoder: Final = msgspec.msgpack.Decoder(_ReplicatedNotification)
 
 class ReplicatedNotifications:
     """Encodes extension notifications as entries of the change log that all replicas share, and decodes such entries.
-    Entries are encrypted with the secrets of ``cipher``. ``rows`` contains the known notification methods."""
+
+    Entries are encrypted with the secrets of ``cipher``. ``rows`` contains the known notification methods.
+    """
 
     def __init__(self, cipher: StateCipher, rows: Mapping[str, Method]) -> None:
         self._keys = cipher.keys_for(_PURPOSE)
@@ -89,7 +91,9 @@ class ReplicatedNotifications:
 
     def decode_new(self, changed: Collection[str], own_source: str) -> list[tuple[Method, Any]]:
         """Return the extension notifications among ``changed``, which are entries of the change log, that this replica
-        hasn't received before. The notifications of each replica are in the order in which that replica sent them.
+        hasn't received before.
+
+        The notifications of each replica are in the order in which that replica sent them.
 
         Notifications from ``own_source`` are left out. Unreadable ones are skipped and logged.
         """
@@ -171,9 +175,11 @@ class ChangeReplicator:
         self._queue(EVERYTHING)
 
     def send_extension_notification(self, row: Method, params: object) -> None:
-        """Record an extension notification in the shared log, so that other replicas send it to their clients. The
-        notification is dropped if it is too long, or if too many entries wait to be recorded. See
-        `Observer.send_extension_notification`."""
+        """Record an extension notification in the shared log, so that other replicas send it to their clients.
+
+        The notification is dropped if it is too long, or if too many entries wait to be recorded. See
+        `Observer.send_extension_notification`.
+        """
         if self._notifications is None:
             return
         thing = self._notifications.encode(self._observers.source, self._observers.notification_number, row, params)
@@ -235,7 +241,10 @@ class ChangeReplicator:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Record this replica's changes in the shared log, and notify the observers on this replica of other replicas'
-        changes, until cancelled. Reports that it has started as soon as every later change will be noticed."""
+        changes, until cancelled.
+
+        Reports that it has started as soon as every later change will be noticed.
+        """
         async with self._log.watch() as hints, trio.open_nursery() as nursery:
             self._observers.add(self)
             try:

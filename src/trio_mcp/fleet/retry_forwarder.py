@@ -116,8 +116,10 @@ class _ForwardedCall:
 
 
 class RetryForwarder:
-    """Forwards retried requests from this replica (``host``) to the replicas where their handlers wait. `receiver`
-    handles the retried requests that other replicas forward to this replica."""
+    """Forwards retried requests from this replica (``host``) to the replicas where their handlers wait.
+
+    `receiver` handles the retried requests that other replicas forward to this replica.
+    """
 
     def __init__(
         self, host: RequestHost, messenger: Messenger, cipher: StateCipher, vocabulary: Vocabulary = CORE

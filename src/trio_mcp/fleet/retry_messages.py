@@ -77,8 +77,10 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def auth(self, before: Auth | None) -> Auth:
-        """Return the `Auth` of the forwarded request. Its field ``extra`` comes from ``before``, the `Auth` of an
-        earlier request of the same caller to this replica."""
+        """Return the `Auth` of the forwarded request.
+
+        Its field ``extra`` comes from ``before``, the `Auth` of an earlier request of the same caller to this replica.
+        """
         principal = Principal(
             issuer=self.issuer,
             subject=self.subject,
@@ -92,8 +94,10 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
-    """The message that forwards a retried request to another replica. The sender has already checked the request's
-    headers, access token, scopes and encrypted state."""
+    """The message that forwards a retried request to another replica.
+
+    The sender has already checked the request's headers, access token, scopes and encrypted state.
+    """
 
     number: int
     """The number of the forwarded request, counted by the forwarding replica."""

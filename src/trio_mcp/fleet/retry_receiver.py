@@ -108,8 +108,9 @@ class ForwardedExchange(Exchange):
 
 
 class RetryReceiver:
-    """Receives the retried requests that other replicas forward, and resumes the handlers of these requests. The
-    handlers wait in ``host``. Active while `run` runs.
+    """Receives the retried requests that other replicas forward, and resumes the handlers of these requests.
+
+    The handlers wait in ``host``. Active while `run` runs.
 
     ``on_open`` is called when a retry arrives. ``vocabulary`` has the known methods.
     """
@@ -136,8 +137,11 @@ class RetryReceiver:
         """The task that waits here until all exchanges have ended."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Receive forwarded requests until cancelled. Then cancel the requests that are still running, before any of
-        their handlers continues, so that each handler sees why it was cancelled."""
+        """Receive forwarded requests until cancelled.
+
+        Then cancel the requests that are still running, before any of their handlers continues, so that each handler
+        sees why it was cancelled.
+        """
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery

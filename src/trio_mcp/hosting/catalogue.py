@@ -47,9 +47,10 @@ _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
 
 
 def catalogue_name(member: str, name: str, max_length: int | None = None) -> str:
-    """Return the catalogue name ``member__name`` of a tool or prompt that the server ``member`` calls ``name``. If
-    ``member__name`` is invalid or ambiguous, the returned name contains only its valid characters, and a digest. With
-    ``max_length``, longer names and names with a dot are invalid as well.
+    """Return the catalogue name ``member__name`` of a tool or prompt that the server ``member`` calls ``name``.
+
+    If ``member__name`` is invalid or ambiguous, the returned name contains only its valid characters, and a digest.
+    With ``max_length``, longer names and names with a dot are invalid as well.
 
     The name depends only on the arguments, so other members never change it. In the usual form the first ``__`` ends
     the member, because a member there neither contains ``__`` nor ends in ``_``. The other form contains no ``__`` at
@@ -134,8 +135,11 @@ class CatalogueEntry(Generic[T]):
 
     @property
     def renamed(self) -> T:
-        """A copy of the tool, prompt, resource or template under its catalogue name. A tool includes the changes of its
-        transform, and names its view by the catalogue URI. Show the copy to a model only if `for_model` is true."""
+        """A copy of the tool, prompt, resource or template under its catalogue name.
+
+        A tool includes the changes of its transform, and names its view by the catalogue URI. Show the copy to a model
+        only if `for_model` is true.
+        """
         kind = "name"
         if isinstance(self.item, Resource | ResourceTemplate):
             kind = "uri" if isinstance(self.item, Resource) else "uri_template"
@@ -169,8 +173,9 @@ _OWN: Final = {"tools": "name", "prompts": "name", "resources": "uri", "resource
 
 
 class Catalogue:
-    """The tools, prompts, resources and resource templates of all servers in a group. Servers are in the order in which
-    they were added, and items in the order of their server.
+    """The tools, prompts, resources and resource templates of all servers in a group.
+
+    Servers are in the order in which they were added, and items in the order of their server.
 
     A tool is named ``member__tool``, a prompt ``member__prompt``; if such a name is invalid or ambiguous, it contains a
     digest. A resource has the URI ``member://MEMBER/URI``, the view ``ui://REST`` of a tool ``ui://MEMBER/REST``, and a
@@ -199,8 +204,11 @@ class Catalogue:
 
     @property
     def tools(self) -> Mapping[str, CatalogueEntry[Tool]]:
-        """The group's current tools, by catalogue name. A returned mapping never changes: after a change of the tools,
-        this property returns a new mapping. The same is true for the other three lists."""
+        """The group's current tools, by catalogue name.
+
+        A returned mapping never changes: after a change of the tools, this property returns a new mapping. The same is
+        true for the other three lists.
+        """
         return self._merged["tools"]
 
     @property
@@ -244,8 +252,10 @@ class Catalogue:
         return may_name(member, name, self._max_name_length)
 
     def _known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
-        """Return all entries of the list ``name`` (such as "tools"), except those of the servers in ``hidden``. For a
-        server that has failed, this includes its last known entries."""
+        """Return all entries of the list ``name`` (such as "tools"), except those of the servers in ``hidden``.
+
+        For a server that has failed, this includes its last known entries.
+        """
         entries: dict[str, CatalogueEntry[Any]] = {}
         for member, offers in self._offers.items():
             for key, entry in offers.get(name, {}).items() if member not in hidden else ():
@@ -359,8 +369,10 @@ N = TypeVar("N")
 
 
 class Watch(AsyncIterator[N], Generic[N]):
-    """An async iterator over changing values, each with a key. Each step yields the changes since the last step, in
-    order. If a key has changed several times, only its latest value is yielded.
+    """An async iterator over changing values, each with a key.
+
+    Each step yields the changes since the last step, in order. If a key has changed several times, only its latest
+    value is yielded.
 
     A slow reader misses replaced values, but never the latest one, and stores only one value for each key. The
     iteration begins with all current values, and ends with the group. This isn't an async generator: you may drop it at

@@ -36,9 +36,11 @@ _MAX_CHARACTERS: Final = 16 * 1024 * 1024
 
 
 def read_json(path: Path) -> Any:
-    """Return the value in a JSON file that may contain comments, as VS Code and others write it. A blank file counts
-    as an empty object. Raises `OSError` if the file can't be read, and `ValueError` or `RecursionError` if it isn't
-    valid."""
+    """Return the value in a JSON file that may contain comments, as VS Code and others write it.
+
+    A blank file counts as an empty object. Raises `OSError` if the file can't be read, and `ValueError` or
+    `RecursionError` if it isn't valid.
+    """
     with path.open(encoding="utf-8-sig") as file:
         text = file.read(_MAX_CHARACTERS + 1)
     if len(text) > _MAX_CHARACTERS:
@@ -64,8 +66,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def names_given_twice(value: Any) -> dict[str, int]:
-    """Return the repeated keys of ``value``, a value from `read_json`, each with the number of times it occurs. Returns
-    an empty mapping if ``value`` isn't an object."""
+    """Return the repeated keys of ``value``, a value from `read_json`, each with the number of times it occurs.
+
+    Returns an empty mapping if ``value`` isn't an object.
+    """
     return value.twice if isinstance(value, _Repeating) else {}
 
 
@@ -78,7 +82,10 @@ _VISIBLE: Final = re.compile(r"[^\r\n]")
 
 def without_comments(text: str) -> str:
     """Return the JSON ``text`` with ``//`` and ``/* */`` comments replaced by spaces, so that line and column numbers
-    stay the same. An unterminated comment isn't replaced."""
+    stay the same.
+
+    An unterminated comment isn't replaced.
+    """
 
     def blank(found: re.Match[str]) -> str:
         is_comment = found[0].startswith("//") or found["end"] is not None
@@ -104,8 +111,10 @@ _DEEPEST: Final = 20
 
 
 def expanded_text(text: str, variables: Mapping[str, str]) -> str:
-    """Return ``text`` with the placeholders ``${NAME}`` and ``${env:NAME}`` replaced by values. The operators ``-``,
-    ``=``, ``+`` and ``?`` work as in shells, each with or without ``:`` before it. Takes linear time.
+    """Return ``text`` with the placeholders ``${NAME}`` and ``${env:NAME}`` replaced by values.
+
+    The operators ``-``, ``=``, ``+`` and ``?`` work as in shells, each with or without ``:`` before it. Takes linear
+    time.
 
     Raises `ValueError` for a variable that isn't set, and for another kind of placeholder.
     """
@@ -267,8 +276,10 @@ def read_config(
 
 
 def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the keys and values of a configuration entry, without absent ones. Placeholders are replaced by
-    ``variables``. Raises `ValueError` if a value is invalid."""
+    """Return the keys and values of a configuration entry, without absent ones.
+
+    Placeholders are replaced by ``variables``. Raises `ValueError` if a value is invalid.
+    """
     if not name.strip():
         raise ValueError("the name of an entry must not be empty")
     if not isinstance(entry, dict):
@@ -307,8 +318,10 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
 
 
 def _is_absent(key: str, value: Any) -> bool:
-    """Return whether ``value`` counts as absent: null, an empty string, list or object. An empty object ``oauth`` isn't
-    absent, because it means that the user signs in."""
+    """Return whether ``value`` counts as absent: null, an empty string, list or object.
+
+    An empty object ``oauth`` isn't absent, because it means that the user signs in.
+    """
     return value is None or value in ("", []) or (value == {} and key not in _KNOWN_OF_OAUTH)
 
 
@@ -462,8 +475,10 @@ _LARGEST_PORT: Final = 65535
 
 def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> ClientAuth | None:
     """Return the authorization for the server at ``address``: the ``general`` authorization, changed as ``fields``, the
-    server's entry in the configuration file, says. Raises `ValueError` if the entry is invalid; the message contains no
-    values."""
+    server's entry in the configuration file, says.
+
+    Raises `ValueError` if the entry is invalid; the message contains no values.
+    """
     given = [key for key in _KNOWN_OF_OAUTH if key in fields]
     if len(given) == 2:
         raise ValueError("oauth, auth: use only one of the two")

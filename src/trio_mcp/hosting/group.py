@@ -47,8 +47,11 @@ logger = logging.getLogger("trio_mcp")
 
 @frozen
 class GroupSkill:
-    """A skill of a server in a group. Identify it by its member and its URI, never by its name, since several skills
-    may have the same name (SEP-2640, Names)."""
+    """A skill of a server in a group.
+
+    Identify it by its member and its URI, never by its name, since several skills may have the same name (SEP-2640,
+    Names).
+    """
 
     member: str
     """The name of the member that has the skill."""
@@ -167,7 +170,9 @@ class Group:
 
     def _reconnect_as_legacy(self, name: str) -> None:
         """Reconnect to the server ``member`` in a legacy revision, because this server can send requests to the client
-        only in a legacy revision. Calls in flight raise `ConnectionLost`.
+        only in a legacy revision.
+
+        Calls in flight raise `ConnectionLost`.
 
         Does nothing for a member that isn't connected, or whose description sets the era or the revision. May be called
         from any thread: see `add`.
@@ -194,7 +199,9 @@ class Group:
 
     async def approve_tools(self, tools: Iterable[HeldTool]) -> None:
         """Approve ``tools`` from `Catalogue.held` with their current descriptions, so that they appear in the
-        catalogue. The approvals are written to the file of approved tools (pins).
+        catalogue.
+
+        The approvals are written to the file of approved tools (pins).
 
         They are offered when this returns, unless their server has changed them again. Raises `ConfigError` if the file
         can't be read or written, and `ValueError` in a group without ``pin=``.
@@ -280,8 +287,11 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> GroupTask:
-        """Call a tool by its catalogue name as a task. Returns as soon as the server has accepted the task; the task
-        continues afterwards. See `call_tool` and `Client.start_task`."""
+        """Call a tool by its catalogue name as a task.
+
+        Returns as soon as the server has accepted the task; the task continues afterwards. See `call_tool` and
+        `Client.start_task`.
+        """
         check_keywords(Group.start_task, handlers)
         entry, client = await self._offered("tools", name)
         own = options_for_member(entry.member, handlers)
@@ -290,8 +300,11 @@ class Group:
         return GroupTask(entry.member, task.id, self.client, (client, task))
 
     def resume_task(self, task_id: str) -> GroupTask:
-        """Return the `GroupTask` with the id ``task_id``: see `GroupTask.id`. Another group or process may have started
-        the task. Sends no request. Raises `NotInCatalogue` if ``task_id`` isn't the id of a group's task."""
+        """Return the `GroupTask` with the id ``task_id``: see `GroupTask.id`.
+
+        Another group or process may have started the task. Sends no request. Raises `NotInCatalogue` if ``task_id``
+        isn't the id of a group's task.
+        """
         parsed = parse_uri(task_id)
         if parsed is None:
             raise NotInCatalogue(f"the id of a group's task must be like member://files/ID, not {task_id!r}")
@@ -439,8 +452,9 @@ async def _loaded(pin: ToolPins | PinSource) -> ToolPins:
 
 @define(eq=False)
 class GroupTask:
-    """A task on a server of a group, created by `Group.start_task` or `Group.resume_task`. It is like a `RunningTask`,
-    but remains valid when its server is restarted.
+    """A task on a server of a group, created by `Group.start_task` or `Group.resume_task`.
+
+    It is like a `RunningTask`, but remains valid when its server is restarted.
 
     Each method uses the member's current connection, and waits for a member that is starting or restarting. If the
     member ends during a wait, that raises `ConnectionLost`; only the server knows whether the task continues. Call the
@@ -455,8 +469,10 @@ class GroupTask:
 
     @property
     def id(self) -> str | None:
-        """The id of the task for `Group.resume_task`, which begins with ``member://`` and the server's name. `None` if
-        the server responded at once, without a task."""
+        """The id of the task for `Group.resume_task`, which begins with ``member://`` and the server's name.
+
+        `None` if the server responded at once, without a task.
+        """
         return None if self._own_id is None else catalogue_uri(self.member, self._own_id)
 
     async def get(self) -> TaskState:

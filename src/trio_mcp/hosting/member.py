@@ -139,16 +139,20 @@ class Member:
 
     @property
     def present(self) -> Client | None:
-        """The server's client while it is connected; otherwise `None`. It may be `None` because of a lost connection
-        that the member's own task hasn't noticed yet."""
+        """The server's client while it is connected; otherwise `None`.
+
+        It may be `None` because of a lost connection that the member's own task hasn't noticed yet.
+        """
         client = self._client
         return client if client is not None and client.lost is None else None
 
     # For callers
 
     async def client(self) -> Client:
-        """Wait until the server is connected, and return the client of the current connection. Raises
-        `MemberUnavailable` if the server has failed or was removed."""
+        """Wait until the server is connected, and return the client of the current connection.
+
+        Raises `MemberUnavailable` if the server has failed or was removed.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
             if (client := self.present) is not None:
@@ -186,8 +190,10 @@ class Member:
         self._present_scope.cancel(reason="the member is reconnected in a legacy revision")
 
     def close(self) -> None:
-        """Refuse further calls to the server, and begin to close the connection to it. Calls in flight raise
-        `ConnectionLost`. The member's own trio task closes the connection later."""
+        """Refuse further calls to the server, and begin to close the connection to it.
+
+        Calls in flight raise `ConnectionLost`. The member's own trio task closes the connection later.
+        """
         self._client = None
         self._listing.stop()
         self._set_status(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))

@@ -68,8 +68,11 @@ def pinned_fields(tool: Tool) -> JSONObject:
 
 
 def tool_hash(tool: Tool) -> str:
-    """Return the hash of a tool: ``sha256:`` and 64 digits. It covers the canonical JSON (sorted keys, no spaces) of
-    the tool's name, title, description, input and output schema, and annotations."""
+    """Return the hash of a tool: ``sha256:`` and 64 digits.
+
+    It covers the canonical JSON (sorted keys, no spaces) of the tool's name, title, description, input and output
+    schema, and annotations.
+    """
     return _hash(pinned_fields(tool))
 
 
@@ -116,8 +119,11 @@ class ToolPins:
         """For each member with held tools, the hashes of all its tools when the held tools were last logged."""
 
     def held_of(self, member: str, tools: Iterable[Tool], named: Callable[[str], str]) -> list[HeldTool]:
-        """Return those ``tools`` of the server ``member`` that must be approved before they are used. Tools that have
-        changed since their approval are also logged. The function ``named`` returns a tool's catalogue name."""
+        """Return those ``tools`` of the server ``member`` that must be approved before they are used.
+
+        Tools that have changed since their approval are also logged. The function ``named`` returns a tool's catalogue
+        name.
+        """
         tools, pins = tuple(tools), self._pins.get(member, {})
         hashes = [_hash_of_any(tool) for tool in tools]
         held = list[HeldTool]()
@@ -143,8 +149,10 @@ class ToolPins:
             logger.warning("tools of member %s %s: %s%s", member, _OUTCOMES[self.policy], names, more)
 
     def load(self) -> bool:
-        """Read the file of approved tools if it has changed since it was last read. Returns whether it was read.
-        Blocks. Raises `ConfigError` if the file is unreadable or invalid."""
+        """Read the file of approved tools if it has changed since it was last read.
+
+        Returns whether it was read. Blocks. Raises `ConfigError` if the file is unreadable or invalid.
+        """
         if self.path is None:
             return False
         with self._loading:  # `follow` and `approve` read in threads, so let one wait until the other has read the file
@@ -167,8 +175,10 @@ class ToolPins:
 
     async def approve(self, tools: Iterable[HeldTool]) -> None:
         """Approve ``tools`` with exactly these descriptions, even if their server has changed the descriptions again.
+
         The file is replaced atomically, and pins that other processes have added meanwhile are preserved. Raises
-        `ConfigError` if the file can't be read or written."""
+        `ConfigError` if the file can't be read or written.
+        """
         new = [(each.member, pinned_fields(each.item)) for each in tools]
         if self.path is None:
             self._pins = _with_pins(self._pins, new)
@@ -189,8 +199,10 @@ def _with_pins(pins: _Pins, new: Iterable[tuple[str, JSONObject]]) -> _Pins:
 
 
 def _checked(data: Any, where: str) -> _Pins:
-    """Return the pins in ``data``, a mapping or the data of a file. Raises `ConfigError` if they are invalid. ``where``
-    says in the error message where the pins are."""
+    """Return the pins in ``data``, a mapping or the data of a file.
+
+    Raises `ConfigError` if they are invalid. ``where`` says in the error message where the pins are.
+    """
     pins: _Pins = {}
     if names_given_twice(data):
         raise ConfigError(f"{where}: the key {next(iter(names_given_twice(data)))!r} is repeated")

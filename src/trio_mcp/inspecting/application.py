@@ -72,8 +72,10 @@ def _refusal(status: HTTPStatus, reason: str) -> Answer:
 
 
 class PageApplication(HttpApplication):
-    """The HTTP application of the web inspector: serves the page that shows ``inspection`` at ``/TOKEN/``. HTTP
-    requests are handled by trio tasks in ``nursery``."""
+    """The HTTP application of the web inspector: serves the page that shows ``inspection`` at ``/TOKEN/``.
+
+    HTTP requests are handled by trio tasks in ``nursery``.
+    """
 
     def __init__(self, inspection: Inspection, token: str, nursery: trio.Nursery) -> None:
         self._inspection = inspection
@@ -105,8 +107,9 @@ class PageApplication(HttpApplication):
         return secrets.compare_digest(first.encode("utf-8", "replace"), self._token.encode())
 
     def _is_own_page(self, head: RequestHead) -> bool:
-        """Return whether the HTTP request comes from the inspector's own page. For a request that only reads, also
-        return true if the user has typed the URL into the browser.
+        """Return whether the HTTP request comes from the inspector's own page.
+
+        For a request that only reads, also return true if the user has typed the URL into the browser.
 
         The host is checked to prevent DNS rebinding, and the origin to refuse other pages that have found out the
         token. If such a page only embeds the inspector or links to it, the browser reveals that in Sec-Fetch-Site.

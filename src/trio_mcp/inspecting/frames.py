@@ -85,8 +85,10 @@ class _LoggedRecording(Recorded):
 
 
 class FrameLog(Recorder):
-    """A recorder that stores the messages of the current connection to the inspected server in memory. The function
-    ``added`` is called with each message, and must return quickly."""
+    """A recorder that stores the messages of the current connection to the inspected server in memory.
+
+    The function ``added`` is called with each message, and must return quickly.
+    """
 
     def __init__(self, added: Callable[[LoggedFrame], None]) -> None:
         super().__init__(os.devnull)  # nothing is written to a file: recordings only store messages here

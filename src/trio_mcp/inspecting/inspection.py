@@ -49,8 +49,11 @@ class InvalidPageRequest(ValueError):
 
 
 async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
-    """Return the items in one of the server's lists, such as its tools, up to a limit. Also returns the problem that
-    made the list incomplete, if there was one. If no item has arrived, raise the same errors as a call."""
+    """Return the items in one of the server's lists, such as its tools, up to a limit.
+
+    Also returns the problem that made the list incomplete, if there was one. If no item has arrived, raise the same
+    errors as a call.
+    """
     lists: dict[Any, Callable[[], AsyncIterator[Any]]] = {
         "tools": client.list_tools,
         "resources": client.list_resources,
@@ -152,6 +155,7 @@ Era = Literal["auto", "modern", "legacy"]
 
 class Inspection:
     """The state that the web inspector's pages show: the connection to the server ``target``, and the user's requests.
+
     Pages send requests to `do`, and get events from `feed`.
 
     Each step of connecting and listing can take ``timeout`` seconds. Calls have no timeout.

@@ -51,8 +51,10 @@ class _Question:
 
 
 class PageQuestions:
-    """The server's input requests (elicitation, sampling, roots) that are waiting for the user. Each is published to
-    ``feed``, and withdrawn when the user responds or its call ends."""
+    """The server's input requests (elicitation, sampling, roots) that are waiting for the user.
+
+    Each is published to ``feed``, and withdrawn when the user responds or its call ends.
+    """
 
     def __init__(self, feed: PageFeed) -> None:
         self._feed = feed
@@ -64,8 +66,10 @@ class PageQuestions:
         connection is open is legacy."""
 
     def options(self) -> ClientOptions:
-        """Return the options for the client that inspects the server. Their handlers show the server's input requests
-        in the inspector's page, where the user responds."""
+        """Return the options for the client that inspects the server.
+
+        Their handlers show the server's input requests in the inspector's page, where the user responds.
+        """
         return {
             "elicitation": self.form,
             "elicitation_url": self.url,

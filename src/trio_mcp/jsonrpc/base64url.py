@@ -13,8 +13,11 @@ _STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def decode_base64url(text: str, *, padded: bool = True) -> bytes:
-    """Return the bytes that base64 ``text`` encodes. Raises `ValueError` if ``text`` has a character outside the
-    alphabet, or a wrong length. With ``padded=False``, ``text`` has no ``=`` at the end."""
+    """Return the bytes that base64 ``text`` encodes.
+
+    Raises `ValueError` if ``text`` has a character outside the alphabet, or a wrong length. With ``padded=False``,
+    ``text`` has no ``=`` at the end.
+    """
     if not _OTHER.isdisjoint(text):
         raise ValueError("URL-safe base64 must not contain + or /")
     if not padded:

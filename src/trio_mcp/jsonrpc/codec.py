@@ -53,8 +53,10 @@ def plain_scalar(value: object) -> int | float | str:
 
 
 def _searched(value: object) -> int | float | str:
-    """Prepare a value for the search for numbers without a JSON form: convert the value to a `plain_scalar`. If the
-    value is text that was checked before, return an empty string."""
+    """Prepare a value for the search for numbers without a JSON form: convert the value to a `plain_scalar`.
+
+    If the value is text that was checked before, return an empty string.
+    """
     return "" if type(value) is msgspec.Raw else plain_scalar(value)
 
 
@@ -65,8 +67,11 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The fields of a JSON-RPC message. Decoding to this class is a quarter of a microsecond faster than decoding to a
-    dict. The decoder checks ``jsonrpc`` and ``method``; an object that `of` creates is unchecked."""
+    """The fields of a JSON-RPC message.
+
+    Decoding to this class is a quarter of a microsecond faster than decoding to a dict. The decoder checks ``jsonrpc``
+    and ``method``; an object that `of` creates is unchecked.
+    """
 
     jsonrpc: Literal["2.0"]
     id: Any = UNSET
@@ -447,8 +452,9 @@ def frame_error(request_id: RequestId | None, code: int, message: str, data: Any
 
 
 class CollectorPause:
-    """Context manager that pauses the garbage collector while many objects are created. Otherwise, the collector would
-    search these objects repeatedly without finding garbage.
+    """Context manager that pauses the garbage collector while many objects are created.
+
+    Otherwise, the collector would search these objects repeatedly without finding garbage.
 
     The collector is switched off for the whole process, so nothing may be awaited inside. If the application has
     switched it off, it stays off. If two threads are inside at once, the collector is on after both have left, and may

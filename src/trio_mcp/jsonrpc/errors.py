@@ -10,8 +10,11 @@ from typing import Any, Final
 
 def clean(text: str) -> str:
     """Make the text of a peer safe for errors and log records, so that the peer can't forge log lines or control a
-    terminal. All white space, including line ends, becomes blanks. All unprintable characters, such as ESC, writing
-    directions and lone surrogates, become a replacement character."""
+    terminal.
+
+    All white space, including line ends, becomes blanks. All unprintable characters, such as ESC, writing directions
+    and lone surrogates, become a replacement character.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -55,8 +58,10 @@ class CodedError(MCPError):
 
 
 class PeerError(MCPError):
-    """The peer responded to a request with an error: ``code``, ``message`` and ``data`` are as received. The text of
-    the exception is one line without control characters."""
+    """The peer responded to a request with an error: ``code``, ``message`` and ``data`` are as received.
+
+    The text of the exception is one line without control characters.
+    """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(code, message, data)

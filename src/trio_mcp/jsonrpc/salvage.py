@@ -60,9 +60,10 @@ EMPTY_SALVAGE: Final = Salvage(None, is_request=False, is_reply=False)
 
 
 def salvage(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
-    """Return the readable fields of an invalid ``line``. The line is read from its start up to the first invalid part,
-    and then from its end for an id, in bounded time and without recursion. If ``line`` is only the beginning of the
-    message, ``tail`` is the end of the message.
+    """Return the readable fields of an invalid ``line``.
+
+    The line is read from its start up to the first invalid part, and then from its end for an id, in bounded time and
+    without recursion. If ``line`` is only the beginning of the message, ``tail`` is the end of the message.
 
     If the line is complete, members after the last inner bracket belong to the outermost object.
     """
@@ -105,8 +106,11 @@ _OBJECT: Final = b"{"
 
 
 def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the name and value of each field of the outermost JSON object. The name has its quotes, and the value is
-    text, or `None` for an array or object. Yield `_OBJECT` when another object on the line begins."""
+    """Yield the name and value of each field of the outermost JSON object.
+
+    The name has its quotes, and the value is text, or `None` for an array or object. Yield `_OBJECT` when another
+    object on the line begins.
+    """
     steps = 0
     while steps < _MOST_STEPS and (name := _NAME.match(line, at)):
         steps += 1
@@ -160,8 +164,10 @@ _LARGEST_CODE: Final = 2**31
 
 
 def error_text(error: Any) -> str:
-    """Return the text of the field ``error`` of a reply, whatever type the field has, in at most 500 characters. Return
-    an empty string if the field contains no text."""
+    """Return the text of the field ``error`` of a reply, whatever type the field has, in at most 500 characters.
+
+    Return an empty string if the field contains no text.
+    """
     text: Any = error
     if isinstance(error, dict):
         body = cast("dict[str, Any]", error)

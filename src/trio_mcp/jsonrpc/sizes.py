@@ -56,8 +56,10 @@ _FEW: Final = 200
 
 
 def few_parts(value: Any) -> list[Any] | None:
-    """Return ``value`` and all values inside it, including the field names of JSON objects, as a flat list. Return
-    `None` if there are more than 200 parts. The time doesn't depend on the size of ``value``."""
+    """Return ``value`` and all values inside it, including the field names of JSON objects, as a flat list.
+
+    Return `None` if there are more than 200 parts. The time doesn't depend on the size of ``value``.
+    """
     parts = [value]
     for part in parts:  # which grows meanwhile
         if type(part) in _CONTAINERS:

@@ -56,8 +56,11 @@ class Parameter:
     is_reserved: bool
 
     def texts(self, value: Any) -> list[str]:
-        """Encode ``value``, a call's value for this parameter, for the HTTP request. For a parameter in the path, the
-        result has one string. For a parameter in the query, the result has strings like ``name=value``."""
+        """Encode ``value``, a call's value for this parameter, for the HTTP request.
+
+        For a parameter in the path, the result has one string. For a parameter in the query, the result has strings
+        like ``name=value``.
+        """
         if self.is_json:
             value = encode_value(value).decode()
         if self.location == "query":
@@ -128,7 +131,10 @@ class Body:
 
     def parts(self, value: Any) -> JSONObject:
         """Return the keyword arguments for `httpx2.AsyncClient.build_request` with which ``value`` is sent as the
-        request body. Raises `UnsendableArguments` if ``value`` can't be sent."""
+        request body.
+
+        Raises `UnsendableArguments` if ``value`` can't be sent.
+        """
         kind = {"Content-Type": self.media_type}
         if is_json(self.media_type):
             return {"content": encode_value(value), "headers": kind}
@@ -248,8 +254,10 @@ def _header(parameter: Parameter, value: Any) -> bytes:
 
 
 class ArgumentReader:
-    """Converts the parameters and bodies of the operations in the OpenAPI ``document`` to tool arguments. Leaves out
-    parameters that the HTTP client ``http`` sets itself."""
+    """Converts the parameters and bodies of the operations in the OpenAPI ``document`` to tool arguments.
+
+    Leaves out parameters that the HTTP client ``http`` sets itself.
+    """
 
     def __init__(self, document: Document, http: httpx2.AsyncClient) -> None:
         self._document = document
@@ -284,12 +292,17 @@ class ArgumentReader:
 
     def multiply(self, arguments: Iterable[Arguments]) -> bool:
         """Return whether one of the arguments' schemas can't be used for validation, because expanding its references
-        may make the schema too large. See `Schemas.multiply`."""
+        may make the schema too large.
+
+        See `Schemas.multiply`.
+        """
         return self._schemas.multiply(each.schema for each in arguments)
 
     def _parameters(self, operation: APIOperation) -> list[tuple[JSONObject, str]]:
-        """Return the operation's parameters, ordered by where they are sent (path, query and so on). Each parameter
-        comes with the URI of the document that contains the parameter."""
+        """Return the operation's parameters, ordered by where they are sent (path, query and so on).
+
+        Each parameter comes with the URI of the document that contains the parameter.
+        """
         found: dict[tuple[str, str], tuple[JSONObject, str]] = {}
         for holder in (operation.item, operation.data):
             for value in items_of(holder, "parameters"):
@@ -348,8 +361,10 @@ class ArgumentReader:
 
     def _with_files(self, schema: Any) -> tuple[Any, Mapping[str, str]]:
         """Return ``schema``, the schema of a form, changed so that files are sent as base64, each with an additional
-        property for its file name. Also returns a mapping from each file's property to the property with its file
-        name."""
+        property for its file name.
+
+        Also returns a mapping from each file's property to the property with its file name.
+        """
         form = self._schemas.resolved(schema)
         parts = members_of(members_of(form).get("properties"))
         files: JSONObject = {}

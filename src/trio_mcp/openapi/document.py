@@ -89,8 +89,11 @@ def items_of(holder: JSONObject, key: str) -> list[Any]:
 
 
 class Document:
-    """An OpenAPI document, ``root``. If ``root`` refers to other documents, ``loader`` returns these documents. Raises
-    `ValueError` if the OpenAPI version isn't supported."""
+    """An OpenAPI document, ``root``.
+
+    If ``root`` refers to other documents, ``loader`` returns these documents. Raises `ValueError` if the OpenAPI
+    version isn't supported.
+    """
 
     def __init__(self, root: Mapping[str, Any], loader: Loader | None) -> None:
         self.root = _plain(root, "the document")
@@ -105,7 +108,10 @@ class Document:
 
     def target(self, reference: Any, base: str) -> tuple[Any, str, str]:
         """Return the target of ``reference`` in the document ``base``: the value, the URI of its document, and the JSON
-        pointer to the value. Raises `ValueError` if the target doesn't exist."""
+        pointer to the value.
+
+        Raises `ValueError` if the target doesn't exist.
+        """
         if not isinstance(reference, str):
             raise ValueError(f"$ref must be a string, not {reprlib.repr(reference)}")  # noqa: TRY004 - a document's fault
         if (found := self._targets.get((reference, base))) is None:
@@ -121,8 +127,10 @@ class Document:
         return value, uri, pointer
 
     def follow(self, value: Any, base: str) -> tuple[JSONObject, str]:
-        """Return ``value`` or, if ``value`` is a reference, the object that the reference leads to. Also return the URI
-        of the document that contains this object."""
+        """Return ``value`` or, if ``value`` is a reference, the object that the reference leads to.
+
+        Also return the URI of the document that contains this object.
+        """
         for _ in range(_HOPS):
             members = members_of(value)
             if not isinstance(members.get("$ref"), str):
@@ -166,8 +174,9 @@ class Document:
     def server_of(
         self, operation: APIOperation, home: httpx2.URL, variables: Mapping[str, str]
     ) -> tuple[httpx2.URL, str]:
-        """Return the base URL of ``operation``, with a slash at the end. Also return Python code to show in an error
-        message: the code removes the operation's servers from the document.
+        """Return the base URL of ``operation``, with a slash at the end.
+
+        Also return Python code to show in an error message: the code removes the operation's servers from the document.
 
         The servers are those of the operation, otherwise of the path, otherwise of the document. The first server at
         ``home`` is preferred, otherwise the first of all. Without servers, ``home`` is the server.

@@ -72,8 +72,11 @@ class ResponseReader:
         self._schemas = Schemas(document, "writeOnly")
 
     def read(self, operation: APIOperation) -> OperationResponses:
-        """Return the responses that ``operation`` declares. The returned object has an output schema if every
-        successful response is JSON with the same schema, or has no content."""
+        """Return the responses that ``operation`` declares.
+
+        The returned object has an output schema if every successful response is JSON with the same schema, or has no
+        content.
+        """
         found: list[Any] = []
         if operation.method == "HEAD":
             return OperationResponses(operation.name)
@@ -125,7 +128,9 @@ class OperationResponses:
 
     async def result(self, response: httpx2.Response, limit: int) -> CallToolResult:
         """Return the tool result for the open HTTP response ``response``, of which at most ``limit`` bytes are read.
-        Only redirects and statuses from 400 on become errors, because a model repeats calls that fail."""
+
+        Only redirects and statuses from 400 on become errors, because a model repeats calls that fail.
+        """
         status = status_of(response)
         if response.is_redirect and response.status_code != HTTPStatus.NOT_MODIFIED:
             return error_result(f"{status}: the API redirects, and the redirect is not followed")
@@ -239,8 +244,10 @@ async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -
 
 
 async def _close_response(response: httpx2.Response, pieces: AsyncIterator[bytes]) -> None:
-    """Close the HTTP response, and end its generators now by reading the generators until they fail. Otherwise httpx2
-    would leave the generators to the garbage collector."""
+    """Close the HTTP response, and end its generators now by reading the generators until they fail.
+
+    Otherwise httpx2 would leave the generators to the garbage collector.
+    """
     try:
         await response.aclose()
     finally:

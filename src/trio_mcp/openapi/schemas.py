@@ -47,8 +47,10 @@ _REFUSED: Final = ("$dynamicRef", "$recursiveRef", "$id")
 
 
 class Schemas:
-    """Converts the schemas of an OpenAPI document to JSON Schema, for requests or for responses. Properties with the
-    keyword ``excluded`` are left out: ``readOnly`` for requests, ``writeOnly`` for responses."""
+    """Converts the schemas of an OpenAPI document to JSON Schema, for requests or for responses.
+
+    Properties with the keyword ``excluded`` are left out: ``readOnly`` for requests, ``writeOnly`` for responses.
+    """
 
     def __init__(self, document: Document, excluded: str) -> None:
         self._document = document
@@ -69,8 +71,11 @@ class Schemas:
         """True if a schema excludes properties, by the `id` of the schema. The document keeps the schema alive."""
 
     def converted(self, schema: Any, base: str) -> Any:
-        """Convert ``schema``, from the document ``base``, to JSON Schema. References in the result need definitions,
-        which `complete` adds. Raises `ValueError` if the schema can't be read."""
+        """Convert ``schema``, from the document ``base``, to JSON Schema.
+
+        References in the result need definitions, which `complete` adds. Raises `ValueError` if the schema can't be
+        read.
+        """
         self._mentions = []
         made = self._converted(schema, base)
         while self._ahead:
@@ -116,8 +121,10 @@ class Schemas:
 
     def multiply(self, schemas: Iterable[JSONObject]) -> bool:
         """Return whether one of ``schemas``, results of `complete`, can't be used for validation, because expanding its
-        references may make the schema too large. Checking all schemas together is much faster, since they share
-        definitions."""
+        references may make the schema too large.
+
+        Checking all schemas together is much faster, since they share definitions.
+        """
         roots: JSONObject = {str(number): {**schema, "$defs": {}} for number, schema in enumerate(schemas)}
         try:
             SchemaGrowth({"properties": roots, "$defs": self._definitions})
@@ -241,8 +248,11 @@ class Schemas:
 
 
 def _required_in(schema: JSONObject) -> list[str]:
-    """Return the names in the keyword ``required`` of a schema. Return an empty list if ``required`` isn't a list,
-    because ``required`` is a boolean in older drafts. Raises `ValueError` if a name isn't a string."""
+    """Return the names in the keyword ``required`` of a schema.
+
+    Return an empty list if ``required`` isn't a list, because ``required`` is a boolean in older drafts. Raises
+    `ValueError` if a name isn't a string.
+    """
     required: Any = schema.get("required")
     if not isinstance(required, list):
         return []
@@ -253,7 +263,10 @@ def _required_in(schema: JSONObject) -> list[str]:
 
 def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
     """Convert the keywords in ``made`` that have another meaning in OpenAPI 3.0 than in JSON Schema, and return the
-    result. ``schema`` is the original schema."""
+    result.
+
+    ``schema`` is the original schema.
+    """
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(is_exclusive := made.get(exclusive), bool):
             del made[exclusive]

@@ -125,9 +125,11 @@ def _read_class(revision: Revision | None, kind: Any, converter: cattrs.Converte
 
 @cache
 def unstructurer(revision: Revision, write_ours: _Writer, refusal: _Refusal) -> cattrs.Converter:
-    """Return a cattrs converter that encodes objects as JSON data for the protocol ``revision``. ``write_ours`` returns
-    the encoder of a class of this package. ``refusal`` returns an encoder that raises, for a subclass of a class that
-    the revision doesn't have."""
+    """Return a cattrs converter that encodes objects as JSON data for the protocol ``revision``.
+
+    ``write_ours`` returns the encoder of a class of this package. ``refusal`` returns an encoder that raises, for a
+    subclass of a class that the revision doesn't have.
+    """
     converter = cattrs.Converter()
     converter.register_unstructure_hook(Enum, lambda member: member.value)
     converter.register_unstructure_hook_func(lambda kind: kind == dict[str, Any], lambda value: value)

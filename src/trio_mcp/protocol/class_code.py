@@ -45,8 +45,9 @@ def hints_of(kind: type) -> dict[str, Any]:
 
 
 def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], skipped: str | None) -> Any:
-    """Return a generated function that parses JSON data as an instance of ``kind``. It raises `TypeError` for data that
-    isn't an object, and `KeyError` for a missing member.
+    """Return a generated function that parses JSON data as an instance of ``kind``.
+
+    It raises `TypeError` for data that isn't an object, and `KeyError` for a missing member.
 
     ``hook_for`` returns the reader of a type. The field ``skipped``, and fields that ``revision`` doesn't have, aren't
     read.
@@ -100,8 +101,11 @@ def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchange
 
 
 def _hook(names: dict[str, Any], name: str, field: Field, hint: Any, hook_for: Callable[[Any], Any]) -> Any:
-    """Return the reader or writer of a field. If the field is optional and its type is a class, create the function
-    only when a value occurs, because most capabilities are never declared."""
+    """Return the reader or writer of a field.
+
+    If the field is optional and its type is a class, create the function only when a value occurs, because most
+    capabilities are never declared.
+    """
     if field.default is not None or not _has_class(hint):
         return hook_for(hint)
 

@@ -32,8 +32,11 @@ _MOST_FAULTS: Final = 20
 
 
 def structure(data: Any, kind: type[T]) -> T:
-    """Parse JSON data as an instance of ``kind``. Raises `ValueError` with each fault and its JSON path. For large
-    data, the error has only the first fault, without its path."""
+    """Parse JSON data as an instance of ``kind``.
+
+    Raises `ValueError` with each fault and its JSON path. For large data, the error has only the first fault, without
+    its path.
+    """
     try:
         return _hook_for(kind)(data, kind)
     except (KeyError, TypeError, ValueError) as error:
@@ -69,8 +72,10 @@ def log_faults(method: str, faults: str) -> None:
 
 
 def structure_result(method: str, result: Any, kind: type[T], report: Report = log_faults) -> T:
-    """Parse the result of a ``method`` request as an instance of ``kind``. Invalid parts are omitted: see
-    `repaired_result`. Raises `ProtocolViolation` if too much of the result is invalid."""
+    """Parse the result of a ``method`` request as an instance of ``kind``.
+
+    Invalid parts are omitted: see `repaired_result`. Raises `ProtocolViolation` if too much of the result is invalid.
+    """
     hook = _hook_for(kind)
     try:
         return hook(result, kind)
@@ -79,9 +84,11 @@ def structure_result(method: str, result: Any, kind: type[T], report: Report = l
 
 
 def repaired_result(method: str, result: Any, kind: Any, report: Report = log_faults) -> Any:
-    """Return ``result`` without its invalid items and optional members, so that it can be parsed as a ``kind``. The
-    invalid parts are passed to ``report``, and invalid content blocks become `UnknownContent`. Raises
-    `ProtocolViolation` if too much is invalid."""
+    """Return ``result`` without its invalid items and optional members, so that it can be parsed as a ``kind``.
+
+    The invalid parts are passed to ``report``, and invalid content blocks become `UnknownContent`. Raises
+    `ProtocolViolation` if too much is invalid.
+    """
     try:
         mended, faults = _repaired(result, kind)
     except ValueError as error:
@@ -108,8 +115,10 @@ def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
 
 
 def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
-    """Parse received parameters as an instance of ``kind``. Members that ``revision`` doesn't have are ignored. Raises
-    `CodedError` -32602 if the parameters are invalid."""
+    """Parse received parameters as an instance of ``kind``.
+
+    Members that ``revision`` doesn't have are ignored. Raises `CodedError` -32602 if the parameters are invalid.
+    """
     members: Any = {} if data is None else data
     try:
         return _hook_for(kind)(members, kind)

@@ -66,8 +66,10 @@ def _what_is_missing(missing: Sequence[str], revision: Revision) -> str:
 
 
 class BadAnswer(ProtocolViolation, CodedError):
-    """Raised in modern revisions if a client's answer doesn't match the input request. The code is -32602 (invalid
-    params), because the client sends its answers as parameters of a request."""
+    """Raised in modern revisions if a client's answer doesn't match the input request.
+
+    The code is -32602 (invalid params), because the client sends its answers as parameters of a request.
+    """
 
     def __init__(self, reason: str) -> None:
         CodedError.__init__(self, INVALID_PARAMS, f"Invalid params: {reason}")

@@ -157,8 +157,9 @@ class Extension(Generic[S, C]):
         requires_client: bool = True,
         scopes: Iterable[str] = (),
     ) -> ExtensionNotification[P]:
-        """Declare a notification method of this extension. Pass the returned object to
-        `RequestContext.send_notification`, `Client.send_notification` and `Server.handles`.
+        """Declare a notification method of this extension.
+
+        Pass the returned object to `RequestContext.send_notification`, `Client.send_notification` and `Server.handles`.
 
         Args:
           params: see `method`.
@@ -197,8 +198,10 @@ class Extension(Generic[S, C]):
         self._rows.append(row)
 
     def _register(self, server: Any) -> None:
-        """Register the extension's own handlers on ``server``, a `Server` that is being created. The default does
-        nothing, because the author of a server registers handlers with `Server.handles`."""
+        """Register the extension's own handlers on ``server``, a `Server` that is being created.
+
+        The default does nothing, because the author of a server registers handlers with `Server.handles`.
+        """
 
     def _check(self, server: Any) -> None:
         """Raise `RuntimeError` if ``server``, which is about to start, has a feature that the extension doesn't allow.
@@ -206,8 +209,10 @@ class Extension(Generic[S, C]):
 
     def _settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
         """Return the settings that the other side ``declared`` for this extension, as an instance of the class of
-        `server` or `client`, depending on its ``role``. Return `None` if the extension isn't declared. Invalid settings
-        count as not declared, and are logged once."""
+        `server` or `client`, depending on its ``role``.
+
+        Return `None` if the extension isn't declared. Invalid settings count as not declared, and are logged once.
+        """
         found = None if declared is None else declared.get(self.name)
         if found is None:
             return None
@@ -278,8 +283,10 @@ class _RowsAndUnknown(Mapping[str, Method]):
 
 
 def with_unknown(vocabulary: Vocabulary) -> Vocabulary:
-    """Return ``vocabulary`` with all unknown extension methods added, for code that forwards messages. Either side may
-    send them, as requests or notifications. Their names can have up to 256 characters."""
+    """Return ``vocabulary`` with all unknown extension methods added, for code that forwards messages.
+
+    Either side may send them, as requests or notifications. Their names can have up to 256 characters.
+    """
 
     def and_unknown(rows: Rows, result: Any) -> Rows:
         @cache

@@ -42,9 +42,11 @@ def is_model(kind: Any) -> bool:
 
 
 def readable(hint: Any) -> Any:
-    """Return an annotation that msgspec can parse. If pydantic must parse the annotation, or msgspec rejects it, return
-    a substitute class (see `Adapter`), otherwise ``hint`` itself. Raises `TypeError` for an annotation that pydantic
-    can't parse."""
+    """Return an annotation that msgspec can parse.
+
+    If pydantic must parse the annotation, or msgspec rejects it, return a substitute class (see `Adapter`), otherwise
+    ``hint`` itself. Raises `TypeError` for an annotation that pydantic can't parse.
+    """
     models = _pydantic()
     try:
         read = hint if models is None else models.readable(hint)
@@ -68,8 +70,10 @@ def read_foreign(kind: type, value: Any) -> Any:
 
 def write_foreign(value: Any, inner: Callable[[Any], Any] = lambda items: items) -> Any:
     """Encode a value of a class that msgspec doesn't know as JSON data: a path, number, string, pydantic model, numpy
-    scalar or array, or another collection. ``inner`` encodes the items of a collection. Raises `TypeError` for anything
-    else."""
+    scalar or array, or another collection.
+
+    ``inner`` encodes the items of a collection. Raises `TypeError` for anything else.
+    """
     if (models := _pydantic()) is not None and models.knows(type(value)):
         return models.write(value)
     if isinstance(value, PurePath):
@@ -102,7 +106,9 @@ def collected(value: Any) -> list[Any] | dict[Any, Any]:
 
 def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject:
     """Return the JSON Schema of a class that msgspec doesn't know, for values that are parsed (``read``) or encoded.
-    See `schema_of_model` for ``prefix``. Raises `TypeError` if the class has no schema."""
+
+    See `schema_of_model` for ``prefix``. Raises `TypeError` if the class has no schema.
+    """
     if issubclass(kind, PurePath):
         return {"type": "string"}
     if (models := _pydantic()) is not None and models.knows(kind):

@@ -31,8 +31,10 @@ def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
 
 
 def required_nullable(schema: JSONObject) -> list[str]:
-    """Return the names of the required fields of the form ``schema`` that may be null. The specification doesn't allow
-    them, but python-sdk sends them for an ``Optional`` field without a default."""
+    """Return the names of the required fields of the form ``schema`` that may be null.
+
+    The specification doesn't allow them, but python-sdk sends them for an ``Optional`` field without a default.
+    """
     fields, needed = _fields_of(schema), schema.get("required")
     names = cast("list[object]", needed) if isinstance(needed, list) else []
     return [name for name in names if isinstance(name, str) and _may_be_null(fields.get(name, {}))]
@@ -46,8 +48,10 @@ def _may_be_null(field: JSONObject) -> bool:
 
 
 def fitting_defaults(schema: JSONObject) -> JSONObject:
-    """Return the valid default values of the form ``schema``, by field name. A default is invalid if it doesn't match
-    its field, or if an answer can't contain it, such as null."""
+    """Return the valid default values of the form ``schema``, by field name.
+
+    A default is invalid if it doesn't match its field, or if an answer can't contain it, such as null.
+    """
     from .schema_validator import SchemaValidator  # imported late: few clients fill in forms
 
     found: JSONObject = {}

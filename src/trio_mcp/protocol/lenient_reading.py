@@ -49,8 +49,10 @@ class LenientReading:
         return clean("; ".join(self._faults[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else ""))
 
     def repair(self, value: Any, kind: Any, place: str = "$") -> Any:
-        """Return ``value`` with invalid parts removed or replaced, so that it can be parsed as a ``kind``. Raises
-        `Fault` if that is impossible, or if there are too many faults."""
+        """Return ``value`` with invalid parts removed or replaced, so that it can be parsed as a ``kind``.
+
+        Raises `Fault` if that is impossible, or if there are too many faults.
+        """
         if (fault := self._fault(value, kind, place)) is None:
             return value
         parts = [part for part in union_parts(kind) or (kind,) if part is not NoneType]
@@ -86,9 +88,11 @@ class LenientReading:
         self._faults.append(f"{fault} ({name[:_LONGEST_NAME]!r})" if isinstance(name, str) else str(fault))
 
     def _list(self, value: Any, kind: Any, place: str, fault: Fault) -> list[Any]:
-        """Return a list without its invalid items. Null becomes an empty list, because Go encodes a nil slice as
-        null. A single object becomes a list with one item. A single string does too, if the items may be written as
-        strings."""
+        """Return a list without its invalid items.
+
+        Null becomes an empty list, because Go encodes a nil slice as null. A single object becomes a list with one
+        item. A single string does too, if the items may be written as strings.
+        """
         if type(value) is not list:
             takes_text = kind in (str, content.ResourceContents, *_TEXTS) or content.UnknownContent in get_args(kind)
             if value is not None and type(value) is not dict and not (takes_text and type(value) is str):

@@ -55,8 +55,10 @@ class ListedTexts:
 
 
 class CachedPage(list[Any]):
-    """A page of a list, with a cache (``texts``) of its items' JSON texts. It can be changed like any list, because
-    items without a cached text are simply encoded."""
+    """A page of a list, with a cache (``texts``) of its items' JSON texts.
+
+    It can be changed like any list, because items without a cached text are simply encoded.
+    """
 
     __slots__ = ("texts",)
 

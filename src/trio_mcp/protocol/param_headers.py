@@ -64,8 +64,11 @@ schemas request must be limited too."""
 
 @value
 class ParamHeader:
-    """An HTTP header that repeats one argument of a tool. ``path`` lists the property names that lead to the argument.
-    ``name`` is the full header name, such as ``Mcp-Param-Region``."""
+    """An HTTP header that repeats one argument of a tool.
+
+    ``path`` lists the property names that lead to the argument. ``name`` is the full header name, such as
+    ``Mcp-Param-Region``.
+    """
 
     path: tuple[str, ...]
     name: str
@@ -98,8 +101,11 @@ def Header(name: str) -> msgspec.Meta:
 
 
 def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
-    """Return the HTTP headers that ``input_schema`` requests with ``x-mcp-header``. Raises `ValueError` if any of these
-    annotations is invalid, because the whole tool is invalid then (Schema Extension)."""
+    """Return the HTTP headers that ``input_schema`` requests with ``x-mcp-header``.
+
+    Raises `ValueError` if any of these annotations is invalid, because the whole tool is invalid then (Schema
+    Extension).
+    """
     found: dict[str, ParamHeader] = {}
     for place in _places_in(input_schema) if _may_ask(input_schema) else ():
         if _ANNOTATION not in place.schema:
@@ -131,8 +137,10 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
 
 
 def _may_ask(schema: Mapping[str, Any]) -> bool:
-    """Return true if the JSON text of ``schema`` contains ``x-mcp-header``. Searching the text is a hundred times
-    faster than searching the objects of the schema."""
+    """Return true if the JSON text of ``schema`` contains ``x-mcp-header``.
+
+    Searching the text is a hundred times faster than searching the objects of the schema.
+    """
     try:
         return _ANNOTATION.encode() in msgspec.json.encode(schema, enc_hook=plain_scalar)
     except (TypeError, ValueError, RecursionError):  # the schema can't be encoded, or is nested too deeply
@@ -187,9 +195,11 @@ def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
 
 
 def header_value(value: object) -> str | None:
-    """Return ``value`` encoded as an HTTP header value (Value Encoding). Return `None` for null, and for values that
-    aren't strings, whole numbers or booleans. Raises `ValueError` for a number beyond ±(2^53 - 1), because some readers
-    can't represent such numbers exactly."""
+    """Return ``value`` encoded as an HTTP header value (Value Encoding).
+
+    Return `None` for null, and for values that aren't strings, whole numbers or booleans. Raises `ValueError` for a
+    number beyond ±(2^53 - 1), because some readers can't represent such numbers exactly.
+    """
     match _plain(value):
         case bool() as truth:
             return "true" if truth else "false"
@@ -204,8 +214,11 @@ def header_value(value: object) -> str | None:
 
 
 def encoded_name(text: str) -> str:
-    """Encode ``text`` as an HTTP header value, for ``Mcp-Name`` and for arguments. Text that a header can't carry
-    unchanged, or that looks like base64 itself, is encoded in base64. Raises `ValueError` for lone surrogates."""
+    """Encode ``text`` as an HTTP header value, for ``Mcp-Name`` and for arguments.
+
+    Text that a header can't carry unchanged, or that looks like base64 itself, is encoded in base64. Raises
+    `ValueError` for lone surrogates.
+    """
     looks_encoded = text.startswith("=?base64?") and text.endswith("?=")
     if _PLAIN.fullmatch(text) and text == text.strip(" ") and not looks_encoded:
         return text
@@ -213,8 +226,11 @@ def encoded_name(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """Decode the text in an HTTP header value. Raises `ValueError` for invalid characters, and for base64 that
-    `encoded_name` wouldn't produce, because each text has only one valid encoding."""
+    """Decode the text in an HTTP header value.
+
+    Raises `ValueError` for invalid characters, and for base64 that `encoded_name` wouldn't produce, because each text
+    has only one valid encoding.
+    """
     if not _SENDABLE.fullmatch(text):
         raise ValueError("the value contains characters that aren't allowed in a header")
     if (match := _SENTINEL.fullmatch(text)) is None:
@@ -252,8 +268,10 @@ def check(
     repeated: Collection[str] = (),
 ) -> str | None:
     """Return the text of a `HEADER_MISMATCH` error if headers and arguments of a tool call differ, or `None` if they
-    agree (Server Behavior for Custom Headers). The names in ``headers`` are in lower case, and those in ``repeated``
-    occurred more than once."""
+    agree (Server Behavior for Custom Headers).
+
+    The names in ``headers`` are in lower case, and those in ``repeated`` occurred more than once.
+    """
     for header in table:
         name = header.name.lower()
         if name in repeated:  # ambiguous: one recipient might use the first value, and another the last

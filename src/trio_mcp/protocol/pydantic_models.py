@@ -64,8 +64,9 @@ def _is_dataclass(kind: Any) -> bool:
 
 
 def readable(hint: Any) -> Any:
-    """Return ``hint``, or a class that represents it if pydantic must parse the whole annotation. This is necessary for
-    some metadata and for dataclasses, and to parse models inside other types in one step.
+    """Return ``hint``, or a class that represents it if pydantic must parse the whole annotation.
+
+    This is necessary for some metadata and for dataclasses, and to parse models inside other types in one step.
 
     Raises `TypeError` for an annotation that pydantic can't read.
     """
@@ -154,8 +155,11 @@ def _hashes_others(schema: Any) -> bool:
 
 
 def read(kind: Any, value: Any) -> Any:
-    """Parse JSON data as an instance of the class ``kind``. Raises `ValueError` with the invalid fields. Raises
-    `RuntimeError` if a validator raises a `TypeError`, which is a bug in the validator."""
+    """Parse JSON data as an instance of the class ``kind``.
+
+    Raises `ValueError` with the invalid fields. Raises `RuntimeError` if a validator raises a `TypeError`, which is a
+    bug in the validator.
+    """
     text = _encoder.encode(value)
     if len(text) > _SMALL and not is_checkable(value, most := _parts_limit(kind)):
         raise ValueError(f"the data is too large: more than {most:,} items and members")
@@ -201,7 +205,9 @@ class _Schema(GenerateJsonSchema):
 
 def schema_of_model(kind: Any, mode: Literal["validation", "serialization"], prefix: str) -> JSONObject:
     """Return the JSON Schema of a class that pydantic knows, for values that are parsed (``read``) or encoded.
-    References to its ``$defs`` begin with ``prefix``. Raises `TypeError` if the class has no schema."""
+
+    References to its ``$defs`` begin with ``prefix``. Raises `TypeError` if the class has no schema.
+    """
     template = f"#/$defs/{prefix}{{model}}"
     try:
         return _adapter_of(kind).json_schema(mode=mode, ref_template=template, schema_generator=_Schema)

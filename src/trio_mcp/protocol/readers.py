@@ -30,9 +30,11 @@ HookOf: TypeAlias = Callable[[Any], Hook]
 
 
 class Readers:
-    """Creates the strict readers for one protocol revision, keyed by type. Members that ``revision`` doesn't have are
-    ignored. Without a revision, members of all revisions are parsed. ``others`` returns the reader of a type outside
-    the specification."""
+    """Creates the strict readers for one protocol revision, keyed by type.
+
+    Members that ``revision`` doesn't have are ignored. Without a revision, members of all revisions are parsed.
+    ``others`` returns the reader of a type outside the specification.
+    """
 
     def __init__(self, revision: Revision | None, others: Callable[[Any], Hook]) -> None:
         self._revision = revision

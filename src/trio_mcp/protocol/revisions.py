@@ -166,7 +166,9 @@ CORE: Final = Vocabulary(requests_of, notifications_of, frozenset(METHODS))
 
 def lacks_notification(method: str, role: Literal["client", "server"], revision: Revision) -> bool:
     """Return true if the specification has the notification ``method``, but ``role`` can't send it in ``revision``.
-    Return false for names outside the specification, such as those of extensions."""
+
+    Return false for names outside the specification, such as those of extensions.
+    """
     return method in METHODS and method not in notifications_of(role, revision)
 
 

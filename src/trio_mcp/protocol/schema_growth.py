@@ -251,8 +251,10 @@ def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONO
 
 
 def _calculate(parts: list[_Part]) -> None:
-    """Calculate the number of evaluations for all ``parts``, inner ones before outer ones. If a part refers to itself
-    for the same value, or the calculation takes too many steps, its number is `_TOO_MANY`."""
+    """Calculate the number of evaluations for all ``parts``, inner ones before outer ones.
+
+    If a part refers to itself for the same value, or the calculation takes too many steps, its number is `_TOO_MANY`.
+    """
     work = _GrowthCalculator()
     for part in _innermost_first(parts, lambda part: [*part.here, *part.below()]):
         part.is_endless = False

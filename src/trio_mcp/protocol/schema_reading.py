@@ -50,8 +50,10 @@ def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
 
 def read_whole_numbers(schema: JSONObject, data: Any) -> Any:
     """Return ``data`` with floats such as 3.0 converted to `int`, where ``schema`` allows integers but no other
-    numbers. The original isn't changed. If there is nothing to convert, or the data is too large, the same object is
-    returned."""
+    numbers.
+
+    The original isn't changed. If there is nothing to convert, or the data is too large, the same object is returned.
+    """
     with suppress(ValueError):
         return _SchemaReader(schema, 5 * _MOST_STEPS).read(schema, data, MOST_LEVELS)
     return data
@@ -205,8 +207,11 @@ def with_choices(fault: str, schema: JSONObject) -> str:
 
 
 def allowed_values(root: JSONObject, schema: JSONObject, place: Iterable[str | int | tuple[str, ...]]) -> str:
-    """Return ": must be one of …" with the values that ``schema``, a part of ``root``, allows at ``place``. Return ""
-    if any value is allowed. Each step of ``place`` is a name, an index, or the keywords that lead to subschemas."""
+    """Return ": must be one of …" with the values that ``schema``, a part of ``root``, allows at ``place``.
+
+    Return "" if any value is allowed. Each step of ``place`` is a name, an index, or the keywords that lead to
+    subschemas.
+    """
     nodes = _with_alternatives(root, [schema])
     for step in place:
         steps = step if isinstance(step, tuple) else ()

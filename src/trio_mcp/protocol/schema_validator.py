@@ -54,8 +54,10 @@ class TooManyEvaluations(Exception):
 
 
 class SchemaEvaluation:
-    """Validates one value with ``schema``, evaluating each subschema only once for each part. ``compiled`` makes the
-    validators for keywords that don't contain schemas."""
+    """Validates one value with ``schema``, evaluating each subschema only once for each part.
+
+    ``compiled`` makes the validators for keywords that don't contain schemas.
+    """
 
     def __init__(self, schema: JSONObject, compiled: Callable[[JSONObject], Any]) -> None:
         self._schema = schema
@@ -196,7 +198,9 @@ class SchemaEvaluation:
 
 def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, Any], bool, int]:
     """Return the number of schemas in ``listed`` for which ``value`` is valid, or ``limit`` if that many are found.
-    This generator yields each schema with the value. The caller sends back whether the value is valid."""
+
+    This generator yields each schema with the value. The caller sends back whether the value is valid.
+    """
     count = 0
     for said in listed:
         count += yield said, value
@@ -206,9 +210,11 @@ def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, An
 
 
 class SchemaValidator:
-    """A compiled JSON Schema, to validate values. Raises `ValueError` if the schema is invalid, references another
-    document, or has so many nested references that validation would take too long. ``pattern_limit`` is the maximum
-    size of a compiled regular expression in bytes."""
+    """A compiled JSON Schema, to validate values.
+
+    Raises `ValueError` if the schema is invalid, references another document, or has so many nested references that
+    validation would take too long. ``pattern_limit`` is the maximum size of a compiled regular expression in bytes.
+    """
 
     def __init__(self, schema: JSONObject, *, pattern_limit: int | None = None) -> None:
         import jsonschema_rs  # imported late: loading it takes long, and most servers don't need it
@@ -243,8 +249,10 @@ class SchemaValidator:
         return None if self._validator.is_valid(value) else self._faults.describe(value)
 
     def _evaluated(self, value: Any) -> str | None:
-        """Return the faults of ``value`` like `faults`, but evaluate each subschema only once for each part. This is
-        for values with too many paths through the schema."""
+        """Return the faults of ``value`` like `faults`, but evaluate each subschema only once for each part.
+
+        This is for values with too many paths through the schema.
+        """
         try:
             evaluation = SchemaEvaluation(self._schema, self._compiled)
             if evaluation.fits(self._schema, value):
@@ -275,8 +283,10 @@ _LISTS: Final = frozenset(("allOf", "anyOf", "enum", "oneOf", "patternProperties
 
 
 class SchemaBounds:
-    """Limits the size of values that are validated with ``schema``. If possible, members of an object that are quick to
-    validate don't count towards the limit."""
+    """Limits the size of values that are validated with ``schema``.
+
+    If possible, members of an object that are quick to validate don't count towards the limit.
+    """
 
     def __init__(self, schema: JSONObject) -> None:
         tried = (_tried(said) for node in objects_in(schema) for keyword, said in node.items() if keyword in _LISTS)
@@ -326,8 +336,10 @@ def _schemas(keyword: str, said: Any) -> list[Any]:
 
 
 def _tried(said: Any) -> int:
-    """Return how many entries of a keyword, such as ``anyOf`` or ``enum``, a validator may have to try. A list of only
-    strings counts 0, because strings are looked up."""
+    """Return how many entries of a keyword, such as ``anyOf`` or ``enum``, a validator may have to try.
+
+    A list of only strings counts 0, because strings are looked up.
+    """
     if isinstance(said, list):
         choices = cast("list[Any]", said)
         return 0 if all(map(_is_looked_up, choices)) else len(choices)
@@ -357,8 +369,10 @@ _ALTERNATIVES: Final = frozenset(("allOf", "anyOf", "contains", "dependentSchema
 
 
 class SchemaFaults:
-    """Explains why values are invalid for ``schema``. ``compiled`` returns the validators of the parts of the schema,
-    keyed by JSON Pointer. It is called on first use."""
+    """Explains why values are invalid for ``schema``.
+
+    ``compiled`` returns the validators of the parts of the schema, keyed by JSON Pointer. It is called on first use.
+    """
 
     def __init__(self, schema: JSONObject, compiled: Callable[[], Any]) -> None:
         self._schema = schema
@@ -403,7 +417,9 @@ class SchemaFaults:
 
     def locate(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:
         """Return one line of text that locates a fault of an invalid ``value``, when `describe` would take too long.
-        ``fits`` returns whether a part is valid for a subschema."""
+
+        ``fits`` returns whether a part is valid for a subschema.
+        """
         node, place, part = self._schema, "", value
         for _ in range(_STEPS):
             for step, below, item in _parts(node, "#", part):

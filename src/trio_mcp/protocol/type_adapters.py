@@ -39,8 +39,10 @@ class AnyInstance(type):
 
 
 class Adapter(metaclass=AnyInstance):
-    """Parses an annotation that msgspec rejects, by trying its parts in order, such as the types of a union. A part
-    that doesn't know all members of an object is tried last."""
+    """Parses an annotation that msgspec rejects, by trying its parts in order, such as the types of a union.
+
+    A part that doesn't know all members of an object is tried last.
+    """
 
     hint: ClassVar[Any]
     """The annotation as written."""
@@ -119,8 +121,10 @@ def _adapted(hint: Any, _: str) -> Any:
 
 
 def _adapt(hint: Any, seen: dict[Any, Any]) -> Any:
-    """Return ``hint`` with an adapter in place of each part that msgspec rejects. ``seen`` has the adapters of the
-    classes and aliases that contain ``hint``."""
+    """Return ``hint`` with an adapter in place of each part that msgspec rejects.
+
+    ``seen`` has the adapters of the classes and aliases that contain ``hint``.
+    """
     origin: Any = get_origin(hint)
     parts: tuple[Any, ...] = get_args(hint)
     if (meant := unaliased(hint)) is not hint:

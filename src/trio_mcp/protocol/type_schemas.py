@@ -73,8 +73,10 @@ second."""
 
 
 def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) -> JSONObject:
-    """Move the ``$defs`` in the schema of a foreign class to ``known``, and return the schema. A definition whose name
-    is already used for something else is renamed."""
+    """Move the ``$defs`` in the schema of a foreign class to ``known``, and return the schema.
+
+    A definition whose name is already used for something else is renamed.
+    """
     schema = schema_of_foreign(kind, read=read, prefix=prefix)
     new = {prefix + name: each for name, each in schema.pop("$defs", {}).items()}
     if any(known.get(name, each) != each for name, each in new.items()):
@@ -124,8 +126,11 @@ def _put_in_order(schema: JSONObject, *hints: Any) -> None:
 
 
 def types_in(annotation: Any, *, adapted: bool = True) -> list[kinds.Type]:
-    """Return all types that occur in ``annotation``, including the fields of its classes. With ``adapted``, include the
-    parts of adapters. Raises `TypeError`, or `NameError` for a name that can't be resolved."""
+    """Return all types that occur in ``annotation``, including the fields of its classes.
+
+    With ``adapted``, include the parts of adapters. Raises `TypeError`, or `NameError` for a name that can't be
+    resolved.
+    """
     found: dict[int, kinds.Type] = {}
     ahead = [kinds.type_info(annotation)]
     while ahead:

@@ -35,9 +35,11 @@ def _unchanged(value: Any) -> Any:
 
 
 class Writers:
-    """Creates the functions that encode objects for one protocol revision, keyed by type. If the declared type is a
-    union or `Any`, the class of the value decides. Lists and objects are copied, except for a ``dict[str, Any]`` that a
-    class keeps unchanged."""
+    """Creates the functions that encode objects for one protocol revision, keyed by type.
+
+    If the declared type is a union or `Any`, the class of the value decides. Lists and objects are copied, except for a
+    ``dict[str, Any]`` that a class keeps unchanged.
+    """
 
     def __init__(self, revision: Revision) -> None:
         self._revision = revision

@@ -103,9 +103,11 @@ class ProxyConnection:
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the client until its connection ends. Then close the upstream connection that was opened only for this
-        client. If that upstream connection is lost, the client's connection ends once all calls have been answered. See
-        `Connection.run`."""
+        """Serve the client until its connection ends.
+
+        Then close the upstream connection that was opened only for this client. If that upstream connection is lost,
+        the client's connection ends once all calls have been answered. See `Connection.run`.
+        """
         self._load.connections += 1
         try:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
@@ -136,8 +138,10 @@ class ProxyConnection:
     # Requests
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Return the response to a client's request if the proxy can respond without waiting. Otherwise return a
-        marker, so that the caller calls `answer`. See `RequestHandler.answer_now`."""
+        """Return the response to a client's request if the proxy can respond without waiting.
+
+        Otherwise return a marker, so that the caller calls `answer`. See `RequestHandler.answer_now`.
+        """
         if request.method.ahead:
             return cancel_abandoned(request, exchange, self.connection.host)
         reached, name = self._tenants.reached(exchange.peer.principal), request.method.name
@@ -162,12 +166,18 @@ class ProxyConnection:
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
         """Return whether to forward a request with the method ``method``: the upstream server is connected, and has
-        this method. The upstream server's response then also shows that the upstream server is alive."""
+        this method.
+
+        The upstream server's response then also shows that the upstream server is alive.
+        """
         return upstream is not None and method in upstream.revision._methods and not self.connection.is_ending
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Return the response to a client's request. In most cases, forward the request to the upstream server, and
-        return that server's response. See `RequestHandler.answer`."""
+        """Return the response to a client's request.
+
+        In most cases, forward the request to the upstream server, and return that server's response. See
+        `RequestHandler.answer`.
+        """
         request = scope.request
         if request.method.ahead:
             return await wait_for_call_end(scope, self.connection.host)
@@ -254,8 +264,10 @@ class ProxyConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return true for client notifications that `notified` forwards to the upstream server. Handshake and progress
-        notifications are handled elsewhere. See `RequestHandler.wants`."""
+        """Return true for client notifications that `notified` forwards to the upstream server.
+
+        Handshake and progress notifications are handled elsewhere. See `RequestHandler.wants`.
+        """
         return event.method.name not in _NOT_FORWARDED
 
     async def notified(self, event: NotificationReceived) -> None:
@@ -306,8 +318,10 @@ class ReadingOrder:
         self._numbers[request] = next(self._count)
 
     async def wait_for_turn(self, request: InboundRequest) -> None:
-        """Wait until no request that was read before ``request`` is waiting in this method. The next waiting request
-        continues when the caller of this method blocks."""
+        """Wait until no request that was read before ``request`` is waiting in this method.
+
+        The next waiting request continues when the caller of this method blocks.
+        """
         turn = self._numbers.pop(request), trio.Event()
         insort(self._turns, turn)
         try:

@@ -50,15 +50,20 @@ _MAX_IDS: Final = 64
 
 def record_request(request_id: RequestId) -> None:
     """If the current trio task forwards a client's call, record that the request ``request_id`` to the upstream server
-    belongs to this call. Otherwise do nothing."""
+    belongs to this call.
+
+    Otherwise do nothing.
+    """
     call = _current_call.get()
     if call is not None:
         call.record_request_id(request_id)
 
 
 class ForwardedCall:
-    """A client's request that was forwarded to the upstream server and has no response yet. ``known`` maps the ids of
-    requests to the upstream server to their `ForwardedCall`."""
+    """A client's request that was forwarded to the upstream server and has no response yet.
+
+    ``known`` maps the ids of requests to the upstream server to their `ForwardedCall`.
+    """
 
     def __init__(self, scope: RequestScope, downstream: Downstream, known: dict[RequestId, ForwardedCall]) -> None:
         self.scope = scope
@@ -82,8 +87,10 @@ class ForwardedCall:
 
     def record_request_id(self, request_id: RequestId) -> None:
         """Record that the request ``request_id``, which the proxy sent to the upstream server, belongs to this call.
+
         Messages within the response to ``request_id`` then belong to this call as well. Only the latest 64 ids are
-        kept."""
+        kept.
+        """
         self._known[request_id] = self
         self._ids.append(request_id)
         if len(self._ids) > _MAX_IDS:
@@ -107,8 +114,11 @@ class ForwardedCall:
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Send a server-to-client request (sampling, elicitation, roots) of the upstream server to the client, and
-        return the client's response as plain data. The request is cancelled when the call ends. Raises `CodedError` if
-        the client can't get such a request or the call has ended, and the errors of `Connection.request`."""
+        return the client's response as plain data.
+
+        The request is cancelled when the call ends. Raises `CodedError` if the client can't get such a request or the
+        call has ended, and the errors of `Connection.request`.
+        """
         await self.caught_up()
         if sends_questions(self.scope) or (self.revision.server_requests and method not in ASKABLE):
             return await self.scope.ask(method, params, self.revision, on_progress)
@@ -123,9 +133,11 @@ class ForwardedCall:
         raise CodedError(INTERNAL_ERROR, _OVER)
 
     def notify(self, event: NotificationReceived) -> None:
-        """Send a notification of the upstream server to the client, on the channel of this call. Log messages below the
-        client's log level aren't sent. If the channel is full, notifications wait in a queue, with the limits of a
-        `NotificationQueue`, so that other calls aren't blocked."""
+        """Send a notification of the upstream server to the client, on the channel of this call.
+
+        Log messages below the client's log level aren't sent. If the channel is full, notifications wait in a queue,
+        with the limits of a `NotificationQueue`, so that other calls aren't blocked.
+        """
         scope, nursery = self.scope, self.scope.nursery
         if nursery is None or not scope.sends or (event.method.name == LOG and not self._wants(event)):
             return
@@ -187,7 +199,10 @@ class _PendingLogs:
 @define(eq=False)
 class Downstream(ABC):
     """Interface for a client of a proxy or gateway, to which notifications and requests of the upstream server are
-    forwarded. ``calls`` has the client's calls in flight."""
+    forwarded.
+
+    ``calls`` has the client's calls in flight.
+    """
 
     limits: Limits
     _state: ConnectionState
@@ -231,12 +246,17 @@ class Downstream(ABC):
     @abstractmethod
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Send the client a request of the upstream server (sampling, elicitation, roots) that belongs to no known
-        call, and return the client's response. Raises the errors of `Connection.request`."""
+        call, and return the client's response.
+
+        Raises the errors of `Connection.request`.
+        """
 
     @abstractmethod
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Send a notification of the upstream server to the client, if it is meant for this client. If ``named`` is
-        true, send the update of a resource only to clients that have subscribed to exactly its URI."""
+        """Send a notification of the upstream server to the client, if it is meant for this client.
+
+        If ``named`` is true, send the update of a resource only to clients that have subscribed to exactly its URI.
+        """
 
     @abstractmethod
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
@@ -277,8 +297,11 @@ class Downstream(ABC):
             call.close()
 
     def log_in_calls(self, event: NotificationReceived) -> None:
-        """Send a log message of the upstream server to the client. If the message names an MCP task, send it in the
-        call of that task, else in each of the client's calls in flight."""
+        """Send a log message of the upstream server to the client.
+
+        If the message names an MCP task, send it in the call of that task, else in each of the client's calls in
+        flight.
+        """
         task_id = related_task_of(event.params)
         for call in tuple(self.calls.values()):
             if task_id is None or call.task_id == task_id:
@@ -337,7 +360,9 @@ class ProxyClient(Downstream):
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Send the client a request of the upstream server that belongs to no known call, and return the client's
-        response. Raises the errors of `Connection.request`.
+        response.
+
+        Raises the errors of `Connection.request`.
 
         The request is sent on the channel of the latest legacy call, since a client over HTTP need not listen to
         anything else. ``key`` is ignored, since these requests have ids.
@@ -367,8 +392,9 @@ class ProxyClient(Downstream):
         self._queue.task.start_in(nursery, copy_context())
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Queue a notification of the upstream server for this client, if it is meant for this client. If ``named`` is
-        true, queue the update of a resource only if the client has subscribed to exactly its URI.
+        """Queue a notification of the upstream server for this client, if it is meant for this client.
+
+        If ``named`` is true, queue the update of a resource only if the client has subscribed to exactly its URI.
 
         If this stands for many clients, a log message goes to the call whose task it names, or else to every call in
         flight.
@@ -414,15 +440,19 @@ class ProxyClient(Downstream):
 
     def speaks_as(self, revision: Revision) -> bool:
         """Return whether the client can receive messages of an extension now that the upstream server has sent in
-        ``revision``. For a legacy revision, the client must have completed a legacy handshake. For a modern one, it
-        must be waiting for a response."""
+        ``revision``.
+
+        For a legacy revision, the client must have completed a legacy handshake. For a modern one, it must be waiting
+        for a response.
+        """
         if revision.handshake:
             return self.legacy is not None and self._state.initialized
         return any(not call.revision.handshake for call in self.calls.values())
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
-        """Return whether the client gets a log message with the level ``rank`` that doesn't name a request. ``said`` is
-        the revision in which the upstream server has sent the message.
+        """Return whether the client gets a log message with the level ``rank`` that doesn't name a request.
+
+        ``said`` is the revision in which the upstream server has sent the message.
 
         In modern revisions every log message belongs to a request. If a modern server sends it, it is for clients that
         wait for a response. A modern client gets log messages only at the level of a request that it waits for.
@@ -454,9 +484,11 @@ class ProxyClient(Downstream):
         (self._outbox if scope is None or not scope.sends else outbox).put(line)
 
     def _only_legacy_call(self) -> RequestScope | None:
-        """Return the client's request in flight if there is only one and it is a legacy request; otherwise `None`. Log
-        messages and extension notifications are then sent on the channel of this request, since a client over HTTP may
-        read no other channel."""
+        """Return the client's request in flight if there is only one and it is a legacy request; otherwise `None`.
+
+        Log messages and extension notifications are then sent on the channel of this request, since a client over HTTP
+        may read no other channel.
+        """
         waiting = [call.scope for call in self.calls.values() if call.scope.sends]
         if self._is_shared or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
             return None

@@ -65,8 +65,10 @@ class SharedExtensions:
 
     @classmethod
     def of(cls, passes: Iterable[str | Extension[Any, Any]]) -> SharedExtensions:
-        """Return a `SharedExtensions` that allows ``passes``, a list of extension names or `Extension` objects. Raises
-        `ValueError` if a string isn't a valid name of an extension."""
+        """Return a `SharedExtensions` that allows ``passes``, a list of extension names or `Extension` objects.
+
+        Raises `ValueError` if a string isn't a valid name of an extension.
+        """
         given = list(passes)
         names = [each if isinstance(each, str) else each.name for each in given]
         for name in names:
@@ -75,9 +77,11 @@ class SharedExtensions:
         return cls(frozenset(names), {row.name: each.name for each in known for row in each._rows})
 
     def owner_of(self, method: str) -> str | None:
-        """Return the name of the allowed extension that has the method ``method``; `None` if there is none. For an
-        extension that was allowed by its name, the method must begin with this name, possibly after
-        ``notifications/``."""
+        """Return the name of the allowed extension that has the method ``method``; `None` if there is none.
+
+        For an extension that was allowed by its name, the method must begin with this name, possibly after
+        ``notifications/``.
+        """
         owner = self.methods.get(method)
         if owner is None:
             owner = "/".join(method.removeprefix(_NOTIFICATION_PREFIX).split("/", 2)[:2])
@@ -126,15 +130,20 @@ class ExtensionFilter:
 
     def should_notify(self, method: str, capabilities: Iterable[ClientCapabilities]) -> bool:
         """Return whether a client that has declared ``capabilities`` gets notifications of the extension method
-        ``method`` outside of calls. If other clients share the upstream connection, the client must have declared the
-        extension."""
+        ``method`` outside of calls.
+
+        If other clients share the upstream connection, the client must have declared the extension.
+        """
         owner = self.shared.owner_of(method)
         return self.is_exclusive or any(owner in (each.extensions or {}) for each in capabilities)
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
         """Return which of the ``extensions``, declared by the client or the upstream server, the proxy forwards for a
-        client that speaks ``revision``. This includes apps and, if tasks are forwarded, tasks. It excludes
-        `CancelAcknowledged`, which the proxy itself handles."""
+        client that speaks ``revision``.
+
+        This includes apps and, if tasks are forwarded, tasks. It excludes `CancelAcknowledged`, which the proxy itself
+        handles.
+        """
         names = extensions.keys() if self.is_exclusive else self.shared.names
         passing = names if self._speaks_alike(revision) else ()
         tasks = self.passes_tasks(revision)
@@ -147,7 +156,10 @@ class ExtensionFilter:
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:
         """Return ``capabilities``, JSON data of the client or the upstream server, without the extensions that the
-        proxy doesn't forward: see `part_of`. A value that isn't an object is returned unchanged."""
+        proxy doesn't forward: see `part_of`.
+
+        A value that isn't an object is returned unchanged.
+        """
         if not isinstance(capabilities, dict):
             return capabilities
         plain = cast("JSONObject", capabilities)
@@ -185,8 +197,11 @@ def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSON
 
 
 def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
-    """Cancel the call that ``request``, a client's request of the extension `CancelAcknowledged`, names. Returns the
-    response if that call has already ended. Raises `CapabilityMissing` if the client hasn't declared the extension."""
+    """Cancel the call that ``request``, a client's request of the extension `CancelAcknowledged`, names.
+
+    Returns the response if that call has already ended. Raises `CapabilityMissing` if the client hasn't declared the
+    extension.
+    """
     if missing := request.missing((_CAPABILITY,)):
         raise CapabilityMissing(missing, request.revision)
     assert host.endings is not None, "a proxy remembers endings"
@@ -204,8 +219,11 @@ async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObjec
 @contextmanager
 def asking_behind(scope: RequestScope) -> Generator[None]:
     """If a call to the upstream server is cancelled inside the block, ask the upstream server how the call has ended,
-    provided that the client of ``scope`` has declared the extension `CancelAcknowledged`. Waiting for the answer is
-    part of the cleanup of ``scope``: `Limits.cleanup_grace` and `CancelAcknowledged.max_wait` limit it."""
+    provided that the client of ``scope`` has declared the extension `CancelAcknowledged`.
+
+    Waiting for the answer is part of the cleanup of ``scope``: `Limits.cleanup_grace` and `CancelAcknowledged.max_wait`
+    limit it.
+    """
     ending = scope.ending
     if ending is None:
         yield

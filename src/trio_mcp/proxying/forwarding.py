@@ -64,7 +64,9 @@ async def forward(
     scope: RequestScope, downstream: Downstream, upstream: Upstream, named: JSONObject = _AS_ASKED
 ) -> JSONObject:
     """Forward the client's request to the upstream server, and return the result, converted to the client's protocol
-    revision. ``named`` contains parameters that replace those of the request.
+    revision.
+
+    ``named`` contains parameters that replace those of the request.
 
     When this returns, the notifications that preceded the result have been sent to the client. If the result is a task
     that the client can't handle, this waits for the task. Raises `CodedError` for an error reply.
@@ -156,8 +158,9 @@ def _requires_tasks(error: PeerError) -> bool:
 
 
 async def check_headers(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
-    """Raise `CodedError` if the HTTP headers of a ``tools/call`` contradict its arguments. If the tool isn't known yet,
-    the upstream server's tools are listed first.
+    """Raise `CodedError` if the HTTP headers of a ``tools/call`` contradict its arguments.
+
+    If the tool isn't known yet, the upstream server's tools are listed first.
 
     2026-07-28 streamable HTTP, Server Validation: a server that processes the body MUST check.
     """
@@ -176,9 +179,11 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
 
 
 async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
-    """List all tools of the upstream server, so that `Upstream.listed_tools` knows which headers they require. If
-    this fails, the call fails too: it must not be forwarded unchecked. A server without ``tools/list`` requires no
-    headers."""
+    """List all tools of the upstream server, so that `Upstream.listed_tools` knows which headers they require.
+
+    If this fails, the call fails too: it must not be forwarded unchecked. A server without ``tools/list`` requires no
+    headers.
+    """
     try:
         await upstream.follow_lists()
         listing, seen = upstream.listed_tools.listing(), set[int]()
@@ -198,9 +203,11 @@ async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
 def upstream_error(
     error: PeerError | ConnectionLost | HTTPError | ProtocolViolation | AuthorizationError | TaskCancelled,
 ) -> CodedError:
-    """Return the error that the client gets because a request to the upstream server has failed. An error response of
-    that server is returned unchanged, other errors without internal details. Authorization errors are also logged for
-    the proxy's operators."""
+    """Return the error that the client gets because a request to the upstream server has failed.
+
+    An error response of that server is returned unchanged, other errors without internal details. Authorization errors
+    are also logged for the proxy's operators.
+    """
     behind = "The server behind this proxy"
     match error:
         case PeerError():
@@ -292,8 +299,11 @@ _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "
 
 
 def offered_capabilities(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> ServerCapabilities:
-    """Return the upstream server's capabilities, as the proxy declares them to the client of ``request``. They include
-    tasks if both sides use the same form of tasks, and the extensions that the proxy forwards or handles itself."""
+    """Return the upstream server's capabilities, as the proxy declares them to the client of ``request``.
+
+    They include tasks if both sides use the same form of tasks, and the extensions that the proxy forwards or handles
+    itself.
+    """
     declared, revision = upstream.capabilities, request.revision
     tasks = declared.tasks if upstream.passes_tasks(revision) else None
     extensions = upstream.passage_to(downstream).part_of(declared.extensions or {}, revision)
@@ -302,8 +312,11 @@ def offered_capabilities(upstream: Upstream, downstream: Downstream, request: In
 
 def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
     """Raise `CodedError` if a client's request about an MCP task must not be forwarded: the upstream server has tasks
-    in another form, or the task belongs to another caller. A client without a principal that waits for a task becomes
-    its owner, so that it gets the task's server-to-client requests."""
+    in another form, or the task belongs to another caller.
+
+    A client without a principal that waits for a task becomes its owner, so that it gets the task's server-to-client
+    requests.
+    """
     request = scope.request
     method = request.method.name
     if method.startswith("tasks/") and not upstream.passes_tasks(request.revision):
@@ -345,8 +358,11 @@ def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Ups
 
 
 def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> JSONObject:
-    """Return ``result``, a result of ``tasks/list``, without the tasks of other callers. A client without a principal
-    also sees tasks of unknown owners (from before the proxy started), but only if no other client can connect."""
+    """Return ``result``, a result of ``tasks/list``, without the tasks of other callers.
+
+    A client without a principal also sees tasks of unknown owners (from before the proxy started), but only if no other
+    client can connect.
+    """
     tasks = result.get("tasks")
     if not isinstance(tasks, list):
         return result
@@ -362,7 +378,10 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
 
 def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str] | None) -> list[str]:
     """Return those task ids in ``asked`` that belong to the caller, so that the caller may be notified of their
-    changes. Raises `CapabilityMissing` if the client hasn't declared the tasks extension."""
+    changes.
+
+    Raises `CapabilityMissing` if the client hasn't declared the tasks extension.
+    """
     request, declared = scope.request, upstream.capabilities.extensions or {}
     if asked is None or not upstream.passes_tasks(request.revision) or TASKS_EXTENSION not in declared:
         return []

@@ -154,8 +154,11 @@ class Gateway(Server):
             raise CodedError(INVALID_PARAMS, str(held))
 
     def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
-        """Return the gateway's capabilities. All kinds of lists are always included, since members come and go. Apps
-        and skills are included only while a connected member has them."""
+        """Return the gateway's capabilities.
+
+        All kinds of lists are always included, since members come and go. Apps and skills are included only while a
+        connected member has them.
+        """
         own = super()._capabilities_in(revision)
         members = [client for name in self._group.statuses if (client := self._group._present(name)) is not None]
         extensions = {name: each for name, each in (own.extensions or {}).items() if name != SKILLS_EXTENSION}
@@ -185,8 +188,10 @@ class Gateway(Server):
 
     async def _wait_listed(self, name: str | None = None) -> None:
         """Wait until a member has a tool, prompt or resource called ``name``, or until each of the first members is
-        ready or has failed once. There is no checkpoint after the wait: when this method returns, ``name`` is still
-        listed."""
+        ready or has failed once.
+
+        There is no checkpoint after the wait: when this method returns, ``name`` is still listed.
+        """
         while not (self._is_settled or any(name in shown for shown in self._shown.values())):
             await self._news.park()
 

@@ -46,8 +46,10 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> ListenResult:
     """Handle a client's ``subscriptions/listen``: report the upstream server's changes until the client closes the
-    stream, or until the connection on either side ends. Raises the errors of `Client.listen`, and the error with which
-    the upstream stream ended."""
+    stream, or until the connection on either side ends.
+
+    Raises the errors of `Client.listen`, and the error with which the upstream stream ended.
+    """
     asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
     most = downstream.limits.max_subscriptions
     # Limit the number and length of URIs and ids, because they are stored while the stream is open.
@@ -142,8 +144,11 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
 
 
 class ExtensionNotifications:
-    """Sends notifications of extensions on a client's SSE stream. Notifications that arrive before the stream is
-    acknowledged are queued, within ``limits``. Later ones are sent at once, or dropped if the stream is full."""
+    """Sends notifications of extensions on a client's SSE stream.
+
+    Notifications that arrive before the stream is acknowledged are queued, within ``limits``. Later ones are sent at
+    once, or dropped if the stream is full.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._early = Backlog[NotificationReceived](limits.max_pending_notifications, limits.max_inbound_bytes)
@@ -178,7 +183,9 @@ class TaskStates:
 
     def put(self, event: NotificationReceived, size: int) -> None:
         """Store the state of an MCP task, from a notification of ``size`` bytes, in order to send it to the client.
-        Tasks that the client didn't request are ignored."""
+
+        Tasks that the client didn't request are ignored.
+        """
         task_id = event.params.get("taskId")
         if task_id not in self._task_ids:
             return

@@ -64,8 +64,10 @@ class MemberFunction(UserFunction):
 
     @classmethod
     def of_member(cls, forward: _Forward) -> MemberFunction:
-        """Return the handler for a member's tool, prompt or resource. The handler passes each request to the function
-        ``forward``, which sends the request to the member."""
+        """Return the handler for a member's tool, prompt or resource.
+
+        The handler passes each request to the function ``forward``, which sends the request to the member.
+        """
         return cls(*_any_function().copied_fields(), forward=forward)
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
@@ -250,7 +252,10 @@ class GatewaySkills(SkillsExtension):
 
     def declared(self) -> JSONObject | None:
         """Return the settings with which the gateway declares the skills extension now: the combined settings of all
-        connected members. Returns `None` if no member has skills."""
+        connected members.
+
+        Returns `None` if no member has skills.
+        """
         found = [self._declared_by(client) for client in self._present().values()]
         settings = [each for each in found if each is not None]
         return {name: value for each in settings for name, value in each.items()} if settings else None
@@ -269,8 +274,11 @@ class GatewaySkills(SkillsExtension):
         )
 
     async def _list(self, params: PageParams) -> ListSkillsResult:
-        """Return the next page of all members' skills. Members that can't list their skills are skipped, because a list
-        of skills may be incomplete (SEP-2640, Enumeration)."""
+        """Return the next page of all members' skills.
+
+        Members that can't list their skills are skipped, because a list of skills may be incomplete (SEP-2640,
+        Enumeration).
+        """
         members = [name for name, client in self._present().items() if self._declared_by(client) is not None]
         member, own = (members[0] if members else "", None) if params.cursor is None else _decoded_cursor(params.cursor)
         found: list[Skill] = []

@@ -42,8 +42,11 @@ _COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class GatewayCaller(Downstream):
-    """A client of a gateway, in its role as a client of one member. The client gets the member's logs and requests only
-    within its calls in flight. The gateway itself notifies the client of changes."""
+    """A client of a gateway, in its role as a client of one member.
+
+    The client gets the member's logs and requests only within its calls in flight. The gateway itself notifies the
+    client of changes.
+    """
 
     def __init__(self, scope: RequestScope) -> None:
         exchange = scope.exchange
@@ -85,13 +88,18 @@ class GatewayCaller(Downstream):
         return self._party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request of the member that belongs to no known call. The request is sent within the
-        client's latest call. Returns the client's response: see `ForwardedCall.ask`."""
+        """Send the client a request of the member that belongs to no known call.
+
+        The request is sent within the client's latest call. Returns the client's response: see `ForwardedCall.ask`.
+        """
         return await self._latest.ask(method, params, on_progress, key)
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
         """Send a log message of the member, or its notification that a URL elicitation is complete, to the client,
-        within the client's calls in flight. Other notifications of the member are ignored."""
+        within the client's calls in flight.
+
+        Other notifications of the member are ignored.
+        """
         if event.method.name == LOG:
             self.log_in_calls(event)
         elif event.method.name == _COMPLETE and self.urls.complete(event.params):
@@ -112,8 +120,11 @@ class GatewayCaller(Downstream):
 
 
 class MemberUpstream(Upstream):
-    """A member of a gateway's group, as the upstream server of the gateway's clients. Members' tasks aren't forwarded
-    to clients: the gateway waits for the end of these tasks, since it has tasks of its own."""
+    """A member of a gateway's group, as the upstream server of the gateway's clients.
+
+    Members' tasks aren't forwarded to clients: the gateway waits for the end of these tasks, since it has tasks of its
+    own.
+    """
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -125,7 +136,10 @@ class MemberUpstream(Upstream):
 
     def cannot_ask_if(self, error: str) -> bool:
         """Return whether the member's ``error`` means that the member can send its request (sampling, elicitation,
-        roots) to clients only in a legacy revision. If so, set `cannot_ask`."""
+        roots) to clients only in a legacy revision.
+
+        If so, set `cannot_ask`.
+        """
         is_refusal = not self.revision.handshake and _CANNOT_ASK in error
         self.cannot_ask = self.cannot_ask or is_refusal
         return is_refusal
@@ -179,8 +193,11 @@ class Forwarder:
         raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is {state}; try again later")
 
     async def forward(self, scope: RequestScope, member: str, named: JSONObject) -> Forwarded:
-        """Forward the request of ``scope`` to a member, and return the result. ``named`` are parameters that replace
-        the request's own. Raises `CodedError` if the member fails or can't be called."""
+        """Forward the request of ``scope`` to a member, and return the result.
+
+        ``named`` are parameters that replace the request's own. Raises `CodedError` if the member fails or can't be
+        called.
+        """
         client = await self.client(member)
         upstream = MemberUpstream.shared_through(client)
         request = scope.request
@@ -222,8 +239,10 @@ def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
 
 
 def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of the object ``part`` in which one value was replaced with the result of ``change``. A value that
-    isn't an object is returned unchanged."""
+    """Return a copy of the object ``part`` in which one value was replaced with the result of ``change``.
+
+    A value that isn't an object is returned unchanged.
+    """
     plain: JSONObject = as_object(part)
     return {**plain, name: change(plain[name])} if name in plain else cast("object", part)
 

@@ -150,8 +150,11 @@ class Proxy:
     async def _running(
         self, limits: Limits | None = None, *, stateless: bool = False
     ) -> AsyncGenerator[RunningCustomServer]:
-        """Run the proxy: see `Server._running`. Raises `ValueError` if ``stateless`` is true, since a proxy keeps state
-        about its clients and about the upstream connections."""
+        """Run the proxy: see `Server._running`.
+
+        Raises `ValueError` if ``stateless`` is true, since a proxy keeps state about its clients and about the upstream
+        connections.
+        """
         if stateless:
             raise ValueError("a proxy cannot be stateless: leave out stateless=True")
         host = RequestHost(limits or self.limits, load=self._load)

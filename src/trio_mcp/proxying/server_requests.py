@@ -30,7 +30,9 @@ from .tasks import KnownTasks
 
 class Parties:
     """Records which callers have cancelled a call to the upstream server, so that a late request of that server isn't
-    sent to the wrong client. A caller is a principal or, without one, a connection or a legacy session.
+    sent to the wrong client.
+
+    A caller is a principal or, without one, a connection or a legacy session.
 
     A legacy server doesn't name the call for which it sends a request, and may ignore a cancellation. So even if only
     one caller has a call in flight, a request may belong to a call that another caller has cancelled.
@@ -43,8 +45,11 @@ class Parties:
 
     @contextmanager
     def calling(self, scope: RequestScope) -> Generator[None]:
-        """Inside the block, a caller's call is forwarded. If the call is cancelled, record its caller. Any exception
-        except `CodedError` counts as a cancellation: a `CodedError` means that the server has responded or is lost."""
+        """Inside the block, a caller's call is forwarded.
+
+        If the call is cancelled, record its caller. Any exception except `CodedError` counts as a cancellation: a
+        `CodedError` means that the server has responded or is lost.
+        """
         try:
             yield
         except CodedError:
@@ -55,9 +60,11 @@ class Parties:
             raise
 
     def abandoned_only_by(self, party: object) -> bool:
-        """Return whether no caller except ``party`` has cancelled a call. Without authorization, all clients of a
-        modern HTTP endpoint count as one caller, although they may be different users. For such a caller, return true
-        only if no call at all was cancelled."""
+        """Return whether no caller except ``party`` has cancelled a call.
+
+        Without authorization, all clients of a modern HTTP endpoint count as one caller, although they may be different
+        users. For such a caller, return true only if no call at all was cancelled.
+        """
         return not self._gave_up if party is ANY_CLIENT else self._gave_up <= {party}
 
 
@@ -89,8 +96,10 @@ def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust:
 def translated_result(
     data: JSONObject, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None
 ) -> JSONObject:
-    """Convert a result from one protocol revision to another, like `translated`. Also drop a ``resultType`` that only
-    one of the revisions has, and a ``_meta`` that isn't an object."""
+    """Convert a result from one protocol revision to another, like `translated`.
+
+    Also drop a ``resultType`` that only one of the revisions has, and a ``_meta`` that isn't an object.
+    """
     result = cast("JSONObject", translated(data, kind, source, target, adjust))
     if source.result_type != target.result_type:
         result = {name: value for name, value in result.items() if name != "resultType"}
@@ -113,8 +122,10 @@ def without_meta(members: JSONObject, key: str) -> JSONObject:
 
 
 def _merged(data: Any, known: Any, wanted: Any) -> Any:
-    """Return ``wanted``, plus those parts of ``data`` that weren't understood. ``known`` is the part of ``data`` that
-    was understood, and was converted to ``wanted``."""
+    """Return ``wanted``, plus those parts of ``data`` that weren't understood.
+
+    ``known`` is the part of ``data`` that was understood, and was converted to ``wanted``.
+    """
     if isinstance(data, dict) and isinstance(known, dict) and isinstance(wanted, dict):
         came, understood = cast("JSONObject", data), cast("JSONObject", known)
         merged: JSONObject = {
@@ -143,8 +154,10 @@ async def ask(
     tasks: KnownTasks,
 ) -> JSONObject:
     """Send a request of the upstream server (sampling, elicitation, roots) to the client ``respondent``, and return the
-    client's response. The request and the response are in the form of the protocol revision ``revision``. Raises
-    `CodedError` if the client responds with an error, or doesn't respond.
+    client's response.
+
+    The request and the response are in the form of the protocol revision ``revision``. Raises `CodedError` if the
+    client responds with an error, or doesn't respond.
 
     Args:
         scope: The call within which a modern server sent the request. The client's progress is reported to it.
@@ -191,8 +204,10 @@ async def ask(
 
 def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> None:
     """Raise `CapabilityMissing` if the client hasn't declared the capability that a server-to-client request needs
-    (docs/rulings.md, ruling 18). Methods outside `ASKABLE` need no capability, but must exist in the client's revision
-    or in an extension."""
+    (docs/rulings.md, ruling 18).
+
+    Methods outside `ASKABLE` need no capability, but must exist in the client's revision or in an extension.
+    """
     if method not in ASKABLE:
         if method in METHODS and method not in requests_of("server", respondent.revision):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})

@@ -43,8 +43,10 @@ class TaskOwners:
         self._held: dict[Owner, dict[str, None]] = {}
 
     def add(self, task_id: str, owner: Owner) -> None:
-        """Record ``owner`` as the owner of an MCP task. If the recorded owner is a principal, it isn't replaced. Ids of
-        more than 1,000 characters aren't recorded."""
+        """Record ``owner`` as the owner of an MCP task.
+
+        If the recorded owner is a principal, it isn't replaced. Ids of more than 1,000 characters aren't recorded.
+        """
         before = self._owners.get(task_id)
         if isinstance(before, PrincipalId) or before is owner or len(task_id) > LONGEST_TASK_ID:
             return
@@ -61,8 +63,11 @@ class TaskOwners:
         return self._owners.get(task_id) if isinstance(task_id, str) else None
 
     def exists_for(self, principal: PrincipalId | None, task_id: object) -> bool:
-        """Return whether a caller may access an MCP task. If a principal owns the task, only this principal may
-        (docs/rulings.md, ruling 22). A caller without a principal may access any other task whose id it knows."""
+        """Return whether a caller may access an MCP task.
+
+        If a principal owns the task, only this principal may (docs/rulings.md, ruling 22). A caller without a principal
+        may access any other task whose id it knows.
+        """
         owner = self.owner(task_id)
         return not isinstance(owner, PrincipalId) if principal is None else owner == principal
 
@@ -104,8 +109,10 @@ class KnownTasks:
     tasks."""
 
     def add_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
-        """Record that ``downstream`` wants progress reports of an MCP task, under the progress token ``token``. If too
-        many tokens are stored, the oldest is dropped."""
+        """Record that ``downstream`` wants progress reports of an MCP task, under the progress token ``token``.
+
+        If too many tokens are stored, the oldest is dropped.
+        """
         if len(task_id) <= LONGEST_TASK_ID:
             self.tokens[task_id] = (downstream, token)
 
@@ -121,8 +128,10 @@ class KnownTasks:
 
     @contextmanager
     def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
-        """Inside the block, the upstream server continues ``call`` as an MCP task, for which the proxy waits. Messages
-        of the task belong to the call. Yields a function to call with the task's id."""
+        """Inside the block, the upstream server continues ``call`` as an MCP task, for which the proxy waits.
+
+        Messages of the task belong to the call. Yields a function to call with the task's id.
+        """
         ids: list[str] = []
 
         def on_task(task_id: str) -> None:
@@ -143,8 +152,10 @@ class KnownTasks:
         return None if task_id is None else self.waiting.get(task_id)
 
     def clients_concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return those ``downstreams`` to which a request of the upstream server may be forwarded. If the request
-        concerns a task whose client is known, this is only that client."""
+        """Return those ``downstreams`` to which a request of the upstream server may be forwarded.
+
+        If the request concerns a task whose client is known, this is only that client.
+        """
         if method.startswith("tasks/"):
             owner = self.of_clients.owner(_task_id(params))
             return [each for each in downstreams if owner is None or owner in (each, each.principal)]
@@ -158,9 +169,11 @@ class KnownTasks:
         return related_task_of(params) is not None
 
     def recipients(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return those ``downstreams`` to which a message of the upstream server may be forwarded. The message of an
-        MCP task is only for the task's owner. If the owner is unknown, it is only for a client that doesn't share the
-        upstream connection."""
+        """Return those ``downstreams`` to which a message of the upstream server may be forwarded.
+
+        The message of an MCP task is only for the task's owner. If the owner is unknown, it is only for a client that
+        doesn't share the upstream connection.
+        """
         task_id = _task_id(params) if method == _STATUS else related_task_of(params)
         if task_id is None:
             return list(downstreams)
@@ -199,8 +212,11 @@ _MAX_WORKING_TASKS: Final = 1000
 
 
 class WorkingTasks:
-    """Records the latest 1,000 unfinished MCP tasks of an upstream server. Its connection should stay open for them,
-    because the tasks of a child process, and of some other servers, end with the connection."""
+    """Records the latest 1,000 unfinished MCP tasks of an upstream server.
+
+    Its connection should stay open for them, because the tasks of a child process, and of some other servers, end with
+    the connection.
+    """
 
     def __init__(self) -> None:
         self._ends = BoundedDict[str, float](_MAX_WORKING_TASKS)

@@ -50,14 +50,20 @@ clients of every kind connect: see `ClientSettings.forwards`."""
 
 class OpenUpstream(Protocol):
     """Interface of a function that opens a client of the upstream server, with the client options that are passed to
-    it. For example, pass ``Command([...]).open``."""
+    it.
+
+    For example, pass ``Command([...]).open``.
+    """
 
     def __call__(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]: ...
 
 
 class UpstreamPool:
-    """Limits a proxy's upstream connections to ``limit``, shared fairly among the callers. The function
-    ``open_upstream`` opens a connection. A connection is closed after it was idle for ``patience`` seconds."""
+    """Limits a proxy's upstream connections to ``limit``, shared fairly among the callers.
+
+    The function ``open_upstream`` opens a connection. A connection is closed after it was idle for ``patience``
+    seconds.
+    """
 
     def __init__(self, open_upstream: OpenUpstream, task_owners: TaskOwners, limit: int, patience: float) -> None:
         self.open_upstream = open_upstream
@@ -69,8 +75,11 @@ class UpstreamPool:
         """The tenants whose connections may be closed to make room for others, longest idle first."""
 
     async def acquire(self, holder: object) -> None:
-        """Reserve an upstream connection for ``holder``, a caller of the proxy. If none is free and ``holder`` has
-        none, the longest idle connection is closed first. Raises `CodedError` (-31000) if none becomes free."""
+        """Reserve an upstream connection for ``holder``, a caller of the proxy.
+
+        If none is free and ``holder`` has none, the longest idle connection is closed first. Raises `CodedError`
+        (-31000) if none becomes free.
+        """
         while not leaves_enough(self._held[holder], self._limit - self._held.total()):
             if self._held[holder] or not self._idle:
                 raise CodedError(TOO_BUSY, "Too busy: too many connections to the upstream server; try again later")
@@ -97,8 +106,10 @@ class UpstreamPool:
 
 @define(eq=False)
 class Tenant:
-    """A caller of a proxy, ``downstream``, that shares the upstream connection ``upstream`` with other callers. If
-    ``gone`` isn't `None`, the caller exists only while it has requests: ``gone`` is called after its last one."""
+    """A caller of a proxy, ``downstream``, that shares the upstream connection ``upstream`` with other callers.
+
+    If ``gone`` isn't `None`, the caller exists only while it has requests: ``gone`` is called after its last one.
+    """
 
     downstream: ProxyClient
     upstream: Upstream | None
@@ -119,8 +130,10 @@ class Tenant:
 
     @contextmanager
     def in_use(self) -> Generator[None]:
-        """Inside the block, keep the caller's upstream connection open. Outside the block, an unused connection may be
-        closed, if callers exist only while they have requests."""
+        """Inside the block, keep the caller's upstream connection open.
+
+        Outside the block, an unused connection may be closed, if callers exist only while they have requests.
+        """
         if self._gone is None:
             yield
             return
@@ -143,9 +156,10 @@ class Tenant:
 
 @define(eq=False)
 class PrivateTenant(Tenant):
-    """A caller of a proxy with its own upstream connection, which the first request opens. That connection uses the
-    client's name, capabilities and kind of revision (modern or legacy) and, if the upstream server supports it, the
-    client's revision.
+    """A caller of a proxy with its own upstream connection, which the first request opens.
+
+    That connection uses the client's name, capabilities and kind of revision (modern or legacy) and, if the upstream
+    server supports it, the client's revision.
 
     If many clients share the connection, it is opened anonymously and with all capabilities that can be forwarded; each
     call has its own. The connection takes one place of ``pool``, for ``holder``. It ends with ``nursery``, after some
@@ -288,9 +302,10 @@ def _options_of(request: InboundRequest) -> ClientOptions:
 
 
 class Tenants:
-    """The callers on ``connection``, a connection to the proxy. Usually this is a single client. If the connection
-    carries the requests of all HTTP clients, it is one caller for each principal, and one for all clients without a
-    principal.
+    """The callers on ``connection``, a connection to the proxy.
+
+    Usually this is a single client. If the connection carries the requests of all HTTP clients, it is one caller for
+    each principal, and one for all clients without a principal.
 
     All share the server ``behind``, or each takes a connection from that pool. ``shared_extensions`` pass over a
     connection of several clients.

@@ -56,8 +56,11 @@ resource under exactly this URI. The callback must be quick."""
 
 class Upstream(Relay):
     """The upstream server of a proxy, connected through ``client``, with the proxy's clients that get its notifications
-    and requests. There are several such clients if ``shared`` is true, or if a `Downstream` is ``many``.
-    ``task_owners`` stores the owners of the server's tasks; by default they are stored only for this connection."""
+    and requests.
+
+    There are several such clients if ``shared`` is true, or if a `Downstream` is ``many``. ``task_owners`` stores the
+    owners of the server's tasks; by default they are stored only for this connection.
+    """
 
     def __init__(
         self, client: Client, task_owners: TaskOwners | None = None, *, shared: bool = True, many: bool = False
@@ -118,9 +121,11 @@ class Upstream(Relay):
 
     @property
     def has_several_principals(self) -> bool:
-        """True once callers with different principals have used the connection. From then on, a message of the server
-        is delivered only if it names its call or task: otherwise it may be about any principal's call, even an ended
-        one (docs/rulings.md, ruling 23)."""
+        """True once callers with different principals have used the connection.
+
+        From then on, a message of the server is delivered only if it names its call or task: otherwise it may be about
+        any principal's call, even an ended one (docs/rulings.md, ruling 23).
+        """
         return len(self._principals) > 1
 
     def on_notification(self, event: NotificationReceived) -> None:
@@ -158,9 +163,11 @@ class Upstream(Relay):
         return self.has_several_principals or self._is_of_past_call(came_with)
 
     def _deliver_extension_notification(self, event: NotificationReceived) -> None:
-        """Deliver a notification of an extension. If it came within the response to a call, it is for that call,
-        otherwise for all clients that have the extension. For a `Downstream` that represents many clients, send it in
-        each of their calls in flight."""
+        """Deliver a notification of an extension.
+
+        If it came within the response to a call, it is for that call, otherwise for all clients that have the
+        extension. For a `Downstream` that represents many clients, send it in each of their calls in flight.
+        """
         method, came_with = event.method.name, self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -181,7 +188,10 @@ class Upstream(Relay):
 
     def on_question(self, request: InboundRequest) -> None:
         """Record ``request``, which the upstream server has sent within the response to another request, so that `ask`
-        finds the client's call. See `Relay.on_question`."""
+        finds the client's call.
+
+        See `Relay.on_question`.
+        """
         came_with = self._connection.related_request_id
         if came_with is not None:
             self._came_with[request] = came_with
@@ -203,8 +213,9 @@ class Upstream(Relay):
         return await ask(respondent, method, params, self.revision, scope, key, self.tasks)
 
     def _respondent_for(self, method: str, params: JSONObject, scope: RequestScope | None) -> Respondent:
-        """Return the client, or the client's call, to which to forward the request in ``scope``. A legacy upstream
-        server has sent it, so the request doesn't name its client.
+        """Return the client, or the client's call, to which to forward the request in ``scope``.
+
+        A legacy upstream server has sent it, so the request doesn't name its client.
 
         That is the call, or the client, whose task the request names, or else the call in whose response the request
         came. Otherwise the proxy may guess: the only client there is, or else the only client with a call in flight,
@@ -236,8 +247,11 @@ class Upstream(Relay):
         return _only_channel(downstreams[0])
 
     def _is_of_past_call(self, came_with: RequestId | None) -> bool:
-        """Return whether a message belongs to a past call. ``came_with`` is the request, no longer in flight, within
-        whose response the message came. Returns false if only one client uses the connection."""
+        """Return whether a message belongs to a past call.
+
+        ``came_with`` is the request, no longer in flight, within whose response the message came. Returns false if only
+        one client uses the connection.
+        """
         return came_with is not None and (self.shared or self._many)
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
@@ -253,9 +267,11 @@ class Upstream(Relay):
         return result
 
     def passes_tasks(self, revision: Revision) -> bool:
-        """Return whether clients that speak ``revision`` manage the MCP tasks of the upstream server themselves. This
-        requires that both sides use the same form of tasks, and that the tasks' server-to-client requests are
-        forwarded."""
+        """Return whether clients that speak ``revision`` manage the MCP tasks of the upstream server themselves.
+
+        This requires that both sides use the same form of tasks, and that the tasks' server-to-client requests are
+        forwarded.
+        """
         form = self.revision.tasks
         return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
 
@@ -275,8 +291,10 @@ class Upstream(Relay):
         self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification, on_extension: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:
         """Inside the block, open a stream of the changes that a modern upstream server reports: see `Client.listen`.
+
         ``meta`` is the ``_meta`` of the request; ``on_task`` gets the states of tasks, and ``on_extension`` the
-        notifications of extensions."""
+        notifications of extensions.
+        """
         opening = partial(open_stream, self.client, meta=meta)
         return self.client._change_streams.listen(asked, opening, on_task, on_extension)
 
@@ -306,7 +324,10 @@ class Upstream(Relay):
 
     async def subscribe(self, uri: str) -> None:
         """Subscribe to a resource of the upstream server for a client, unless the connection is already subscribed for
-        another client. Raises the errors of `Client.subscribe`."""
+        another client.
+
+        Raises the errors of `Client.subscribe`.
+        """
         async with self._subscribing:
             if uri not in self._subscribed:
                 await self.client.subscribe(uri)
@@ -333,8 +354,11 @@ class Upstream(Relay):
                         return
 
     async def set_level(self, downstream: Downstream, level: str) -> None:
-        """Record that ``downstream`` wants log messages of ``level`` and above. If the upstream server is legacy, set
-        its level to the lowest that any client wants. Raises the errors of `Client.request`."""
+        """Record that ``downstream`` wants log messages of ``level`` and above.
+
+        If the upstream server is legacy, set its level to the lowest that any client wants. Raises the errors of
+        `Client.request`.
+        """
         self._levels[downstream] = level
         if self.revision.log_level == "connection":
             await self._send_level(min(self._levels.values(), key=log_level_rank))
@@ -360,7 +384,9 @@ class Upstream(Relay):
 
 def _only_channel(downstream: Downstream) -> Respondent:
     """Return ``downstream``, or one of its calls, to which to send a request that names neither a call nor a client.
-    Raises `CodedError` if the right call or channel is unclear."""
+
+    Raises `CodedError` if the right call or channel is unclear.
+    """
     if downstream.is_connectionless and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
         raise CodedError(INTERNAL_ERROR, _WHOSE)
     # Any call can carry the request. Use the latest call, because it has most likely caused the request.

@@ -40,8 +40,10 @@ class Difference:
 
 
 class Comparison:
-    """Compares recorded messages with the messages of the replay. It collects the differences, and maps recorded
-    values, such as ids and masked secrets, to the values of the replay."""
+    """Compares recorded messages with the messages of the replay.
+
+    It collects the differences, and maps recorded values, such as ids and masked secrets, to the values of the replay.
+    """
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}

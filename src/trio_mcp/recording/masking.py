@@ -203,8 +203,11 @@ def _without_token(found: re.Match[str], mask: Mask) -> str:
 
 
 def _without_user(url: str, mask: Mask) -> str:
-    """Return ``url``, which starts at its ``://``, with the userinfo masked (RFC 3986 section 3.2.1). Userinfo with a
-    password is masked up to the last @ of ``url``, because passwords are often written without encoding."""
+    """Return ``url``, which starts at its ``://``, with the userinfo masked (RFC 3986 section 3.2.1).
+
+    Userinfo with a password is masked up to the last @ of ``url``, because passwords are often written without
+    encoding.
+    """
     last = url.rfind("@")
     begin = 0
     while 0 <= begin < last:

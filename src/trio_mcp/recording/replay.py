@@ -372,7 +372,9 @@ class _Player:
 
     async def _expect_call(self, given: ReceivedMessage, entry: RecordedEntry) -> None:
         """Wait until the live side sends a request or notification with the method of the recorded message ``given``.
-        Compare ``given`` with the most similar message that has arrived."""
+
+        Compare ``given`` with the most similar message that has arrived.
+        """
         cancelled = plain_id(given.member("requestId")) if given.method == _CANCELLED else None
         about = self._matched.get((entry.post, cancelled))
 

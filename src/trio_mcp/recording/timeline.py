@@ -94,8 +94,10 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
 
 
 def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, float] | None:
-    """Return by how many seconds the clock of ``other`` is ahead of the clock of ``first``, and the uncertainty. Return
-    `None` if there is no complete round trip."""
+    """Return by how many seconds the clock of ``other`` is ahead of the clock of ``first``, and the uncertainty.
+
+    Return `None` if there is no complete round trip.
+    """
     least, most = -math.inf, math.inf
     for mine, theirs in first.pairs(other):
         if mine.sent is not None:

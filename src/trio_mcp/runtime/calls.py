@@ -38,8 +38,10 @@ bytes. The callback must be quick, and must not raise."""
 
 @value
 class CallOutcome:
-    """The outcome of an outgoing request: result or error. ``notifications_before`` is the number of notifications
-    about requests that arrived before the outcome."""
+    """The outcome of an outgoing request: result or error.
+
+    ``notifications_before`` is the number of notifications about requests that arrived before the outcome.
+    """
 
     result: Any
     error: MCPError | None
@@ -250,9 +252,11 @@ returns. It can be async."""
 def send_ignoring_reply(
     state: ConnectionState, outbox: Outbox, method: str, params: dict[str, Any], revision: Revision
 ) -> None:
-    """Send a request without waiting for its reply. The request goes before all queued messages, even if ``outbox`` is
-    full. Synchronous, so that a cancelled task can call it. Raises `MethodUnavailable` if the protocol revision doesn't
-    have the method."""
+    """Send a request without waiting for its reply.
+
+    The request goes before all queued messages, even if ``outbox`` is full. Synchronous, so that a cancelled task can
+    call it. Raises `MethodUnavailable` if the protocol revision doesn't have the method.
+    """
     request = state.open_request(method, revision)
     state.abandon(request)
     outbox.put_request(request.id, method, params, None)

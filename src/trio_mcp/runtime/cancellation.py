@@ -98,8 +98,10 @@ author."""
 
 def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) -> dict[str, Any] | None:
     """Add to the request parameters ``params``, in ``_meta``, the time that remains until ``deadline``
-    (`trio.current_time`). Return ``params`` unchanged if there is no deadline, or if requests of the method carry no
-    deadline."""
+    (`trio.current_time`).
+
+    Return ``params`` unchanged if there is no deadline, or if requests of the method carry no deadline.
+    """
     if deadline == math.inf or method in _AT_ONCE:
         return params
     params = params or {}
@@ -109,9 +111,11 @@ def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) 
 
 
 def deadline_of(meta: Mapping[str, Any]) -> float:
-    """Return the deadline that the caller of a request set, on trio's clock. The deadline is calculated from the
-    remaining milliseconds in the ``meta`` of a request that has just arrived. Return `math.inf` if ``meta`` has no
-    valid number of milliseconds."""
+    """Return the deadline that the caller of a request set, on trio's clock.
+
+    The deadline is calculated from the remaining milliseconds in the ``meta`` of a request that has just arrived.
+    Return `math.inf` if ``meta`` has no valid number of milliseconds.
+    """
     remaining = meta.get(REMAINING_MS)
     if type(remaining) is not int or not 0 <= remaining <= _LONGEST_REMAINING:
         return math.inf

@@ -178,9 +178,11 @@ class Connection:
         del self._dispatch
 
     async def _wait_until_drained(self) -> None:
-        """Wait until the last accepted request has ended. If this task is cancelled first, record the cause for all
-        requests before any handler sees the cancellation. trio makes this possible: it calls ``abort`` functions at
-        once, and wakes the tasks afterwards."""
+        """Wait until the last accepted request has ended.
+
+        If this task is cancelled first, record the cause for all requests before any handler sees the cancellation.
+        trio makes this possible: it calls ``abort`` functions at once, and wakes the tasks afterwards.
+        """
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
@@ -354,7 +356,10 @@ class Connection:
 
     def process_event(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
         """Handle ``event``, which arrived in ``line`` and belongs to ``exchange``, not to the connection's own
-        exchange. Synchronous. Call it only while `run` is running."""
+        exchange.
+
+        Synchronous. Call it only while `run` is running.
+        """
         self._dispatch.handle(event, line, exchange=exchange)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:

@@ -71,9 +71,11 @@ class Dispatch:
         batch: BatchExchange | None = None,
         exchange: Exchange | None = None,
     ) -> None:
-        """Handle ``event``, the message in ``line``. A request in a JSON-RPC batch belongs to ``batch``, which collects
-        the replies. Any other request belongs to ``exchange`` or, if ``exchange`` is `None`, to the connection's own
-        exchange."""
+        """Handle ``event``, the message in ``line``.
+
+        A request in a JSON-RPC batch belongs to ``batch``, which collects the replies. Any other request belongs to
+        ``exchange`` or, if ``exchange`` is `None`, to the connection's own exchange.
+        """
         match event:  # frequent events first
             case events.RequestReceived():
                 self._runner.accept(event.request, batch or exchange or self._exchange)

@@ -79,8 +79,10 @@ class Exchange:
     @property
     def party(self) -> object:
         """Identifies the client whose retry can continue a parked handler: the principal or, without a principal, the
-        exchange itself. Without principals, all clients of a stateless HTTP endpoint, on all of its replicas, count as
-        one client."""
+        exchange itself.
+
+        Without principals, all clients of a stateless HTTP endpoint, on all of its replicas, count as one client.
+        """
         if self.peer.principal is not None:
             return self.peer.principal
         return ANY_CLIENT if self.peer.everybody else self
@@ -88,7 +90,10 @@ class Exchange:
     @property
     def connection(self) -> trio.Event | None:
         """An object that all requests and tasks of the client's connection share, and that lives as long as any of
-        them. `None` if a request doesn't show to which connection it belongs."""
+        them.
+
+        `None` if a request doesn't show to which connection it belongs.
+        """
         return None if self.has_headers or self.peer.everybody else self.ending
 
     @property
@@ -149,8 +154,10 @@ class Exchange:
         cleaning up."""
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
-        """Check that each HTTP header of ``request`` that mirrors an argument equals this argument. ``table`` maps the
-        headers to the arguments. Raises `CodedError` if a header differs."""
+        """Check that each HTTP header of ``request`` that mirrors an argument equals this argument.
+
+        ``table`` maps the headers to the arguments. Raises `CodedError` if a header differs.
+        """
 
     def check_scopes(self, needed: frozenset[str]) -> None:
         """Raise `CodedError` if the caller lacks any of the ``needed`` OAuth scopes. Do nothing if the caller's scopes
@@ -159,13 +166,18 @@ class Exchange:
             self.peer.check_scopes(needed)
 
     def unavailable(self, reason: str) -> CodedError:
-        """Return the error for a request that can't be served now, with the message ``reason``. Over HTTP, the error
-        also sets the status, unless the response has already begun."""
+        """Return the error for a request that can't be served now, with the message ``reason``.
+
+        Over HTTP, the error also sets the status, unless the response has already begun.
+        """
         return CodedError(TOO_BUSY, reason)
 
     def method_not_found(self, request: InboundRequest) -> CodedError:
         """Return the error for ``request`` if the request's method turns out to be missing after the request's task has
-        started. Over HTTP, the error also sets the status, unless the response has already begun."""
+        started.
+
+        Over HTTP, the error also sets the status, unless the response has already begun.
+        """
         return CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def close_stream(self, retry: float) -> bool:
@@ -176,13 +188,18 @@ class Exchange:
     # Replies
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        """Store the reply ``line`` to ``request``, whose handler has ended. ``line`` is `None` if the request was
-        cancelled. Called only if `keeps_outcomes` is true."""
+        """Store the reply ``line`` to ``request``, whose handler has ended.
+
+        ``line`` is `None` if the request was cancelled. Called only if `keeps_outcomes` is true.
+        """
         raise NotImplementedError
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Send the reply to a request of this exchange. ``None`` means that the request ended without a reply. If
-        ``owner`` withdraws its waiting lines from the outbox, the reply is withdrawn too."""
+        """Send the reply to a request of this exchange.
+
+        ``None`` means that the request ended without a reply. If ``owner`` withdraws its waiting lines from the outbox,
+        the reply is withdrawn too.
+        """
         if line is not None:
             self.outbox.put_now(line, owner)
 
@@ -198,8 +215,10 @@ class Exchange:
 
 
 class PartExchange(Exchange):
-    """A part of ``connection``, such as an HTTP POST, with its own ``outbox`` and ``peer``. The exchange of the whole
-    connection holds and cancels the MCP requests."""
+    """A part of ``connection``, such as an HTTP POST, with its own ``outbox`` and ``peer``.
+
+    The exchange of the whole connection holds and cancels the MCP requests.
+    """
 
     __slots__ = ("_connection",)
 
@@ -231,8 +250,11 @@ class PartExchange(Exchange):
 
 
 class BatchExchange(PartExchange):
-    """A JSON-RPC batch of ``members`` messages that arrived over ``connection``. The replies are sent together in one
-    array (JSON-RPC 2.0, section 6). In all other respects, a batch behaves like the connection's own exchange."""
+    """A JSON-RPC batch of ``members`` messages that arrived over ``connection``.
+
+    The replies are sent together in one array (JSON-RPC 2.0, section 6). In all other respects, a batch behaves like
+    the connection's own exchange.
+    """
 
     __slots__ = ("_lines", "_open")
 
@@ -243,7 +265,10 @@ class BatchExchange(PartExchange):
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
         """Store the reply to one message of the JSON-RPC batch, or `None` if that message is a notification or a
-        cancelled request. After the last message, send all replies."""
+        cancelled request.
+
+        After the last message, send all replies.
+        """
         self._open -= 1
         if line is not None:
             self._lines.append(line.rstrip(b"\n"))

@@ -243,7 +243,9 @@ class Limits:
 
     def _server_wide(self) -> Limits:
         """Return limits for requests that belong to no connection, such as requests of all stateless clients together.
-        The limits of the whole server apply to their number, their streams and their bytes."""
+
+        The limits of the whole server apply to their number, their streams and their bytes.
+        """
         return evolve(
             self,
             max_in_flight=self.max_server_requests,
@@ -319,8 +321,10 @@ class LinkCounts:
 
     @property
     def is_up(self) -> bool | None:
-        """True if all storages that the server shares with its replicas are available. `None` if the server shares no
-        storage, or if no storage reports its state."""
+        """True if all storages that the server shares with its replicas are available.
+
+        `None` if the server shares no storage, or if no storage reports its state.
+        """
         states = [counts.is_up for counts, _ in self._open if counts is not None]
         return all(states) if states else None
 
@@ -331,8 +335,10 @@ class LinkCounts:
 
     @contextmanager
     def counting(self, counts: StorageCounters | None, count_sent: Callable[[], int]) -> Generator[None]:
-        """In the ``with`` block, include the counters of one connection to other replicas. ``count_sent`` returns how
-        many messages this replica has sent to the others so far."""
+        """In the ``with`` block, include the counters of one connection to other replicas.
+
+        ``count_sent`` returns how many messages this replica has sent to the others so far.
+        """
         link = counts, count_sent
         self._open.append(link)
         try:

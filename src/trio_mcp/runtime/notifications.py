@@ -31,8 +31,9 @@ _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", de
 
 
 class NotificationQueue:
-    """A queue of received notifications, in order of arrival. ``backlog`` limits how many notifications can wait. If
-    there are more, some notifications are dropped and counted.
+    """A queue of received notifications, in order of arrival.
+
+    ``backlog`` limits how many notifications can wait. If there are more, some notifications are dropped and counted.
 
     ``handle`` gets one notification at a time. If ``handle`` raises, the exception goes to ``failed``, and the next
     notification is handled. `wait_until_finished` waits up to ``grace`` seconds for each callback.
@@ -101,8 +102,10 @@ class NotificationQueue:
         del self._handle
 
     async def wait_until_handled(self, count: int) -> None:
-        """Wait until ``count`` notifications are handled or dropped. When called from a notification callback, return
-        at once, because the callback would wait for itself."""
+        """Wait until ``count`` notifications are handled or dropped.
+
+        When called from a notification callback, return at once, because the callback would wait for itself.
+        """
         while self._is_behind(count):
             await self._progressed.park()
 
@@ -110,8 +113,10 @@ class NotificationQueue:
         return self.handled < count and not self._over and id(self) not in _inside.get()
 
     async def wait_until_finished(self, seen: int, count: int, running: int) -> None:
-        """Wait for the callbacks of the notifications that arrived during a request. The connection numbers its
-        notifications: those that arrived during the request have the numbers ``seen + 1`` to ``count``.
+        """Wait for the callbacks of the notifications that arrived during a request.
+
+        The connection numbers its notifications: those that arrived during the request have the numbers ``seen + 1`` to
+        ``count``.
 
         ``running`` is the number of the callback that ran when the request was made. If that callback still runs, don't
         wait: it may itself be waiting for the request, through another task. A callback that started later may be
@@ -147,9 +152,11 @@ class NotificationQueue:
 def notification_queue(
     limits: Limits, notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = inf
 ) -> NotificationQueue:
-    """Return a queue that passes one kind of notification to the callback ``notified``. Each kind has its own queue,
-    so that many log messages don't displace change notifications, and a slow callback for changes doesn't delay
-    replies."""
+    """Return a queue that passes one kind of notification to the callback ``notified``.
+
+    Each kind has its own queue, so that many log messages don't displace change notifications, and a slow callback for
+    changes doesn't delay replies.
+    """
     backlog = Backlog[NotificationReceived | PackedNotification](
         limits.max_pending_notifications, limits.max_inbound_bytes
     )

@@ -224,14 +224,18 @@ class Outbound:
         raise trio.TooSlowError(f"{method}: no answer within {waited}{self.strays_since(strays)}")
 
     def record_stray(self, line: bytes | bytearray) -> None:
-        """Store the beginning of a line from the server that isn't a reply to any call. If a call times out later, its
-        error quotes the line, because the line may be what the call was waiting for."""
+        """Store the beginning of a line from the server that isn't a reply to any call.
+
+        If a call times out later, its error quotes the line, because the line may be what the call was waiting for.
+        """
         self._strays += 1
         self._last_stray = bytes(line[:_QUOTED])
 
     def strays_since(self, strays: int) -> str:
-        """Return text for an error message: it quotes the server's last line that wasn't a reply to any call. Return an
-        empty string if no such line has arrived since the number of such lines was ``strays``."""
+        """Return text for an error message: it quotes the server's last line that wasn't a reply to any call.
+
+        Return an empty string if no such line has arrived since the number of such lines was ``strays``.
+        """
         if self._strays == strays:
             return ""
         return f"; the last line of the server that belongs to no call: {quoted(self._last_stray)}"
@@ -245,8 +249,11 @@ class Outbound:
         name: str,
         outbox: Outbox,
     ) -> DetachedCall:
-        """Send a request through ``outbox`` without waiting. ``owner`` gets the outcome later: see `CallOwner`.
-        Synchronous. Raises the exceptions of `request`, except for errors of the peer."""
+        """Send a request through ``outbox`` without waiting.
+
+        ``owner`` gets the outcome later: see `CallOwner`. Synchronous. Raises the exceptions of `request`, except for
+        errors of the peer.
+        """
         if self.closed_error is not None:
             raise _again(self.closed_error)
         request = self._state.open_request(method, revision)
@@ -263,8 +270,11 @@ class Outbound:
         return posted
 
     def abandon_detached(self, call: DetachedCall, reason: str | BaseException) -> None:
-        """Withdraw a request that `send_detached` sent. If the request was already written, send a cancellation
-        instead. The request's owner isn't notified. Does nothing if the request has ended."""
+        """Withdraw a request that `send_detached` sent.
+
+        If the request was already written, send a cancellation instead. The request's owner isn't notified. Does
+        nothing if the request has ended.
+        """
         error = None if isinstance(reason, str) else reason
         if call.finish(None, error) and self._state.abandon(call.request) and not call.outbox.withdraw(call):
             if error is not None:
@@ -277,7 +287,10 @@ class Outbound:
 
     async def request_ahead(self, method: str, params: dict[str, Any], revision: Revision) -> Any:
         """Send a request before all queued messages, even if the outbox is full, wait for its result, and return the
-        result. If the calling task is cancelled, the request is cancelled too. Raises the exceptions of `request`."""
+        result.
+
+        If the calling task is cancelled, the request is cancelled too. Raises the exceptions of `request`.
+        """
         if self.closed_error is not None:
             raise _again(self.closed_error)
         request = self._state.open_request(method, revision)
@@ -302,8 +315,11 @@ class Outbound:
         return end.result
 
     def _abandon(self, call: Call, outbox: Outbox, error: BaseException) -> bool:
-        """Give up the request of ``call``, which was sent through ``outbox``. Return true if the request had already
-        been written. Then the peer gets a cancellation, unless cancellations are switched off."""
+        """Give up the request of ``call``, which was sent through ``outbox``.
+
+        Return true if the request had already been written. Then the peer gets a cancellation, unless cancellations are
+        switched off.
+        """
         request, self.only = call.request, None
         if call.end is not None and (noted := on_leaving.get()) is not None:
             noted(self, call.end)
@@ -370,15 +386,19 @@ class Outbound:
         self._calls[request.id].settle(CallOutcome(result, error, self._request_notifications.received))
 
     def caller_of(self, request_id: RequestId | None) -> Context | None:
-        """Return the context variables of the caller that waits for the outgoing request with this id. Return `None` if
-        no caller waits for it. Don't change the returned context."""
+        """Return the context variables of the caller that waits for the outgoing request with this id.
+
+        Return `None` if no caller waits for it. Don't change the returned context.
+        """
         call = None if request_id is None else self._calls.get(request_id)
         return call.context if isinstance(call, Call) else None
 
     def only_caller(self) -> Context | None:
         """Return the context variables of the only outgoing request during which the peer can send requests of its own.
+
         Return `None` if there is no such request, or more than one, or if the peer may still send requests for a
-        cancelled call."""
+        cancelled call.
+        """
         self.only = None
         if self._left:
             return None
@@ -398,8 +418,9 @@ class Outbound:
         self._violated(request, f"the answer cannot be read: {reason}")
 
     def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
-        """A reply to one of ``requests`` can't be read, and the id in the reply is unknown. Fail every call that could
-        be waiting for this reply, because the call would wait forever.
+        """A reply to one of ``requests`` can't be read, and the id in the reply is unknown.
+
+        Fail every call that could be waiting for this reply, because the call would wait forever.
 
         If only one of the requests was sent, that one fails. Otherwise every call without a time limit fails, and the
         peer gets a cancellation for it. Calls with a time limit continue.
@@ -450,9 +471,11 @@ def _carrying(trace: TraceContext, params: dict[str, Any] | None) -> dict[str, A
 
 
 def cancel_reason(error: BaseException) -> str | None:
-    """Return the reason to send for an abandoned outgoing request. If the inbound request that is being handled was
-    cancelled, return the reason of that cancellation, or `None` if the peer gave no reason. Otherwise return
-    `reason_of` the error."""
+    """Return the reason to send for an abandoned outgoing request.
+
+    If the inbound request that is being handled was cancelled, return the reason of that cancellation, or `None` if the
+    peer gave no reason. Otherwise return `reason_of` the error.
+    """
     scope = current_request.get(None)
     cancellation = scope.cancellation if scope is not None else None
     if cancellation is not None and (cancellation.reason is not None or cancellation.cause is CancelCause.PEER):
@@ -480,8 +503,11 @@ _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = Contex
 
 def present_trace() -> TraceContext | None:
     """Return the trace context of the inbound request that this task handles, as the request's ``_meta`` contains it
-    now. While a client answers the input requests that a server returned for a call, return the trace context of that
-    call. Return `None` if there is no trace."""
+    now.
+
+    While a client answers the input requests that a server returned for a call, return the trace context of that call.
+    Return `None` if there is no trace.
+    """
     scope = current_request.get(None)
     answered = _answering.get()
     if answered is not None and answered[1] is scope:  # ignore the answered call if this task handles a newer request
@@ -491,9 +517,11 @@ def present_trace() -> TraceContext | None:
 
 @contextmanager
 def answering(meta: Mapping[str, Any]) -> Generator[None]:
-    """Use the trace context in ``meta`` in the ``with`` block and in tasks started in it. The block answers input
-    requests that the server returned for a request with this ``meta``. Requests that a server sends itself have their
-    own trace context, and don't need this."""
+    """Use the trace context in ``meta`` in the ``with`` block and in tasks started in it.
+
+    The block answers input requests that the server returned for a request with this ``meta``. Requests that a server
+    sends itself have their own trace context, and don't need this.
+    """
     present = present_trace()
     trace = TraceContext.of(meta if present is None else present.inject_into(meta))
     token = _answering.set(None if trace is None else (trace, current_request.get(None)))

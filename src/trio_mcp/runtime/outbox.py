@@ -142,8 +142,11 @@ class Outbox:
             self.put(line, owner)
 
     def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
-        """Put a request to the peer into the outbox. A request without an owner can't be withdrawn, and is written
-        before all waiting lines. Raises `NotSerializable` if the request can't be encoded as JSON."""
+        """Put a request to the peer into the outbox.
+
+        A request without an owner can't be withdrawn, and is written before all waiting lines. Raises `NotSerializable`
+        if the request can't be encoded as JSON.
+        """
         line = frame_request(request_id, method, params, newline=True)
         if owner is None:
             self.put_first(line)
@@ -157,9 +160,11 @@ class Outbox:
 
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C must not stop this function after a part of the line was written
     def _write(self, line: bytes) -> bool:
-        """Write ``line``, or its first part, at once. Return false if nothing was written. Call it only while the
-        writer task sleeps and no other line waits. A long line is left to the writer task, because here the unwritten
-        part of the line would have to be copied."""
+        """Write ``line``, or its first part, at once.
+
+        Return false if nothing was written. Call it only while the writer task sleeps and no other line waits. A long
+        line is left to the writer task, because here the unwritten part of the line would have to be copied.
+        """
         size = len(line)
         if size > _WRITTEN_AT_ONCE:
             return False
@@ -189,8 +194,10 @@ class Outbox:
         self._added(len(line))
 
     def _data(self, line: bytes) -> bytes | bytearray:
-        """Return ``line`` as a bytearray that later lines can be appended to. If ``line`` alone fills the outbox, it is
-        returned unchanged, since nothing is appended to such a line."""
+        """Return ``line`` as a bytearray that later lines can be appended to.
+
+        If ``line`` alone fills the outbox, it is returned unchanged, since nothing is appended to such a line.
+        """
         return bytearray(line) if len(line) < self.high_water else line
 
     def _append(self, line: bytes, owner: Owner | None, *, sealed: bool) -> Segment:
@@ -209,14 +216,18 @@ class Outbox:
             self.on_put()
 
     def call_writer(self, call: Callable[[], object] | None) -> None:
-        """From now on, call ``call`` whenever a line is put into the outbox, because no writer task takes lines. `None`
-        means that a writer task takes lines again. After `close`, lines are dropped in any case."""
+        """From now on, call ``call`` whenever a line is put into the outbox, because no writer task takes lines.
+
+        `None` means that a writer task takes lines again. After `close`, lines are dropped in any case.
+        """
         if not self.over:
             self.on_put = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
-        """Replace the line in a segment that `put_sealed` returned: write ``line`` instead. If the writer has taken the
-        segment, or the segment was withdrawn, change nothing and return false."""
+        """Replace the line in a segment that `put_sealed` returned: write ``line`` instead.
+
+        If the writer has taken the segment, or the segment was withdrawn, change nothing and return false.
+        """
         if segment.taken:
             return False
         self.size += len(line) - len(segment.data)

@@ -176,8 +176,10 @@ def _identity_of(principal: Principal) -> PrincipalId:
 
 @frozen(kw_only=True)
 class Principal:
-    """The user or client for whom a token was issued, as the token's verifier determined. Raises `ValueError` if both
-    ``subject`` and ``client_id`` are missing."""
+    """The user or client for whom a token was issued, as the token's verifier determined.
+
+    Raises `ValueError` if both ``subject`` and ``client_id`` are missing.
+    """
 
     issuer: str | None = None
     """The authorization server that issued the token."""

@@ -48,8 +48,10 @@ class Replies:
         self._expose_errors = expose_errors
 
     def result(self, request: InboundRequest, result: Any, scope: RequestScope | None = None) -> bytes:
-        """Encode ``result`` as the JSON line of the reply. If the result can't be encoded or sent, return the line of
-        an error reply instead. See `failure` for ``scope``."""
+        """Encode ``result`` as the JSON line of the reply.
+
+        If the result can't be encoded or sent, return the line of an error reply instead. See `failure` for ``scope``.
+        """
         try:
             return self.line(request, result)
         except NotExpressible as error:
@@ -60,8 +62,11 @@ class Replies:
             return self.failure(request, error, scope)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
-        """Encode ``result`` as the JSON line of the reply. Raises `NotExpressible`, `NotSerializable`, and any
-        exception caused by a value that isn't of the specification's class."""
+        """Encode ``result`` as the JSON line of the reply.
+
+        Raises `NotExpressible`, `NotSerializable`, and any exception caused by a value that isn't of the
+        specification's class.
+        """
         revision = request.revision
         data: Any = unstructure(result, revision)
         if meta := data.get("_meta"):
@@ -172,7 +177,10 @@ def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
 
 def _missing_in(failure: BaseException) -> set[str]:
     """Return the missing capabilities that an exception names, if the exception is a `CapabilityMissing` or a group of
-    only such errors. Return an empty set for any other exception."""
+    only such errors.
+
+    Return an empty set for any other exception.
+    """
     if isinstance(failure, CapabilityMissing):
         return set(failure.missing)
     if isinstance(failure, BaseExceptionGroup):

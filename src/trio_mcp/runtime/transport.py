@@ -92,8 +92,10 @@ class Frame:
 
 @value
 class ReplyLost:
-    """No reply to the outgoing request ``request_id`` will arrive, so its call ends with ``error``. The transport can
-    still be used. The call may already have ended."""
+    """No reply to the outgoing request ``request_id`` will arrive, so its call ends with ``error``.
+
+    The transport can still be used. The call may already have ended.
+    """
 
     request_id: RequestId
     error: MCPError
@@ -159,8 +161,11 @@ class Transport(ABC):
 
 
 class FramedTransport(Transport):
-    """Base class of the built-in transports. Unlike a user's `Transport`, a `FramedTransport` can return messages that
-    it had to decode, and can send without waiting."""
+    """Base class of the built-in transports.
+
+    Unlike a user's `Transport`, a `FramedTransport` can return messages that it had to decode, and can send without
+    waiting.
+    """
 
     names_calls: bool = False
     """True if each received message carries the id of the request in whose response it arrived: see
@@ -329,11 +334,16 @@ class HandlerSpan(Protocol):
     """Observes one incoming request while its handler runs."""
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return ``answer``, the awaitable that runs the handler, or a wrapper of ``answer``. A wrapper can record the
-        first step after the cancellation of ``scope``, and the end of the handler."""
+        """Return ``answer``, the awaitable that runs the handler, or a wrapper of ``answer``.
+
+        A wrapper can record the first step after the cancellation of ``scope``, and the end of the handler.
+        """
         ...
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
-        """Called when the handler and all its tasks have ended. ``request`` is the answered request. If the request was
-        cancelled, ``cause`` is the cause, and ``at`` is the time on trio's clock."""
+        """Called when the handler and all its tasks have ended.
+
+        ``request`` is the answered request. If the request was cancelled, ``cause`` is the cause, and ``at`` is the
+        time on trio's clock.
+        """
         ...

@@ -48,7 +48,9 @@ _MAX_MODELS: Final = 20_000
 
 def needs_options(found: list[kinds.Type]) -> bool:
     """Return whether an annotation includes a class that msgspec doesn't know, or a dict with non-string keys.
-    ``found`` lists the types in the annotation, as `types_in` returns them."""
+
+    ``found`` lists the types in the annotation, as `types_in` returns them.
+    """
     return any(
         isinstance(kind, kinds.CustomType)
         or (isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.StrType | kinds.AnyType))
@@ -57,8 +59,10 @@ def needs_options(found: list[kinds.Type]) -> bool:
 
 
 def check_keys(found: list[kinds.Type]) -> None:
-    """Raise `TypeError` if an annotation includes a dict whose keys cannot be parsed from strings. ``found`` lists the
-    types in the annotation, as `types_in` returns them."""
+    """Raise `TypeError` if an annotation includes a dict whose keys cannot be parsed from strings.
+
+    ``found`` lists the types in the annotation, as `types_in` returns them.
+    """
     for kind in found:
         if isinstance(kind, kinds.DictType):
             key = kind.key_type
@@ -71,8 +75,10 @@ def check_keys(found: list[kinds.Type]) -> None:
 
 
 def hashed_items_limit(found: list[kinds.Type]) -> int | None:
-    """Limit the time for building sets, dicts and nested models from a client's argument. Return how many items and
-    members an argument with the types ``found`` may have, as `is_checkable` counts them. Return `None` for no limit.
+    """Limit the time for building sets, dicts and nested models from a client's argument.
+
+    Return how many items and members an argument with the types ``found`` may have, as `is_checkable` counts them.
+    Return `None` for no limit.
 
     Python randomizes the hashes of strings only. For all other types, a peer can send values with equal hashes, so that
     each item is compared with all earlier items. Integers of up to 64 bits hardly collide, so they need no limit.
@@ -120,16 +126,21 @@ _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max
 
 
 def check_metadata(name: str, parameter: Parameter, hint: Any) -> None:
-    """Raise `TypeError` if the function parameter called ``name`` has a constraint of a package other than msgspec. The
-    constraint may be in ``Annotated``, in the default, or in a field of a class. Other metadata in ``Annotated`` is
-    ignored (PEP 593)."""
+    """Raise `TypeError` if the function parameter called ``name`` has a constraint of a package other than msgspec.
+
+    The constraint may be in ``Annotated``, in the default, or in a field of a class. Other metadata in ``Annotated`` is
+    ignored (PEP 593).
+    """
     _check(f"{name}: parameter {parameter.name!r}", parameter.name, hint, parameter.default)
     check_fields(f"{name}: parameter {parameter.name!r}", hint)
 
 
 def check_fields(where: str, hint: Any) -> None:
     """Raise `TypeError` if a field of a class in the annotation ``hint`` has a constraint of a package other than
-    msgspec. The error message begins with ``where``."""
+    msgspec.
+
+    The error message begins with ``where``.
+    """
     for kind in fielded_classes(hint):
         if is_model(kind):
             raise TypeError(
@@ -200,8 +211,10 @@ _BESIDE: Final = ("title", "description", "examples", "extra_json_schema")
 
 
 def _meta_arguments(note: Any) -> dict[str, Any] | None:
-    """Convert a constraint of another package, such as pydantic, to arguments of `msgspec.Meta`. Return `None` if
-    msgspec cannot express the whole constraint."""
+    """Convert a constraint of another package, such as pydantic, to arguments of `msgspec.Meta`.
+
+    Return `None` if msgspec cannot express the whole constraint.
+    """
     if not _is_field_info(note):
         members = note if dataclasses.is_dataclass(note) else None
         names = vars(note) if members is None else [field.name for field in dataclasses.fields(members)]
@@ -223,8 +236,10 @@ def _meta_arguments(note: Any) -> dict[str, Any] | None:
 
 
 def _annotated_with(kind: Any, meta: dict[str, Any]) -> Any:
-    """Return the type annotation ``kind`` with the `msgspec.Meta` arguments ``meta`` added. In a union, the constraints
-    are added to each member except None."""
+    """Return the type annotation ``kind`` with the `msgspec.Meta` arguments ``meta`` added.
+
+    In a union, the constraints are added to each member except None.
+    """
     bounds = {name: value for name, value in meta.items() if name not in _BESIDE}
     beside = {name: value for name, value in meta.items() if name in _BESIDE}
     if bounds and get_origin(kind) in (Union, UnionType):

@@ -115,8 +115,10 @@ class Observer(Protocol):
         ...
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Send the extension notification ``row`` to the client, if the client declared that extension. ``params`` is
-        an instance of the notification's parameter class."""
+        """Send the extension notification ``row`` to the client, if the client declared that extension.
+
+        ``params`` is an instance of the notification's parameter class.
+        """
         ...
 
 
@@ -146,8 +148,10 @@ class Observers:
 
     def add_server(self, observers: Observers) -> None:
         """From now on, also notify the connections in ``observers``, which belong to a server that mounts this server.
+
         These connections get no extension notifications, because a mounted server's extensions aren't available to
-        clients."""
+        clients.
+        """
         self._runs[observers] = None
 
     def discard(self, observer: Observer) -> None:

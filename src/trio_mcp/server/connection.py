@@ -51,8 +51,10 @@ _DONE: Final = EmptyResult()
 
 
 class ServerConnection:
-    """Serves one client of the running server ``running`` over ``transport``, until the transport closes. ``state``
-    validates the client's messages. ``check_scopes`` is called with the OAuth scopes that each request needs."""
+    """Serves one client of the running server ``running`` over ``transport``, until the transport closes.
+
+    ``state`` validates the client's messages. ``check_scopes`` is called with the OAuth scopes that each request needs.
+    """
 
     def __init__(
         self,
@@ -107,8 +109,10 @@ class ServerConnection:
     # Requests that the reader task answers immediately
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Answer a request at once if that is possible without waiting. Otherwise, let the runtime start a task for the
-        request. See `RequestHandler.answer_now`."""
+        """Answer a request at once if that is possible without waiting.
+
+        Otherwise, let the runtime start a task for the request. See `RequestHandler.answer_now`.
+        """
         if self._check_scopes is not None:
             needed = required_scopes(self._server, request.method.name, request.params, exchange.peer.auth)
             self._check_scopes(needed)
@@ -180,8 +184,9 @@ class ServerConnection:
     # Requests that need a task of their own
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request, in the trio task started for the request. See `RequestHandler.answer`. If ``arguments`` are
-        given, they replace the arguments of a tool call or prompt.
+        """Answer a request, in the trio task started for the request.
+
+        See `RequestHandler.answer`. If ``arguments`` are given, they replace the arguments of a tool call or prompt.
 
         This method and its callees return the coroutine instead of awaiting it: Python walks every frame between the
         runtime and the author's function each time the task resumes.
@@ -246,7 +251,10 @@ class ServerConnection:
 
     def wants(self, event: NotificationReceived) -> bool:
         """Return true for the notifications that this class handles: changed roots, and extension notifications with a
-        registered handler. `ConnectionState` handles all other notifications."""
+        registered handler.
+
+        `ConnectionState` handles all other notifications.
+        """
         if event.method.extension is not None:
             return extension_handlers(self._server).wants(event.method) and self._has_scopes(event)
         if event.method.name != "notifications/roots/list_changed" or self._server._roots_changed is None:
@@ -318,20 +326,28 @@ class MiddlewareConnection(ServerConnection):
         return self._middleware.answer(super().answer, scope, self._lifespan, self._task_host)
 
     def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
-        """Call the handler of an extension request through the middleware. The middleware gets the parameters and the
-        result as instances of the extension's classes."""
+        """Call the handler of an extension request through the middleware.
+
+        The middleware gets the parameters and the result as instances of the extension's classes.
+        """
         if self._middleware is None:
             return super()._call_extension_handler(scope)
         return self._middleware.answer(super()._call_extension_handler, scope, self._lifespan, self._task_host)
 
 
 class SharedConnection(MiddlewareConnection):
-    """A connection to a server that has replicas. If a client retries a request whose handler is parked in another
-    replica, the connection forwards the retry to that replica."""
+    """A connection to a server that has replicas.
+
+    If a client retries a request whose handler is parked in another replica, the connection forwards the retry to that
+    replica.
+    """
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request, in the trio task started for the request. See `ServerConnection.answer`. For a retry that
-        is forwarded to another replica, the middleware doesn't run here, because it already runs in that replica."""
+        """Answer a request, in the trio task started for the request.
+
+        See `ServerConnection.answer`. For a retry that is forwarded to another replica, the middleware doesn't run
+        here, because it already runs in that replica.
+        """
         before = scope.request.continuation
         if type(before) is RemoteRetry:
             assert self._fleet is not None, "it shares a storage with others"

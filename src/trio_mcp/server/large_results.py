@@ -114,8 +114,10 @@ def keep_large_results(
 def _shortened(
     kept: _KeptResults, request: ServerRequest, result: CallToolResult, size: int, preview: int
 ) -> list[ContentBlock]:
-    """Store ``result``, which is ``size`` bytes long, in ``kept``. Return the first ``preview`` characters of its text
-    and, if the result could be stored, a link to the full result."""
+    """Store ``result``, which is ``size`` bytes long, in ``kept``.
+
+    Return the first ``preview`` characters of its text and, if the result could be stored, a link to the full result.
+    """
     scope = scope_of(request.ctx)
     owner, uri = owner_of(scope), None
     if owner is None and scope.exchange.forgot_client:

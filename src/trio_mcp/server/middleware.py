@@ -72,8 +72,11 @@ class ServerRequest:
 
     @property
     def caller(self) -> Hashable:
-        """A key that identifies the caller. The server's limits apply to each key separately. The key is the first
-        available of these: principal, creator of the session, network address, process on a Unix socket, connection."""
+        """A key that identifies the caller.
+
+        The server's limits apply to each key separately. The key is the first available of these: principal, creator of
+        the session, network address, process on a Unix socket, connection.
+        """
         caller = self._scope.ticket.caller.whole
         return caller if caller.key is None else caller.key
 
@@ -86,9 +89,11 @@ class ServerRequest:
 
     @property
     def offer(self) -> str | None:
-        """The registered name of the tool or prompt, or the registered URI or template of the resource. `None` if the
-        request names nothing that is registered. Clients can't create new values, so you can use this value as a metric
-        label."""
+        """The registered name of the tool or prompt, or the registered URI or template of the resource.
+
+        `None` if the request names nothing that is registered. Clients can't create new values, so you can use this
+        value as a metric label.
+        """
         return self._offer(self.params, self.auth)
 
     @property
@@ -109,13 +114,19 @@ class ServerRequest:
 
     def move_on_after(self, seconds: float) -> AbstractContextManager[None, bool | None]:
         """Limit the time of a ``with`` block: after ``seconds``, the block is cancelled, like with
-        `trio.move_on_after`. Time spent waiting for the user in `RequestContext.elicit` doesn't count.
-        `RequestContext.cancellation` reports the cancellation, also in threads."""
+        `trio.move_on_after`.
+
+        Time spent waiting for the user in `RequestContext.elicit` doesn't count. `RequestContext.cancellation` reports
+        the cancellation, also in threads.
+        """
         return self._scope.move_on_after(seconds)
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> ServerRequest:
-        """Return a copy of the request with other arguments. The new arguments are validated like arguments from a
-        client. Raises `TypeError` if the request's method takes no arguments."""
+        """Return a copy of the request with other arguments.
+
+        The new arguments are validated like arguments from a client. Raises `TypeError` if the request's method takes
+        no arguments.
+        """
         if not self._has_arguments:
             raise TypeError(
                 f"{self.method} has no arguments to replace: only tools/call and prompts/get have arguments"
@@ -137,9 +148,11 @@ class MiddlewareFunction(Protocol):
 
 
 class PositionedMiddleware(ABC):
-    """Base class of middleware with state that all replicas share, such as the buckets of `rate_limit`. The state is
-    identified by the middleware's position in the server's list of middleware, because the position is the same on all
-    replicas."""
+    """Base class of middleware with state that all replicas share, such as the buckets of `rate_limit`.
+
+    The state is identified by the middleware's position in the server's list of middleware, because the position is the
+    same on all replicas.
+    """
 
     @abstractmethod
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
@@ -151,8 +164,11 @@ class PositionedMiddleware(ABC):
 
 
 def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:
-    """Return the request methods called ``names``. Without names, return all request methods, including the methods of
-    extensions. Raises `ValueError` for a method that middleware cannot apply to."""
+    """Return the request methods called ``names``.
+
+    Without names, return all request methods, including the methods of extensions. Raises `ValueError` for a method
+    that middleware cannot apply to.
+    """
     known = MIDDLEWARE_METHODS | of_extensions
     for name in names:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
@@ -222,8 +238,11 @@ class MiddlewareChains:
         lifespan: Any,
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Run the middleware of a request, and return the result. The last middleware calls the function ``answer``
-        with the `RequestScope` and, if the middleware replaced them, the new arguments."""
+        """Run the middleware of a request, and return the result.
+
+        The last middleware calls the function ``answer`` with the `RequestScope` and, if the middleware replaced them,
+        the new arguments.
+        """
         inbound = scope.request
         method, chain = inbound.method.name, self._chains.get(inbound.method.name)
         if chain is None:
@@ -259,8 +278,10 @@ class MiddlewareChains:
 
 
 def on_asyncio(middleware: MiddlewareFunction) -> MiddlewareFunction:
-    """Wrap ``middleware`` so that it runs in the server's asyncio event loop, while ``next`` runs on trio. This
-    package's own middleware is returned unwrapped."""
+    """Wrap ``middleware`` so that it runs in the server's asyncio event loop, while ``next`` runs on trio.
+
+    This package's own middleware is returned unwrapped.
+    """
     if _module_of(middleware).partition(".")[0] == __name__.partition(".")[0]:
         return middleware
 

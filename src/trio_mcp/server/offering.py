@@ -174,8 +174,10 @@ class Offering:
         return register if function is None else register(function)
 
     def _adding(self, add: Callable[..., None], options: PromptOptions) -> Callable[[Callable[..., Any]], None]:
-        """Return a function that registers a handler by calling ``add`` with the handler and ``options``. If
-        ``options`` lacks ``asyncio``, the server's default applies."""
+        """Return a function that registers a handler by calling ``add`` with the handler and ``options``.
+
+        If ``options`` lacks ``asyncio``, the server's default applies.
+        """
         if not self._asyncio or "asyncio" in options:
             return partial(add, options=options)
         return lambda function: add(function, options={**options, "asyncio": iscoroutinefunction(function)})
@@ -343,13 +345,17 @@ class Offering:
             self._observers.list_changed(f"notifications/{kind}/list_changed")
 
     def resource_updated(self, uri: str) -> None:
-        """Notify all clients that are subscribed to the resource ``uri`` that the resource has changed. Returns without
-        waiting until the notifications are sent."""
+        """Notify all clients that are subscribed to the resource ``uri`` that the resource has changed.
+
+        Returns without waiting until the notifications are sent.
+        """
         self._observers.resource_updated(uri)
 
     def everything_changed(self) -> None:
-        """Notify all clients that every list, and every resource they are subscribed to, may have changed. Returns
-        without waiting until the notifications are sent."""
+        """Notify all clients that every list, and every resource they are subscribed to, may have changed.
+
+        Returns without waiting until the notifications are sent.
+        """
         self._observers.everything_changed()
 
 
@@ -358,7 +364,10 @@ NO_SCOPES: Final = frozenset[str]()
 
 def required_scopes(offering: Offering, method: str, params: object, auth: Auth | None) -> frozenset[str]:
     """Return the OAuth scopes that a request needs: the scopes of all tools, resources and prompts that the request
-    names and that exist for this caller. The request itself isn't validated."""
+    names and that exist for this caller.
+
+    The request itself isn't validated.
+    """
     if method not in _NAMING or not isinstance(params, dict):
         extended = offering._extension_handlers
         return NO_SCOPES if extended is None else extended.scopes.get(method, NO_SCOPES)
@@ -379,8 +388,11 @@ def _named(
     offering: Offering, method: str, params: JSONObject, auth: Auth | None
 ) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
     """Return the tools, resources, templates and prompts that a request names, with `None` for each name that doesn't
-    exist for this caller. Disabled entries are included: a client may have to retry a request whose tool was disabled
-    meanwhile, and still needs the tool's scopes."""
+    exist for this caller.
+
+    Disabled entries are included: a client may have to retry a request whose tool was disabled meanwhile, and still
+    needs the tool's scopes.
+    """
     match method:
         case "tools/call":
             return (offering._tools.named(params, auth),)

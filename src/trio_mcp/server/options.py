@@ -214,8 +214,11 @@ def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> M
 
 
 class ContextNames(Generic[L_co]):
-    """Base class of the context classes. If a handler reads an attribute that only another SDK's context has, the error
-    says what to write instead. Generic in the value that the lifespan yields: `RequestContext[Database]`."""
+    """Base class of the context classes.
+
+    If a handler reads an attribute that only another SDK's context has, the error says what to write instead. Generic
+    in the value that the lifespan yields: `RequestContext[Database]`.
+    """
 
     __slots__ = ()
 

@@ -205,8 +205,10 @@ class StateCipher:
         return text
 
     def open(self, text: str) -> SealedState:
-        """Return the decrypted content of a ``requestState``. Raises `BadRequestState` if the ``requestState`` can't be
-        decrypted. The caller must check the expiry."""
+        """Return the decrypted content of a ``requestState``.
+
+        Raises `BadRequestState` if the ``requestState`` can't be decrypted. The caller must check the expiry.
+        """
         if len(text) > _LONGEST:
             raise BadRequestState("too long")
         try:

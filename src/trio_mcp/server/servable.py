@@ -42,9 +42,11 @@ class ServedConnection(Protocol):
         ...
 
     def everything_changed(self) -> None:
-        """Notify a legacy client, which may have missed notifications, that everything may have changed. The client
-        gets one notification for each list with declared change notifications, and for each resource that it subscribed
-        to."""
+        """Notify a legacy client, which may have missed notifications, that everything may have changed.
+
+        The client gets one notification for each list with declared change notifications, and for each resource that it
+        subscribed to.
+        """
         ...
 
 
@@ -100,8 +102,11 @@ def check_servable(server: object) -> None:
 def running_with(
     server: Servable, shared: SharedStorage | None, limits: Limits | None, *, stateless: bool
 ) -> AbstractAsyncContextManager[Running]:
-    """Run ``server`` during the ``async with`` block. See `Server._running`. Raises `TypeError` if ``shared`` is given
-    for a `CustomServer`, because a `CustomServer` has no state to share: its state is in the upstream server."""
+    """Run ``server`` during the ``async with`` block.
+
+    See `Server._running`. Raises `TypeError` if ``shared`` is given for a `CustomServer`, because a `CustomServer` has
+    no state to share: its state is in the upstream server.
+    """
     if shared is None:
         return server._running(limits, stateless=stateless)
     if not isinstance(server, Server):
@@ -110,9 +115,11 @@ def running_with(
 
 
 def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple[ParamHeader, ...]:
-    """Return the HTTP headers that must mirror arguments of the tool ``tool``. The mapping is empty if the tool is
-    unknown to this caller, or if ``running`` is a `CustomServer`, which checks the headers itself
-    (`Exchange.check_headers`)."""
+    """Return the HTTP headers that must mirror arguments of the tool ``tool``.
+
+    The mapping is empty if the tool is unknown to this caller, or if ``running`` is a `CustomServer`, which checks the
+    headers itself (`Exchange.check_headers`).
+    """
     if not (isinstance(running, RunningServer) and isinstance(tool, str)):
         return ()
     tools = running.server._tools.registry
@@ -158,8 +165,10 @@ def connection_to(
 
 
 def end_tasks(running: Running, *, hurry: bool) -> None:
-    """Shut down the tasks of the server ``running``, whose connections are closing. Idempotent. If ``hurry`` is true,
-    less than a second is left. Does nothing for a `CustomServer`, which has no tasks."""
+    """Shut down the tasks of the server ``running``, whose connections are closing.
+
+    Idempotent. If ``hurry`` is true, less than a second is left. Does nothing for a `CustomServer`, which has no tasks.
+    """
     if isinstance(running, RunningServer):
         running.tasks.shut_down(hurry=hurry)
         if running.fleet is not None:

@@ -210,8 +210,10 @@ class Server(Offering):
 
     @property
     def tasks(self) -> StoredTasks:
-        """The tasks of all callers, for code outside handlers that completes, fails or cancels tasks. See
-        `StoredTasks`. While the server isn't running, only the tasks in `TaskSettings.store` are available."""
+        """The tasks of all callers, for code outside handlers that completes, fails or cancels tasks.
+
+        See `StoredTasks`. While the server isn't running, only the tasks in `TaskSettings.store` are available.
+        """
         from .context.tasks import StoredTasks  # lazy import: most servers have no tasks
 
         return StoredTasks(self._task_records)
@@ -242,8 +244,10 @@ class Server(Offering):
             extension._register(self)
 
     def _acknowledge_cancels(self, extension: CancelAcknowledged) -> None:
-        """Record how calls end, so that a client can later find out how a call that it cancelled has ended. The
-        extension calls this method when the server is created."""
+        """Record how calls end, so that a client can later find out how a call that it cancelled has ended.
+
+        The extension calls this method when the server is created.
+        """
         self._acknowledges = extension
 
     def handles(self, row: ExtensionRequest[Any, Any] | ExtensionNotification[Any]) -> Callable[[F], F]:
@@ -497,8 +501,10 @@ class Server(Offering):
 
 @in_active_run
 def share_secret(server: Server, secret: bytes) -> None:
-    """Encrypt the request states of modern clients with ``secret``, which all replicas of the server share. Does
-    nothing if ``secrets`` were passed to the server."""
+    """Encrypt the request states of modern clients with ``secret``, which all replicas of the server share.
+
+    Does nothing if ``secrets`` were passed to the server.
+    """
     if not server._secrets:
         server._state_cipher = StateCipher(server.info.name, [secret])
 

@@ -31,13 +31,18 @@ class Fleet(ABC):
 
     @abstractmethod
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Exchange messages and changes with other replicas until cancelled. Calls ``task_status.started()`` as soon as
-        the storage lists this replica as alive, so that this replica misses no change."""
+        """Exchange messages and changes with other replicas until cancelled.
+
+        Calls ``task_status.started()`` as soon as the storage lists this replica as alive, so that this replica misses
+        no change.
+        """
 
     @abstractmethod
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
         """Forward a client's retry to the replica in which the handler waits for the client's input, and return the
-        handler's result as plain data. Raises `CodedError` if the request fails.
+        handler's result as plain data.
+
+        Raises `CodedError` if the request fails.
 
         Until then, the other messages of the handler are sent to the client. ``scope`` is the retried request on this
         replica, and ``retry`` names the replica and the handler.
@@ -46,7 +51,9 @@ class Fleet(ABC):
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:
         """Give parked handlers, and requests that other replicas forwarded here, `Limits.drain_timeout` seconds to end.
-        If ``hurry`` is true, less than a second is left."""
+
+        If ``hurry`` is true, less than a second is left.
+        """
 
     @abstractmethod
     async def drain(self) -> None:
@@ -62,9 +69,10 @@ class SharedStorage(ABC):
 
     @abstractmethod
     def join(self, name: str, secrets: Sequence[bytes] = ()) -> AbstractAsyncContextManager[Replica]:
-        """Register a new replica of the server ``name``, until the end of the ``async with`` block. While the storage
-        is unavailable, entering the block waits, and logs that it waits. With ``secrets``, task records are encrypted
-        as described in `RecordCodec`.
+        """Register a new replica of the server ``name``, until the end of the ``async with`` block.
+
+        While the storage is unavailable, entering the block waits, and logs that it waits. With ``secrets``, task
+        records are encrypted as described in `RecordCodec`.
 
         Servers with different names share nothing. The replica counts as alive from its first `Courier.heartbeat`.
         """

@@ -173,8 +173,11 @@ class ClientSubscriptions:
             nursery.cancel_scope.cancel(reason=CONNECTION_ENDS)
 
     async def _visible_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
-        """Return the ids in ``task_ids`` whose tasks exist for the caller. Raises `CapabilityMissing` if the client
-        didn't declare the tasks capability, and `CodedError` if a task's tool needs a scope that the caller lacks."""
+        """Return the ids in ``task_ids`` whose tasks exist for the caller.
+
+        Raises `CapabilityMissing` if the client didn't declare the tasks capability, and `CodedError` if a task's tool
+        needs a scope that the caller lacks.
+        """
         if not (self._server._tools.has_tasks and self._tasks.are_stored):
             return []
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
@@ -216,8 +219,10 @@ class ClientSubscriptions:
 
     def resource_updated(self, uri: str) -> None:
         """Notify clients that the resource ``uri`` changed: a legacy client that subscribed to the resource, and all
-        streams for which the client requested the resource. Each notification contains the URI as the client spelled
-        it."""
+        streams for which the client requested the resource.
+
+        Each notification contains the URI as the client spelled it.
+        """
         if self._spellings is None:
             self._spellings = _by_normal_form(self._state.subscriptions)
         normal = normal_uri(uri)
@@ -229,7 +234,10 @@ class ClientSubscriptions:
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
         """Send an extension notification to a legacy client that is initialized and has declared the extension, and on
-        all streams for which the client requested the extension. See `Server.notify`."""
+        all streams for which the client requested the extension.
+
+        See `Server.notify`.
+        """
         state, name = self._state, str(row.extension)
         revision = state.revision
         if self.notifies_legacy and revision is not None and state.initialized and row.is_in(revision.name):
@@ -242,7 +250,10 @@ class ClientSubscriptions:
 
     def everything_changed(self) -> None:
         """Notify a legacy client, and all streams, that everything they requested may have changed: each list and each
-        resource. See `ServedConnection.everything_changed`."""
+        resource.
+
+        See `ServedConnection.everything_changed`.
+        """
         if self.notifies_legacy and self._state.initialized:
             notify_everything_changed(self._connection, self._declared)
         for stream in self._streams:
@@ -356,8 +367,11 @@ class ListenStream:
         self._send(_line("notifications/resources/updated", self._params(uri=uri)))
 
     def task_changed(self, state: DetailedTask) -> None:
-        """Report the state of a task on the stream. Task states aren't queued for a slow client: the caller must wait
-        for `room` first, and then report the latest state."""
+        """Report the state of a task on the stream.
+
+        Task states aren't queued for a slow client: the caller must wait for `room` first, and then report the latest
+        state.
+        """
         self.notify_task(unstructure(state, self._scope.request.revision))
 
     def notify_task(self, params: dict[str, Any]) -> None:
@@ -367,23 +381,29 @@ class ListenStream:
 
     def notify(self, row: Method, params: Any) -> None:
         """Send an extension notification on the stream, if the notification exists in the stream's protocol revision.
-        It is dropped while the outbox is full: see `notify_plain`."""
+
+        It is dropped while the outbox is full: see `notify_plain`.
+        """
         revision = self._scope.request.revision
         if row.is_in(revision.name):
             self.notify_plain(row.name, unstructure(params, revision))
 
     def notify_plain(self, method: str, params: dict[str, Any]) -> None:
-        """Send an extension notification with ``params`` on the stream. While the outbox is full, notifications are
-        dropped, so that a slow client can't block the sender. Two notifications are never merged, because their
-        contents may differ."""
+        """Send an extension notification with ``params`` on the stream.
+
+        While the outbox is full, notifications are dropped, so that a slow client can't block the sender. Two
+        notifications are never merged, because their contents may differ.
+        """
         if not self._outbox.is_full(_TELLING_MARKS):
             meta: dict[str, Any] = params.get("_meta") or {}
             self._scope.put(_line(method, {**params, "_meta": {**meta, **self._meta}}))
 
     def close(self, reason: str) -> ListenResult:
-        """Close the stream, and return the result of its request. First send the queued changes, then a cancellation
-        notification with ``reason``: the specification requires this cancellation because the request is still open
-        (2026-07-28 cancellation)."""
+        """Close the stream, and return the result of its request.
+
+        First send the queued changes, then a cancellation notification with ``reason``: the specification requires this
+        cancellation because the request is still open (2026-07-28 cancellation).
+        """
         self._flush_scope.cancel(reason="the stream ends")
         for line in self._waiting:
             self._scope.put(line)

@@ -31,7 +31,9 @@ class Offer(Protocol):
     @property
     def visible(self) -> Visible | None:
         """Function that is called with the caller and returns whether the caller can see the tool, resource or prompt.
-        The function never raises. `None` if all callers can see it."""
+
+        The function never raises. `None` if all callers can see it.
+        """
         ...
 
     @property
@@ -46,8 +48,10 @@ def depends_on_caller(offer: Offer) -> bool:
 
 
 def checked_visible(name: str, visible: Visible | None) -> Visible | None:
-    """Wrap the predicate ``visible`` of the tool, resource or prompt ``name`` so that it never raises. Raises
-    `TypeError` unless ``visible`` is a plain function that takes the caller."""
+    """Wrap the predicate ``visible`` of the tool, resource or prompt ``name`` so that it never raises.
+
+    Raises `TypeError` unless ``visible`` is a plain function that takes the caller.
+    """
     if visible is None:
         return None
     try:
@@ -90,8 +94,10 @@ _SCOPE: Final = lazy_pattern(r"[!#-\[\]-~]+")
 
 
 def checked_scopes(name: str, scopes: Sequence[str]) -> frozenset[str]:
-    """Return the ``scopes`` of the tool, resource or prompt ``name``. Raises `TypeError` for a single string, and
-    `ValueError` for a scope that cannot occur in a token."""
+    """Return the ``scopes`` of the tool, resource or prompt ``name``.
+
+    Raises `TypeError` for a single string, and `ValueError` for a scope that cannot occur in a token.
+    """
     if isinstance(scopes, str):
         raise TypeError(
             f"{name}: scopes must be a list:\n    wrong:  scopes={scopes!r}\n    right:  scopes=[{scopes!r}]"

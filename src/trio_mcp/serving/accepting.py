@@ -68,8 +68,10 @@ class Front(Protocol):
         ...
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close one dispensable connection, and return whether there was one. Choose the oldest connection of the
-        caller with the greatest ``weight``, which must be more than 0."""
+        """Close one dispensable connection, and return whether there was one.
+
+        Choose the oldest connection of the caller with the greatest ``weight``, which must be more than 0.
+        """
         ...
 
     def start_draining(self) -> bool:
@@ -80,7 +82,9 @@ class Front(Protocol):
     @property
     def awaits_requests(self) -> bool | None:
         """Whether a request may still arrive on an accepted stream, and would be lost if `shut_down` were called now.
-        `None` for transports with many requests per connection, whose `shut_down` doesn't wait for more requests."""
+
+        `None` for transports with many requests per connection, whose `shut_down` doesn't wait for more requests.
+        """
         ...
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -155,9 +159,11 @@ class _StreamServer:
             await self._front.wait_closed()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Stop accepting connections, and shut down the existing ones and the server's tasks. If health checks are
-        served, wait for `Limits.drain_delay` first. A second call skips the delay. A call during the drain cancels the
-        remaining requests."""
+        """Stop accepting connections, and shut down the existing ones and the server's tasks.
+
+        If health checks are served, wait for `Limits.drain_delay` first. A second call skips the delay. A call during
+        the drain cancels the remaining requests.
+        """
         is_first, self._is_expected = not self._is_expected, True
         if is_first and not hurry and self._front.awaits_requests is not None:
             delay = self._limits.drain_delay if self._front.start_draining() else 0.0
@@ -206,8 +212,10 @@ class _StreamServer:
         return free > 0 if hop.is_proxy else hop.here.may_take(self._held.__getitem__, free)
 
     def _make_room(self, caller: Caller) -> bool:
-        """Close one connection in favor of a new connection of ``caller``: one of the caller's own connections. If the
-        caller has no connection, close a connection of the caller with the most connections."""
+        """Close one connection in favor of a new connection of ``caller``: one of the caller's own connections.
+
+        If the caller has no connection, close a connection of the caller with the most connections.
+        """
         if self._held[caller]:
             return self._front.make_room(lambda other: other is caller)
         return self._front.make_room(self._held.__getitem__)
@@ -316,8 +324,10 @@ async def open_listeners(
     *,
     asks_for_tokens: bool,
 ) -> SocketListeners:
-    """Open the listeners of an HTTP or WebSocket server, or use the ``given`` ones, and return them. If other machines
-    can reach them, and neither a token nor a client certificate is required, log a warning."""
+    """Open the listeners of an HTTP or WebSocket server, or use the ``given`` ones, and return them.
+
+    If other machines can reach them, and neither a token nor a client certificate is required, log a warning.
+    """
     if given is not None:
         opened = given
     elif ssl_context is None:
@@ -331,7 +341,9 @@ async def open_listeners(
 
 def warn_if_exposed(listeners: SocketListeners, advice: str) -> None:
     """If other machines can reach one of ``listeners``, log a warning with ``advice`` on how to protect the server.
-    Call this once for each server that requires no token."""
+
+    Call this once for each server that requires no token.
+    """
     open_ones = [address for address in map(_address, listeners) if address is not None and not is_loopback(address)]
     if open_ones:
         logger.warning(

@@ -97,7 +97,10 @@ class TrustedProxies:
 
     def _client_behind(self, proxy: _Address | None, headers: Mapping[str, str]) -> _Address | None:
         """Return the address of the client whose request a trusted ``proxy`` has forwarded, according to the request's
-        headers. If the headers contain no valid address, return the address of the last known proxy in the chain."""
+        headers.
+
+        If the headers contain no valid address, return the address of the last known proxy in the chain.
+        """
         value = headers.get(self.header)
         if value is None:
             return proxy
@@ -113,9 +116,12 @@ class TrustedProxies:
 
 
 class RemoteEnd:
-    """The peer of one connection. ``address`` is its IP address. ``here`` is the caller for which the connection is
-    counted: an IP address or network, the process on a Unix socket, or otherwise the connection itself. ``user`` is the
-    user id of a process on a Unix socket: see `Peer`."""
+    """The peer of one connection.
+
+    ``address`` is its IP address. ``here`` is the caller for which the connection is counted: an IP address or network,
+    the process on a Unix socket, or otherwise the connection itself. ``user`` is the user id of a process on a Unix
+    socket: see `Peer`.
+    """
 
     __slots__ = (
         *(
@@ -154,8 +160,10 @@ class RemoteEnd:
         self._connection: Caller | None = None
 
     def caller(self, principal: Hashable, headers: Mapping[str, str] | None) -> Caller:
-        """Return the caller that sent a request with ``headers`` (names in lower case). A caller is identified by its
-        ``principal`` or, if it isn't authenticated, by its IP address."""
+        """Return the caller that sent a request with ``headers`` (names in lower case).
+
+        A caller is identified by its ``principal`` or, if it isn't authenticated, by its IP address.
+        """
         if principal is not None:
             if principal != self._principal:
                 self._last, self._principal = self._callers.of_principal(principal), principal
@@ -173,8 +181,11 @@ class RemoteEnd:
         return self._connection
 
     def use(self, caller: Caller, free: int) -> bool:
-        """Count the connection of a trusted proxy as a connection of ``caller``, and return true. Return false if
-        ``caller`` already has its maximum of connections. The server can accept ``free`` more connections."""
+        """Count the connection of a trusted proxy as a connection of ``caller``, and return true.
+
+        Return false if ``caller`` already has its maximum of connections. The server can accept ``free`` more
+        connections.
+        """
         if caller is self._user:
             return True
         if not caller.may_take(_CONNECTIONS, free + 1):
@@ -212,8 +223,10 @@ class CallersByAddress:
         return self.hop_at(address, process, user)
 
     def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> RemoteEnd:
-        """Return the peer of a connection from the IP address ``text``. If ``text`` is `None`, the peer is the
-        ``process`` of ``user`` on a Unix socket, or unknown."""
+        """Return the peer of a connection from the IP address ``text``.
+
+        If ``text`` is `None`, the peer is the ``process`` of ``user`` on a Unix socket, or unknown.
+        """
         address = None if text is None else _address(text)
         if address is not None:
             here = self._callers.at(_party(address))
@@ -233,9 +246,11 @@ _PEER_CREDENTIALS: Final = struct.Struct("iII")
 
 
 def _credentials_of(end: trio.socket.SocketType) -> tuple[int | None, int | None]:
-    """Return the process id and the user id of the peer of a Unix socket. Both are `None` without SO_PEERCRED, which
-    only Linux has. The process id is `None` if the process is in another namespace. Raises `OSError` if the socket is
-    disconnected."""
+    """Return the process id and the user id of the peer of a Unix socket.
+
+    Both are `None` without SO_PEERCRED, which only Linux has. The process id is `None` if the process is in another
+    namespace. Raises `OSError` if the socket is disconnected.
+    """
     option: int | None = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None, None

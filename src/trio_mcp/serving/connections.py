@@ -55,9 +55,11 @@ class ConnectionAcceptor(Protocol):
     async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection | None:
-        """Perform the transport's handshake on ``stream`` and authenticate the client. Return its connection, or `None`
-        if the client was rejected. The transport's tasks run in ``nursery``, and ``unread`` counts the bytes of
-        incomplete messages."""
+        """Perform the transport's handshake on ``stream`` and authenticate the client.
+
+        Return its connection, or `None` if the client was rejected. The transport's tasks run in ``nursery``, and
+        ``unread`` counts the bytes of incomplete messages.
+        """
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
@@ -77,8 +79,9 @@ async def serve_connections(
     **options: Unpack[ServingOptions],
 ) -> None:
     """Serve ``server`` to all clients that connect, with one MCP connection per stream: see `serve_streams`.
-    ``greeting`` accepts clients, and ``gate`` authenticates them. ``trusted_proxies`` may connect on behalf of
-    clients."""
+
+    ``greeting`` accepts clients, and ``gate`` authenticates them. ``trusted_proxies`` may connect on behalf of clients.
+    """
 
     def front(running: Running, _: trio.Nursery, recorder: Recorder | None) -> _MessageFront:
         return _MessageFront(running, greeting, gate, trusted_proxies, recorder)
@@ -87,8 +90,11 @@ async def serve_connections(
 
 
 class ConnectionQuota:
-    """A quota of ``limit`` connections for a server. The quota refers to the collections of connections, and not to the
-    objects that have these collections, to avoid reference cycles."""
+    """A quota of ``limit`` connections for a server.
+
+    The quota refers to the collections of connections, and not to the objects that have these collections, to avoid
+    reference cycles.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -153,8 +159,10 @@ class Connections:
         await trio.lowlevel.checkpoint()
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Disconnect the oldest client that hasn't sent anything yet: see `Front.make_room`. Otherwise a few machines
-        that reconnect repeatedly could lock out all other clients."""
+        """Disconnect the oldest client that hasn't sent anything yet: see `Front.make_room`.
+
+        Otherwise a few machines that reconnect repeatedly could lock out all other clients.
+        """
         oldest = heaviest(self._greeted.items(), weight)
         if oldest is None:
             return False

@@ -105,7 +105,9 @@ async def serve_websocket(
 @frozen
 class WebSocketAcceptor:
     """Accepts clients that request a WebSocket at ``path``, and authenticates them with ``gate``, if given.
-    ``received`` are bytes of the stream that were already read."""
+
+    ``received`` are bytes of the stream that were already read.
+    """
 
     path: str
     checks: HostChecks

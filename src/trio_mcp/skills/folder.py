@@ -64,8 +64,11 @@ def check_extra() -> None:
 
 
 def front_matter_of(text: str) -> JSONObject:
-    """Return the parsed front matter of ``text``, the contents of a ``SKILL.md``. Raises `ValueError` if the front
-    matter is missing, or isn't a mapping of strings to JSON values. Raises `ImportError` if PyYAML isn't installed."""
+    """Return the parsed front matter of ``text``, the contents of a ``SKILL.md``.
+
+    Raises `ValueError` if the front matter is missing, or isn't a mapping of strings to JSON values. Raises
+    `ImportError` if PyYAML isn't installed.
+    """
     check_extra()
     found = _FENCED.match(text)
     if found is None:
@@ -126,7 +129,10 @@ class _MappingKey(str):
 
 def _put(open_now: list[Any], value: Any, written: str | None) -> None:
     """Add a parsed YAML value to the innermost collection that isn't complete yet: as an item of a list, or as a key or
-    value of a mapping. ``written`` is the source text of a scalar. A scalar that is a key stays this text."""
+    value of a mapping.
+
+    ``written`` is the source text of a scalar. A scalar that is a key stays this text.
+    """
     now: Any = open_now[-1]
     if type(now) is list:
         cast("list[Any]", now).append(value)
@@ -142,8 +148,10 @@ def _put(open_now: list[Any], value: Any, written: str | None) -> None:
 
 
 def _scalar(event: Any) -> Any:
-    """Return the value of a YAML scalar according to YAML's core schema. The type of the value is given by the scalar's
-    tag or, without a tag, by the form of the text."""
+    """Return the value of a YAML scalar according to YAML's core schema.
+
+    The type of the value is given by the scalar's tag or, without a tag, by the form of the text.
+    """
     text: str = event.value
     tag: str | None = event.tag
     if tag not in (None, "!"):
@@ -208,8 +216,11 @@ class SkillSource:
         return self.entry.root.removeprefix(SKILL_SCHEME).removesuffix("/")
 
     def contents_of(self, path: str) -> bytes | None:
-        """Return the contents of the file ``path`` of the skill. Return `None` if the file can't be read, or has
-        changed since its digest and size were computed. Blocks, so call this method in a worker thread."""
+        """Return the contents of the file ``path`` of the skill.
+
+        Return `None` if the file can't be read, or has changed since its digest and size were computed. Blocks, so call
+        this method in a worker thread.
+        """
         try:
             contents = self.source[path] if isinstance(self.source, Mapping) else _contents(self.source, path)
         except (OSError, ValueError):
@@ -235,8 +246,11 @@ def read_folder(folder: Path, prefix: str = "") -> SkillSource:
 
 
 def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> SkillSource:
-    """Return the skill ``name`` with the given files. ``contents`` maps the paths of the files to their contents. In
-    URIs, ``prefix`` is the path before the name. Raises `ValueError` like `read_folder`."""
+    """Return the skill ``name`` with the given files.
+
+    ``contents`` maps the paths of the files to their contents. In URIs, ``prefix`` is the path before the name. Raises
+    `ValueError` like `read_folder`.
+    """
     if prefix and _PREFIX.fullmatch(prefix) is None:
         raise ValueError(f"{prefix[:200]!r} is not a valid prefix for skills: write it like acme/billing")
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
@@ -259,8 +273,10 @@ def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> Sk
 
 
 def skill_folders(root: Path) -> list[tuple[Path, str]]:
-    """Return all folders below ``root``, at any depth, that contain a skill. Each folder comes with its prefix, the
-    path between ``root`` and the folder. A skill may contain another skill."""
+    """Return all folders below ``root``, at any depth, that contain a skill.
+
+    Each folder comes with its prefix, the path between ``root`` and the folder. A skill may contain another skill.
+    """
     found = [Path(top) for top, _, names in os.walk(root) if SKILL_FILE in names and Path(top) != root]
     return [(folder, "/".join(folder.parent.relative_to(root).parts)) for folder in sorted(found)]
 
@@ -293,7 +309,10 @@ def _front_matter(name: str, contents: bytes) -> JSONObject:
 
 def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
     """For each file below ``folder``, including hidden files, yield the file's path, its name, and the descriptor of
-    its open folder. Raises `ValueError` for links, for names that are invalid in URIs, and for too many files."""
+    its open folder.
+
+    Raises `ValueError` for links, for names that are invalid in URIs, and for too many files.
+    """
     top = os.open(folder, _FOLDER)
     count = 0
     try:
@@ -315,8 +334,10 @@ def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, ...]]:
-    """Read the file ``name`` in the open folder ``at``, and return the file's contents and metadata. Raises
-    `ValueError` if the file has more than ``room`` bytes."""
+    """Read the file ``name`` in the open folder ``at``, and return the file's contents and metadata.
+
+    Raises `ValueError` if the file has more than ``room`` bytes.
+    """
     if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
         raise ValueError(f"{path}: a skill must not contain links")
     with open(os.open(name, _FILE, dir_fd=at), "rb") as file:

@@ -73,7 +73,9 @@ class LoadedSkill:
 
     async def read(self, path: str) -> str | bytes:
         """Read a file of the skill, verify it, and return its contents: as text if the server sends text, else as
-        bytes. ``path`` is the path in the skill's folder, for example ``references/FORMS.md``.
+        bytes.
+
+        ``path`` is the path in the skill's folder, for example ``references/FORMS.md``.
 
         Files of a dynamic skill (``entry.resources == "dynamic"``) are generated at each read, and not compared.
 
@@ -166,8 +168,10 @@ _DIRECTORY_READ: Final = "directoryRead"
 
 class SkillsExtension(Extension[JSONObject, JSONObject]):
     """The skills extension (``io.modelcontextprotocol/skills``) for a server or a client without skills of its own.
+
     With ``directory_read``, clients can list folders. Clients needn't declare the extension, because SEP-2640 defines
-    no client settings."""
+    no client settings.
+    """
 
     def __init__(self, *, directory_read: bool = True) -> None:
         super().__init__(SKILLS_EXTENSION, server={_DIRECTORY_READ: True} if directory_read else {})
@@ -183,8 +187,11 @@ class SkillsExtension(Extension[JSONObject, JSONObject]):
         """The request method for the contents of a folder. `None` if folders cannot be listed."""
 
     def _serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
-        """Return whether a server with these ``capabilities`` has ``row``, a method of the skills extension. Without
-        ``directoryRead``, the server doesn't have ``resources/directory/read`` (SEP-2640, Capability Negotiation)."""
+        """Return whether a server with these ``capabilities`` has ``row``, a method of the skills extension.
+
+        Without ``directoryRead``, the server doesn't have ``resources/directory/read`` (SEP-2640, Capability
+        Negotiation).
+        """
         settings = (capabilities.extensions or {}).get(SKILLS_EXTENSION)
         return row is not self._reading or (isinstance(settings, dict) and settings.get(_DIRECTORY_READ) is True)  # pyright: ignore[reportUnknownMemberType]
 

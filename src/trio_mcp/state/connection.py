@@ -110,8 +110,10 @@ class ConnectionState:
         """Function that returns a new id for each outgoing request. If it's `None`, the ids are consecutive numbers."""
 
     def resume(self, revision: Revision, opening: InitializeParams) -> None:
-        """Continue a legacy session that was initialized elsewhere, for example in another process. ``opening`` is the
-        ``initialize`` request with which the client opened the session."""
+        """Continue a legacy session that was initialized elsewhere, for example in another process.
+
+        ``opening`` is the ``initialize`` request with which the client opened the session.
+        """
         self.revision = revision
         self.client_capabilities, self.client_info = opening.capabilities, opening.client_info
 
@@ -151,8 +153,11 @@ class ConnectionState:
         return request_id
 
     def abandon(self, request: OutboundRequest) -> bool:
-        """Stop waiting for an outgoing request. Return true if the request was still open, so that a cancellation must
-        be sent. Return false for ``initialize``, which must not be cancelled. Idempotent."""
+        """Stop waiting for an outgoing request.
+
+        Return true if the request was still open, so that a cancellation must be sent. Return false for ``initialize``,
+        which must not be cancelled. Idempotent.
+        """
         if self._outbound.get(request.id) is not request:
             return False
         del self._outbound[request.id]
@@ -187,9 +192,11 @@ class ConnectionState:
         return True
 
     def park(self, request: InboundRequest) -> None:
-        """Mark an inbound request as answered with input requests, and free the request's id. A cancellation with this
-        id still cancels the handler that waits for the answers, until another request uses the id or `finish` is
-        called."""
+        """Mark an inbound request as answered with input requests, and free the request's id.
+
+        A cancellation with this id still cancels the handler that waits for the answers, until another request uses the
+        id or `finish` is called.
+        """
         if self.finish(request):
             self._parked[request.id] = request
 
@@ -256,9 +263,11 @@ class ConnectionState:
         return ReplyUnreadable(call, f"its id is {clean(repr(named)[:_QUOTED])} instead of {call.id!r}", is_odd=True)
 
     def _meant(self, named: Any) -> OutboundRequest | None:
-        """Remove and return the outgoing request that an invalid reply with the id ``named`` probably answers. Return
-        `None` if that isn't clear. If only the type of the id is wrong, return the request only if no other request is
-        waiting."""
+        """Remove and return the outgoing request that an invalid reply with the id ``named`` probably answers.
+
+        Return `None` if that isn't clear. If only the type of the id is wrong, return the request only if no other
+        request is waiting.
+        """
         if self.role != "client" or named is None:
             return None
         if is_request_id(named) and named in self._outbound:
@@ -270,9 +279,11 @@ class ConnectionState:
 
     def _is_no_request(self, method: str, request_id: Any) -> bool:
         """Return true if a message with this ``method`` and id can't be a request of the server, although the message
-        has the form of a request. For example, the message may be an outgoing request that the server sent back. The id
-        alone doesn't show this, because a server may use the same id for its own request. A server may also send
-        methods that are unknown here."""
+        has the form of a request.
+
+        For example, the message may be an outgoing request that the server sent back. The id alone doesn't show this,
+        because a server may use the same id for its own request. A server may also send methods that are unknown here.
+        """
         call = self._outbound.get(request_id) if is_request_id(request_id) else None
         if call is None:
             return False
@@ -536,8 +547,10 @@ _RULED_ON: Final = ("notifications/initialized", "notifications/cancelled", "not
 
 @cache
 def _plain_notifications(role: Role, revision: Revision) -> Mapping[str, Method]:
-    """Return the notifications that ``role`` can send in ``revision``, by name. Only notifications for which checking
-    the name is enough are returned, and no notifications of extensions."""
+    """Return the notifications that ``role`` can send in ``revision``, by name.
+
+    Only notifications for which checking the name is enough are returned, and no notifications of extensions.
+    """
     rows = notifications_of(role, revision)
     return {name: row for name, row in rows.items() if name not in _RULED_ON}
 
@@ -557,8 +570,11 @@ class _NotOurs(Exception):
 
 
 def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters of ``request`` and the ``_meta`` in these parameters. If the parameters or the ``_meta``
-    are absent, an empty object is returned instead. Raises `CodedError` if either isn't an object."""
+    """Return the parameters of ``request`` and the ``_meta`` in these parameters.
+
+    If the parameters or the ``_meta`` are absent, an empty object is returned instead. Raises `CodedError` if either
+    isn't an object.
+    """
     params: dict[str, Any] = request.params if request.params is not None else {}
     if type(params) is not dict:
         raise CodedError(INVALID_PARAMS, "Invalid params: the parameters must be an object")

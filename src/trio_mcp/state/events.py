@@ -39,8 +39,10 @@ class NotificationReceived:
         cast("Any", self).served = served
 
     def packed(self) -> PackedNotification:
-        """Return the notification with its parameters as text. This saves memory while the notification waits: objects
-        take up to thirty times as much memory as text."""
+        """Return the notification with its parameters as text.
+
+        This saves memory while the notification waits: objects take up to thirty times as much memory as text.
+        """
         return PackedNotification(self.method, pack_value(self.params), self.revision, self.served)
 
 

@@ -90,7 +90,10 @@ class InboundRequest:
 
     def pack(self) -> None:
         """Convert the parameters to text while the request waits, because objects take up to fifty times as much
-        memory. ``params`` and ``meta`` are empty until `unpack`. Requests of 512 bytes or less stay unchanged."""
+        memory.
+
+        ``params`` and ``meta`` are empty until `unpack`. Requests of 512 bytes or less stay unchanged.
+        """
         if self.size > _WORTH_PACKING:
             self.pack_as(pack_value(self.params))
 
@@ -107,7 +110,10 @@ class InboundRequest:
 
     def put_away(self, name: str) -> None:
         """If the parameter ``name`` takes much more memory as objects than as text, replace the parameter by its JSON
-        text, a `msgspec.Raw`. The handler has its own copy, and all other code only compares the parameters."""
+        text, a `msgspec.Raw`.
+
+        The handler has its own copy, and all other code only compares the parameters.
+        """
         if few_parts(self.params[name]) is not None:
             return  # with so few objects, converting them would free little memory
         text = pack_value(self.params[name])

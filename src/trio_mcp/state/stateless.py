@@ -43,8 +43,11 @@ class StatelessState(ConnectionState):
 
     def notification(self, message: Notification, revision: Revision, size: int) -> InboundRequest | None:
         """Return an extension's notification of ``size`` bytes in the form of a request without a reply, because only
-        the notification's HTTP exchange identifies the sender. Return `None` for notifications of the specification.
-        For example, a cancellation would be ambiguous, because different clients may use the same request id."""
+        the notification's HTTP exchange identifies the sender.
+
+        Return `None` for notifications of the specification. For example, a cancellation would be ambiguous, because
+        different clients may use the same request id.
+        """
         params: Any = message.params if message.params is not None else {}
         row = self._notifications_of("client", revision).get(message.method)
         if row is None or row.name in METHODS or type(params) is not dict:

@@ -18,8 +18,10 @@ _FEW: Final = 64
 
 
 class TrioClock:
-    """A clock that returns milliseconds since the epoch. It begins with the time of day and then follows trio's clock.
-    It doesn't go back if trio is run again."""
+    """A clock that returns milliseconds since the epoch.
+
+    It begins with the time of day and then follows trio's clock. It doesn't go back if trio is run again.
+    """
 
     def __init__(self) -> None:
         self._clock: trio.abc.Clock | None = None

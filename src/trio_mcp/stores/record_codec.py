@@ -45,9 +45,11 @@ def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
 
 
 def decode_columns(what: str, row: Any, kinds: type[T]) -> T:
-    """Return the values in ``row`` as a tuple, after checking that they have the types ``kinds``. Raises
-    `UnreadableRecord` for other types: an SQLite column may contain values of any type, and a Redis hash may lack
-    fields."""
+    """Return the values in ``row`` as a tuple, after checking that they have the types ``kinds``.
+
+    Raises `UnreadableRecord` for other types: an SQLite column may contain values of any type, and a Redis hash may
+    lack fields.
+    """
     return decode_stored(what, partial(msgspec.convert, type=kinds), row)
 
 

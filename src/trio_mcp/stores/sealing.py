@@ -16,8 +16,11 @@ class BadSeal(ValueError):
 
 
 def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return ``secrets`` if all of them are valid. Raises `ValueError` if a secret has less than 32 bytes, and
-    `TypeError` if ``secrets`` is a single `bytes`, or a secret is a `str`."""
+    """Return ``secrets`` if all of them are valid.
+
+    Raises `ValueError` if a secret has less than 32 bytes, and `TypeError` if ``secrets`` is a single `bytes`, or a
+    secret is a `str`.
+    """
     for secret in shared:
         # Two mistakes are common: passing a str from an environment variable, or a single bytes object instead of a
         # list.

@@ -68,8 +68,10 @@ class SessionDirectory(Protocol):
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
     ) -> str | None:
-        """Store a new session of ``caller``, which may be any bytes. The session expires when it is neither read nor
-        changed for ``idle_ms``. Raises `ValueError` if a session with this id exists, even if the directory is full.
+        """Store a new session of ``caller``, which may be any bytes.
+
+        The session expires when it is neither read nor changed for ``idle_ms``. Raises `ValueError` if a session with
+        this id exists, even if the directory is full.
 
         All callers together have at most ``limit`` sessions. One caller gets at most half of the sessions that other
         callers leave free. Beyond that, another session is evicted for the new one, and its id is returned. A session
@@ -96,8 +98,10 @@ class SessionDirectory(Protocol):
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
         """Replace a session's data with ``state``, and its mark (which identifies the version) with ``mark``, if the
-        session's current mark is ``expected_mark``. If the session has another mark, or has ended, change nothing and
-        return false."""
+        session's current mark is ``expected_mark``.
+
+        If the session has another mark, or has ended, change nothing and return false.
+        """
         ...
 
     async def delete(self, session_id: str) -> bool:
@@ -105,8 +109,10 @@ class SessionDirectory(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
-        """Open a stream with the ids of all sessions that any replica changes or deletes from now on. Expired sessions
-        aren't reported. The stream never ends or raises: see `Hint` and `TaskStore.watch`."""
+        """Open a stream with the ids of all sessions that any replica changes or deletes from now on.
+
+        Expired sessions aren't reported. The stream never ends or raises: see `Hint` and `TaskStore.watch`.
+        """
         ...
 
 
@@ -157,14 +163,18 @@ class EventLog(Protocol):
     """
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Create an SSE stream to which ``holder`` may append. Raises `ValueError` if a stream with this name exists,
-        unless it is equal to the one that this call would create: so a call that ended with `Uncertain` can be
-        repeated."""
+        """Create an SSE stream to which ``holder`` may append.
+
+        Raises `ValueError` if a stream with this name exists, unless it is equal to the one that this call would
+        create: so a call that ended with `Uncertain` can be repeated.
+        """
         ...
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Let only ``holder`` append to the SSE stream from now on, and return the stream. If it doesn't exist, create
-        it with an empty ``request_id``. If it is finished, return it unchanged."""
+        """Let only ``holder`` append to the SSE stream from now on, and return the stream.
+
+        If it doesn't exist, create it with an empty ``request_id``. If it is finished, return it unchanged.
+        """
         ...
 
     async def append(
@@ -180,9 +190,10 @@ class EventLog(Protocol):
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append ``lines`` to an SSE stream as events. They get numbers from ``first`` on. Also set the stream's
-        ``note`` unless it is `None`. With ``finish``, no more events can follow. Without lines, ``first`` is the number
-        of the next event.
+        """Append ``lines`` to an SSE stream as events.
+
+        They get numbers from ``first`` on. Also set the stream's ``note`` unless it is `None`. With ``finish``, no more
+        events can follow. Without lines, ``first`` is the number of the next event.
 
         Returns false, with nothing changed, if the stream has another holder, is finished or doesn't exist. Otherwise
         raises `ValueError` if ``first`` is too high, so that events would be missing.
@@ -200,12 +211,17 @@ class EventLog(Protocol):
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
         """If ``dead_holder`` is the holder of an unfinished SSE stream, append ``line`` and finish the stream, which
-        then has no holder. Returns whether this call has finished it: if several replicas try, only one succeeds."""
+        then has no holder.
+
+        Returns whether this call has finished it: if several replicas try, only one succeeds.
+        """
         ...
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return an SSE stream, with its stored events after ``number``; `None` if the stream doesn't exist. After a
-        number beyond the last event, there are no events. Numbers are less than 10**18."""
+        """Return an SSE stream, with its stored events after ``number``; `None` if the stream doesn't exist.
+
+        After a number beyond the last event, there are no events. Numbers are less than 10**18.
+        """
         ...
 
     async def delete(self, session_id: str) -> None:
@@ -214,7 +230,10 @@ class EventLog(Protocol):
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
         """Open a stream of notifications about changed SSE streams: those that any replica appends to, takes over or
-        finishes from now on. Deletions aren't reported."""
+        finishes from now on.
+
+        Deletions aren't reported.
+        """
         ...
 
 
@@ -251,7 +270,10 @@ class ChangesSince:
 @frozen
 class ChangeHint:
     """A change notification that contains the changes themselves: ``changed`` has all changes between the cursors
-    ``previous`` and ``cursor``. A reader whose position is ``previous`` needn't read the change log."""
+    ``previous`` and ``cursor``.
+
+    A reader whose position is ``previous`` needn't read the change log.
+    """
 
     previous: ChangeCursor
     cursor: ChangeCursor
@@ -291,26 +313,35 @@ class Courier(Protocol):
     duplicated. `Messenger` adds reliability."""
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        """Send ``content``, of at most 64 MiB, to another replica, without confirmation. The replica's id may be any
-        string. Raises `ValueError` if ``content`` is longer. If a message is sent again with the same ``number``, the
-        storage needs to store only one copy."""
+        """Send ``content``, of at most 64 MiB, to another replica, without confirmation.
+
+        The replica's id may be any string. Raises `ValueError` if ``content`` is longer. If a message is sent again
+        with the same ``number``, the storage needs to store only one copy.
+        """
         ...
 
     def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | HintsLost]]:
-        """Open a stream of the messages that other replicas send to this replica from now on. If more than 1,000 are
-        unread, messages are lost, and the stream has `HINTS_LOST` in their place. Raises `RuntimeError` if such a
-        stream is already open."""
+        """Open a stream of the messages that other replicas send to this replica from now on.
+
+        If more than 1,000 are unread, messages are lost, and the stream has `HINTS_LOST` in their place. Raises
+        `RuntimeError` if such a stream is already open.
+        """
         ...
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Mark this replica as alive for ``lease_ms`` from now. Returns false if the replica was dead before (at the
-        first call, after `leave`, or because the lease had expired): other replicas may have acted on the replica's
-        death."""
+        """Mark this replica as alive for ``lease_ms`` from now.
+
+        Returns false if the replica was dead before (at the first call, after `leave`, or because the lease had
+        expired): other replicas may have acted on the replica's death.
+        """
         ...
 
     async def leave(self) -> None:
-        """Mark this replica as dead now, after a graceful shutdown. Leaving the block of `SharedStorage.join` doesn't
-        mark the replica as dead. If a process dies, its replica counts as dead once the lease has expired."""
+        """Mark this replica as dead now, after a graceful shutdown.
+
+        Leaving the block of `SharedStorage.join` doesn't mark the replica as dead. If a process dies, its replica
+        counts as dead once the lease has expired.
+        """
         ...
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
@@ -323,8 +354,11 @@ class ReplayGuard(Protocol):
     """Stores values that may be used only once among all replicas, for example DPoP proofs."""
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Store ``digest``, of 32 bytes, for ``ttl_ms``, and return true. If it is already stored, change nothing and
-        return false: if several replicas try, only one gets true. After `Uncertain`, treat the value as used."""
+        """Store ``digest``, of 32 bytes, for ``ttl_ms``, and return true.
+
+        If it is already stored, change nothing and return false: if several replicas try, only one gets true. After
+        `Uncertain`, treat the value as used.
+        """
         ...
 
 

@@ -55,9 +55,11 @@ class Database:
         self._reads = _Batcher(self._reading, _read_all)
 
     async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
-        """Run ``change`` in a transaction, commit the transaction, and return the result. If ``change`` raises, nothing
-        is stored. Changes that wait at the same time share a transaction. With ``first``, ``change`` runs before this
-        process's other waiting writes."""
+        """Run ``change`` in a transaction, commit the transaction, and return the result.
+
+        If ``change`` raises, nothing is stored. Changes that wait at the same time share a transaction. With ``first``,
+        ``change`` runs before this process's other waiting writes.
+        """
         if first:
             alone = _QueuedCall(change)
             await self._writing.run(partial(self._write_all, lambda: [alone]))
@@ -329,8 +331,11 @@ class Location:
     schema: Schema = TASKS
 
     def connect(self) -> sqlite3.Connection:
-        """Return a new connection to the file, for one thread at a time. If the file doesn't exist, create it, with
-        access only for this user. Raises `OSError` if the file isn't a database of this package."""
+        """Return a new connection to the file, for one thread at a time.
+
+        If the file doesn't exist, create it, with access only for this user. Raises `OSError` if the file isn't a
+        database of this package.
+        """
         if sqlite3.sqlite_version_info < _MIN_SQLITE_VERSION:
             raise OSError(errno.ENOSYS, f"SQLite must be 3.35 or newer, not {sqlite3.sqlite_version}")
         with _making, suppress(FileExistsError):
@@ -448,9 +453,10 @@ CREATE TABLE IF NOT EXISTS clock (number INTEGER PRIMARY KEY CHECK (number = 1),
 
 
 class Clock:
-    """The clock for the times in an SQLite file, in milliseconds since the epoch. After each boot, it begins with the
-    time of day at the file's first use, and then follows the monotonic clock. So setting the machine's clock doesn't
-    affect it.
+    """The clock for the times in an SQLite file, in milliseconds since the epoch.
+
+    After each boot, it begins with the time of day at the file's first use, and then follows the monotonic clock. So
+    setting the machine's clock doesn't affect it.
 
     The file stores the boot id, and how far its clock is ahead of the steady clock, so that all processes agree. If the
     system has no boot id, the clock is the time of day. If an earlier version created the file, the table is added.
@@ -501,8 +507,10 @@ _KIND_OF_ERROR: Final = 0xFF
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """Run the ``with`` block in a transaction. Its changes are all committed, or all rolled back if the block or the
-    commit fails. No other process can write in the meantime.
+    """Run the ``with`` block in a transaction.
+
+    Its changes are all committed, or all rolled back if the block or the commit fails. No other process can write in
+    the meantime.
 
     Raises `Uncertain` if the disk fails during the commit: the log may contain the whole change, and be read when the
     file is opened again.

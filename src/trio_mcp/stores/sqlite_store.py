@@ -268,9 +268,11 @@ class DatabaseTaskStore:
         self._claims_suspended_until = self._database.now.steady + lease_ms / 1000
 
     def _expired_before(self, now: int, lease_ms: int, asked: float) -> int:
-        """Return the time that a lease must have ended before, so that its task may be claimed. It is 1, which excludes
-        all leases, if holders couldn't renew: because the file was locked for long since ``asked``, or the machine's
-        clock was set forward."""
+        """Return the time that a lease must have ended before, so that its task may be claimed.
+
+        It is 1, which excludes all leases, if holders couldn't renew: because the file was locked for long since
+        ``asked``, or the machine's clock was set forward.
+        """
         steady = self._database.now.steady
         ahead, before = now / 1000 - steady, self._ahead
         self._ahead = ahead

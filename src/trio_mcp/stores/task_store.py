@@ -69,8 +69,9 @@ class Outcome:
 
 @frozen(kw_only=True, weakref_slot=False)
 class TaskRecord:
-    """The stored state of one background task. JSON text in it was validated when it arrived. Times are in milliseconds
-    since the epoch, on the store's clock.
+    """The stored state of one background task.
+
+    JSON text in it was validated when it arrived. Times are in milliseconds since the epoch, on the store's clock.
 
     Records are immutable: `attrs.evolve` creates the next one, with the next ``version`` and a new ``mark``.
     """
@@ -188,7 +189,10 @@ class UnreadableRecord(OSError):
 
 class UnknownForm(UnreadableRecord):
     """A stored record can't be decoded by this process, because it was written by another version, or with another
-    secret. Other processes may be able to decode it."""
+    secret.
+
+    Other processes may be able to decode it.
+    """
 
 
 @frozen
@@ -259,19 +263,28 @@ class TaskStore(Protocol):
         ...
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a task record, and return true. If it doesn't exist, prevent its creation for ``retention_ms``, and
-        return false: a call of `create` that ended with `Uncertain` may still be in progress."""
+        """Delete a task record, and return true.
+
+        If it doesn't exist, prevent its creation for ``retention_ms``, and return false: a call of `create` that ended
+        with `Uncertain` may still be in progress.
+        """
         ...
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
         """Return a task record and the store's current time; `None` if ``scope`` (the owner's scope) has no such
-        record. If ``scope`` is `None`, find records of all scopes: only the server itself does this. ``task_id`` may be
-        any string."""
+        record.
+
+        If ``scope`` is `None`, find records of all scopes: only the server itself does this. ``task_id`` may be any
+        string.
+        """
         ...
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of those task records that exist, by task id. A record gets a new mark with each change.
-        This is a single request, whose cost doesn't depend on the size of the records."""
+        """Return the marks of those task records that exist, by task id.
+
+        A record gets a new mark with each change. This is a single request, whose cost doesn't depend on the size of
+        the records.
+        """
         ...
 
     async def change(
@@ -290,9 +303,11 @@ class TaskStore(Protocol):
         ...
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
-        """Return up to ``limit`` task records of ``scope`` (the owner's scope), in order of creation. Begin after
-        ``cursor``, or with the first record if it is `None`. Records whose deletion is due are omitted. A cursor stays
-        valid if its record is deleted."""
+        """Return up to ``limit`` task records of ``scope`` (the owner's scope), in order of creation.
+
+        Begin after ``cursor``, or with the first record if it is `None`. Records whose deletion is due are omitted. A
+        cursor stays valid if its record is deleted.
+        """
         ...
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
@@ -400,7 +415,10 @@ def created_record(
     new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
 ) -> TaskRecord:
     """Return ``new``, a new task record, with the times and the position that a store sets when the record is created
-    at the time ``now``. The position is after ``last_position``, the last position in the record's scope."""
+    at the time ``now``.
+
+    The position is after ``last_position``, the last position in the record's scope.
+    """
     expires = None if ttl_ms is None else now + ttl_ms
     return attrs.evolve(
         new,

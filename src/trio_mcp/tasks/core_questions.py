@@ -36,8 +36,10 @@ logger = logging.getLogger("trio_mcp")
 
 
 class TaskClientChannel:
-    """A channel on which server-to-client requests of a background task reach its client. The connection ``line``
-    carries the messages. ``request`` is the client's own request, which ``runner`` handles."""
+    """A channel on which server-to-client requests of a background task reach its client.
+
+    The connection ``line`` carries the messages. ``request`` is the client's own request, which ``runner`` handles.
+    """
 
     __slots__ = ("_line", "_request", "_runner", "is_lost")
 
@@ -83,8 +85,10 @@ class TaskClientChannel:
     def ask(
         self, method: str, params: dict[str, Any] | None, task_id: str, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a server-to-client request of the task's handler on this channel, and wait for its result. Requests of
-        this kind can't be stored in the task record."""
+        """Send a server-to-client request of the task's handler on this channel, and wait for its result.
+
+        Requests of this kind can't be stored in the task record.
+        """
         if not method.startswith("tasks/"):
             # 2025-11-25 tasks, Related Task Metadata: add the task's id to all requests except tasks/ requests.
             params = with_related_task(params, task_id)
@@ -93,6 +97,7 @@ class TaskClientChannel:
 
 class CoreQuestions:
     """Sends the elicitation and sampling requests that are stored in the task ``records`` to the clients of the tasks.
+
     ``start`` runs a function in the background.
 
     Each request is sent on one channel. If that channel closes, the request is sent on another one. If answers arrive
@@ -108,7 +113,10 @@ class CoreQuestions:
 
     async def until_final(self, scope: str, task_id: str, channel: TaskClientChannel) -> TaskRecord | None:
         """Wait until the background task has ended, and return its record, or `None` if the record doesn't exist or was
-        deleted. In the meantime, send the task's elicitation and sampling requests on ``channel``."""
+        deleted.
+
+        In the meantime, send the task's elicitation and sampling requests on ``channel``.
+        """
         record = await self._records.read(scope, task_id)
         if record is None or record.phase.is_final:
             return record
@@ -242,8 +250,10 @@ class Asker(Owner):
 
 
 def _is_busy(error: MCPError | None) -> bool:
-    """Return whether the client only refuses requests for now, because it is closing or too busy. Then the input
-    request is sent again, to the next client that waits for the task's result."""
+    """Return whether the client only refuses requests for now, because it is closing or too busy.
+
+    Then the input request is sent again, to the next client that waits for the task's result.
+    """
     return isinstance(error, PeerError) and error.code == TOO_BUSY
 
 
@@ -284,7 +294,9 @@ class CoreClient(Asker):
 
     def ask(self, method: str, params: dict[str, Any] | None, on_progress: OnProgress | None) -> Awaitable[Any]:
         """Send the client a server-to-client request of the task's handler that can't be stored in the task record.
-        Raises `NoBackChannel` if the client isn't connected."""
+
+        Raises `NoBackChannel` if the client isn't connected.
+        """
         if not self.channel.is_open:
             raise NoBackChannel("the client that requested this task is not connected")
         return self.channel.ask(method, params, self._task_id, on_progress)
@@ -294,8 +306,10 @@ _NO_ANSWER = "the answer to a question of a task must be an object"
 
 
 def encode_refusal(error: MCPError | None) -> bytes:
-    """Encode ``error`` for the task record, in place of a client's response to an input request. ``error`` is `None` if
-    the client's response wasn't an object."""
+    """Encode ``error`` for the task record, in place of a client's response to an input request.
+
+    ``error`` is `None` if the client's response wasn't an object.
+    """
     if isinstance(error, PeerError):
         return encode_value([error.code, error.message, error.data])
     return encode_value([None, _NO_ANSWER if error is None else str(error), None])

@@ -185,9 +185,11 @@ class TaskHost:
             task.cancel(CancelCause.SHUTDOWN, SERVER_STOPPED)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Refuse new background tasks from now on. Tasks that another process may continue are released at once. The
-        others have `Limits.drain_timeout` to end, and are then cancelled. With ``hurry``, all of this takes less than a
-        second."""
+        """Refuse new background tasks from now on.
+
+        Tasks that another process may continue are released at once. The others have `Limits.drain_timeout` to end, and
+        are then cancelled. With ``hurry``, all of this takes less than a second.
+        """
         if not self.ending.is_set():
             self.ending.set()
             self._drain_scope.deadline = trio.current_time() + self._limits.drain_timeout
@@ -216,8 +218,11 @@ class TaskHost:
     # Start
 
     async def create(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Store the record of a new background task, and return it. With ``delegated``, other code than the handler
-        does the work. Raises `CodedError` (-31000) if a limit is reached or the store fails."""
+        """Store the record of a new background task, and return it.
+
+        With ``delegated``, other code than the handler does the work. Raises `CodedError` (-31000) if a limit is
+        reached or the store fails.
+        """
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: new tasks are refused")
         self._live.admit(task, alone=task.scope.exchange.peer.alone)
@@ -262,8 +267,11 @@ class TaskHost:
             raise store_unreachable() from None
 
     async def has_lease_left(self, task: RequestTask) -> bool:
-        """Return whether the lease of ``task`` is long enough for the task to start. The lease may have become too
-        short while the task's record was stored, or while the client answered an input request."""
+        """Return whether the lease of ``task`` is long enough for the task to start.
+
+        The lease may have become too short while the task's record was stored, or while the client answered an input
+        request.
+        """
         return self._leases is None or task.holder is None or await self._leases.has_lease_left(task)
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
@@ -292,8 +300,10 @@ class TaskHost:
         scope.exchange.peer.pack()
 
     def _run_again(self, record: TaskRecord, until: float) -> None:
-        """Run a background task again that was taken over from another process. The lease lasts until the time
-        ``until``. Raises `LookupError` or `ValueError` if its record can't be used."""
+        """Run a background task again that was taken over from another process.
+
+        The lease lasts until the time ``until``. Raises `LookupError` or `ValueError` if its record can't be used.
+        """
         from .task_exchange import restarted  # lazy import, see `_serve`
 
         task = restarted(self, self.runner, record, self.records.now)
@@ -303,8 +313,10 @@ class TaskHost:
         self.runner.start(task.scope)
 
     def _hold(self, task: RequestTask, record: TaskRecord) -> None:
-        """Count ``task`` as running in this process, until `remove` is called. Call `LiveTasks.admit` or
-        `LiveTasks.reserve` first, so that the limit isn't exceeded."""
+        """Count ``task`` as running in this process, until `remove` is called.
+
+        Call `LiveTasks.admit` or `LiveTasks.reserve` first, so that the limit isn't exceeded.
+        """
         self._has_tasks.set()
         self._live.pending.pop(task.id, None)
         self._live.by_id[task.id] = task
@@ -332,8 +344,10 @@ class TaskHost:
     # Changes
 
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
-        """Apply ``transition`` to the record of a running background task: see `TaskRecords.change_with_retries`. If
-        the new record has ended or has another holder, cancel the task in this process."""
+        """Apply ``transition`` to the record of a running background task: see `TaskRecords.change_with_retries`.
+
+        If the new record has ended or has another holder, cancel the task in this process.
+        """
         record = await self.records.change_with_retries(task.id, lambda: task.holder, transition, task.reacquire)
         if record is None or task.accepts(record):
             self._compare(task, record)
@@ -342,8 +356,10 @@ class TaskHost:
         return record
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
-        """Cancel ``task`` if ``record``, its latest record, has ended or belongs to another process. Otherwise pass the
-        answers in the record to the task's handler."""
+        """Cancel ``task`` if ``record``, its latest record, has ended or belongs to another process.
+
+        Otherwise pass the answers in the record to the task's handler.
+        """
         if record is not None:
             task.reacquire(record)
             if task.client is not None:
@@ -407,8 +423,11 @@ class TaskHost:
             self._compare(task, None if kept is None else kept.record)
 
     def _marks(self) -> Mapping[str, bytes]:
-        """Return the known marks of all background tasks that run in this process. A different mark in the store shows
-        that another process has changed the record, to answer input requests or to cancel the task."""
+        """Return the known marks of all background tasks that run in this process.
+
+        A different mark in the store shows that another process has changed the record, to answer input requests or to
+        cancel the task.
+        """
         return {task.id: task.mark for task in self._live}
 
     def _cancel(self, task_id: str, reason: str | None) -> None:

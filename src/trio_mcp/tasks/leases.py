@@ -43,8 +43,10 @@ NOT_RENEWED: Final = "the task store was unavailable, and another process may ru
 
 @define(eq=False)
 class ClaimedLease:
-    """The lease of a background task that was claimed but isn't running yet. Leases of running tasks are renewed
-    through the same two attributes of `RequestTask`."""
+    """The lease of a background task that was claimed but isn't running yet.
+
+    Leases of running tasks are renewed through the same two attributes of `RequestTask`.
+    """
 
     holder: str | None
     held_until: float
@@ -148,9 +150,11 @@ class Leases:
         return lost
 
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
-        """Continue those of the ``lost`` tasks that this process has itself claimed, under the new claim. The store's
-        response to that claim hasn't arrived yet, or has arrived during the renewal. Returns whether there are such
-        tasks."""
+        """Continue those of the ``lost`` tasks that this process has itself claimed, under the new claim.
+
+        The store's response to that claim hasn't arrived yet, or has arrived during the renewal. Returns whether there
+        are such tasks.
+        """
         found = False
         for task_id in tuple(lost)[:_BATCH]:
             try:
@@ -282,8 +286,10 @@ class Leases:
             await self._records.change(record.id, record.holder, lambda kept, _: released(kept, counts=counts))
 
     async def has_lease_left(self, held: ClaimedLease | RequestTask) -> bool:
-        """Return whether a lease lasts long enough to start running its task. If it is too short, wait for a renewal
-        first. The result is valid until the next trio checkpoint."""
+        """Return whether a lease lasts long enough to start running its task.
+
+        If it is too short, wait for a renewal first. The result is valid until the next trio checkpoint.
+        """
         until_looked = self._interval + self._margin
         for _ in range(_PARTS):
             if held.held_until - (now := trio.current_time()) >= until_looked + self._margin:

@@ -37,8 +37,10 @@ def _time(milliseconds: int) -> str:
 def _common_members(
     record: TaskRecord, *, results_fail: bool
 ) -> tuple[str, TaskStatus, str, str, int | None, str | None, int | None]:
-    """Return the members that the task objects of both forms (2025-11-25 and the tasks extension) have. If
-    ``results_fail``, a tool result with isError gives the status ``failed``."""
+    """Return the members that the task objects of both forms (2025-11-25 and the tasks extension) have.
+
+    If ``results_fail``, a tool result with isError gives the status ``failed``.
+    """
     outcome, status = record.outcome, _RUNNING.get(record.phase, "completed")
     if outcome is not None and (outcome.is_error or (results_fail and outcome.tells_failure)):
         status = "failed"
@@ -65,7 +67,10 @@ def extension_created(record: TaskRecord) -> CreatedTask:
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
     """Return the result of a background task with this ``outcome`` in the form of the protocol revision ``revision``,
-    as if the call had not become a task. If the call itself has this revision, the result's JSON text isn't decoded."""
+    as if the call had not become a task.
+
+    If the call itself has this revision, the result's JSON text isn't decoded.
+    """
     if record.revision == revision.name:
         result = decode_members(outcome.json)
     else:

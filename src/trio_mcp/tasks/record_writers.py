@@ -39,8 +39,10 @@ _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
 
 class OutcomeReplies(Replies):
-    """Encodes the results and errors of background tasks as JSON text for an `Outcome`. The text omits the JSON-RPC
-    envelope, and members that are added to each response later."""
+    """Encodes the results and errors of background tasks as JSON text for an `Outcome`.
+
+    The text omits the JSON-RPC envelope, and members that are added to each response later.
+    """
 
     def __init__(self, *, expose_errors: bool = False) -> None:
         super().__init__({}, expose_errors=expose_errors)
@@ -82,8 +84,10 @@ class OutcomeWriter:
         self._writing = set[trio.CancelScope]()
 
     def limit_time(self, drain_timeout: float) -> None:
-        """Limit the time of all writes to ``drain_timeout`` from now, because the server is shutting down. If this is
-        called several times, the earliest limit applies."""
+        """Limit the time of all writes to ``drain_timeout`` from now, because the server is shutting down.
+
+        If this is called several times, the earliest limit applies.
+        """
         self._last_moment = min(self._last_moment, trio.current_time() + drain_timeout + _LAST_WRITES)
         for scope in self._writing:
             scope.deadline = self._last_moment

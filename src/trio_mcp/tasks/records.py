@@ -156,8 +156,9 @@ class TaskRecords:
                     pass
 
     async def change(self, task_id: str, holder: str | None, transition: Transition) -> TaskRecord | None:
-        """Apply ``transition`` to the stored task record, and return the new record. If this call is cancelled, the
-        store contains either the whole change or nothing of it.
+        """Apply ``transition`` to the stored task record, and return the new record.
+
+        If this call is cancelled, the store contains either the whole change or nothing of it.
 
         A transition that changes nothing leaves the record unchanged. Returns `None` if there is no record (any more),
         or if a ``holder`` is given, and a task that hasn't ended has another holder.
@@ -233,8 +234,10 @@ class TaskRecords:
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
         """Store a client's responses to the input requests of a task, and return the task record; `None` if the task
-        doesn't exist in ``scope``. Unknown keys are ignored. Raises `CodedError` (-32602) if the responses are too
-        long."""
+        doesn't exist in ``scope``.
+
+        Unknown keys are ignored. Raises `CodedError` (-32602) if the responses are too long.
+        """
         if await self.read(scope, task_id) is None:
             return None
         if sum(map(len, answers.values())) > (most := self.settings.max_record_bytes):

@@ -60,8 +60,9 @@ class RemoteTask(ABC):
         fails."""
 
     async def result(self, on_state: OnState, *, cancels: bool) -> Any:
-        """Wait for the end of the background task, and return its result as JSON data. In the meantime, this side's
-        callbacks respond to the task's input requests.
+        """Wait for the end of the background task, and return its result as JSON data.
+
+        In the meantime, this side's callbacks respond to the task's input requests.
 
         ``on_state`` is called with each state. With ``cancels``, leaving the wait before the end of the task, for any
         reason, calls `abandon`.
@@ -79,8 +80,10 @@ class RemoteTask(ABC):
 
     @abstractmethod
     async def _poll_until_done(self, nursery: ServiceNursery, on_state: OnState) -> Any:
-        """Poll the background task until it has ended, and return its result. The trio tasks that poll run in
-        ``nursery``. Subclasses implement this method for `result`."""
+        """Poll the background task until it has ended, and return its result.
+
+        The trio tasks that poll run in ``nursery``. Subclasses implement this method for `result`.
+        """
 
     def abandon(self) -> None:
         """Send a cancellation of the background task to the peer, without waiting, unless the task has ended. Works
@@ -110,8 +113,11 @@ class RemoteTask(ABC):
 def created_state(
     method: str, result: Any, kind: type[CreatedTask] | type[CreateTaskResult], forget: SendCancel
 ) -> TaskState:
-    """Return the state of the background task that a request of ``method`` has created. ``result`` is the request's
-    result. Raises `ProtocolViolation` if it is invalid; if it contains a task id, that task is cancelled."""
+    """Return the state of the background task that a request of ``method`` has created.
+
+    ``result`` is the request's result. Raises `ProtocolViolation` if it is invalid; if it contains a task id, that task
+    is cancelled.
+    """
     try:
         made = structure_result(method, result, kind)
     except ProtocolViolation:
@@ -123,9 +129,11 @@ def created_state(
 
 
 def task_params(ttl: float | None) -> JSONObject:
-    """Return the parameter ``task`` of a 2025-11-25 request. This parameter asks the peer to keep the task for ``ttl``
-    seconds. If ``ttl`` is `None`, the peer decides how long it keeps the task. Raises `ValueError` unless ``ttl`` is
-    positive and finite."""
+    """Return the parameter ``task`` of a 2025-11-25 request.
+
+    This parameter asks the peer to keep the task for ``ttl`` seconds. If ``ttl`` is `None`, the peer decides how long
+    it keeps the task. Raises `ValueError` unless ``ttl`` is positive and finite.
+    """
     if ttl is None:
         return {}
     if not 0 < ttl < inf:
@@ -223,8 +231,10 @@ class CoreRemoteTask(RemoteTask):
         self.is_over = True
 
     def _raise_failure(self, state: TaskState) -> None:
-        """If ``state`` shows that the task was cancelled or has failed, raise the error. Called for an empty result,
-        which is what a peer with mcp 1.x sends for such tasks."""
+        """If ``state`` shows that the task was cancelled or has failed, raise the error.
+
+        Called for an empty result, which is what a peer with mcp 1.x sends for such tasks.
+        """
         if state.status == "cancelled":
             raise TaskCancelled(self.id, state.message)
         if state.status == "failed":

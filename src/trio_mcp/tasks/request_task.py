@@ -57,16 +57,19 @@ class NotStarted(CodedError):
 
 @define(eq=False)
 class _StartAttempt:
-    """An attempt to store the record of a new background task. ``over`` is set when the attempt has finished. If it has
-    failed, ``failure`` creates the error."""
+    """An attempt to store the record of a new background task.
+
+    ``over`` is set when the attempt has finished. If it has failed, ``failure`` creates the error.
+    """
 
     over: trio.Event = attrs.field(factory=trio.Event)
     failure: Callable[[], NotStarted] | None = None
 
 
 class RequestTask:
-    """The background task of one request, which runs in ``host``. Until `start` is called, the request may still be
-    answered without a task. Afterwards, the task is in the store.
+    """The background task of one request, which runs in ``host``.
+
+    Until `start` is called, the request may still be answered without a task. Afterwards, the task is in the store.
 
     ``ttl_ms``: milliseconds from creation; `None` for no limit. ``must_be``: the request must be answered with a task.
     ``record``: the stored record, for a task that runs again.
@@ -170,8 +173,9 @@ class RequestTask:
             self._alarm = None
 
     async def start(self, *, delegated: bool = False) -> None:
-        """Store the background task, and answer the request with the task. Does nothing if this was already done. With
-        ``delegated``, other code than the handler does the work.
+        """Store the background task, and answer the request with the task.
+
+        Does nothing if this was already done. With ``delegated``, other code than the handler does the work.
 
         While the client is answering input requests from the response, this waits until the client repeats the request.
         Raises `CodedError` (-31000), with nothing started, if there are too many tasks or the store fails. All callers
@@ -319,8 +323,11 @@ class RequestTask:
         return True
 
     def set_message(self, message: str) -> None:
-        """Set the task's status message, a text for users. The message is written to the record soon. If several
-        messages are set before the write, only the last one is written."""
+        """Set the task's status message, a text for users.
+
+        The message is written to the record soon. If several messages are set before the write, only the last one is
+        written.
+        """
         self.message = message
         if self.has_started:
             self.scope.runner.trio_run.call_soon(self._host.message_writer.write_soon, self)
@@ -350,8 +357,11 @@ class RequestTask:
 
     @property
     def is_at_risk(self) -> bool:
-        """True while the handler runs and must stop before another process may run the task. A handler that is never
-        restarted may run longer than its lease: other processes can only record that the task has failed."""
+        """True while the handler runs and must stop before another process may run the task.
+
+        A handler that is never restarted may run longer than its lease: other processes can only record that the task
+        has failed.
+        """
         return self.phase is RunPhase.RUNNING and self.on_restart != "fail"
 
     @property
@@ -371,8 +381,10 @@ class RequestTask:
 
     def reacquire(self, record: TaskRecord) -> bool:
         """If ``record`` contains a newer claim of this process, continue this run of the handler under that claim (the
-        store's response to it was lost, or is still on its way). Returns false if there is none, or if another process
-        has run the task meanwhile."""
+        store's response to it was lost, or is still on its way).
+
+        Returns false if there is none, or if another process has run the task meanwhile.
+        """
         if self.holder is None or record.holder is None or record.epoch != self.epoch + 1:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
@@ -385,8 +397,10 @@ class RequestTask:
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
     def accepts(self, record: TaskRecord) -> bool:
-        """Return whether ``record``, which was stored during this run of the handler, is to be used. If it has another
-        holder, it may be older than this process's own claim, and must be read again."""
+        """Return whether ``record``, which was stored during this run of the handler, is to be used.
+
+        If it has another holder, it may be older than this process's own claim, and must be read again.
+        """
         return record.phase.is_final or self.reacquire(record) or self.is_of(record)
 
     async def persist(self, outcome: Outcome | None) -> None:

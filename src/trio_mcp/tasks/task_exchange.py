@@ -123,8 +123,9 @@ def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
 
 
 def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, before: TaskRecord | None) -> TaskRecord:
-    """Return a record for the new background task ``task``. ``holder`` is the process that runs the task; `None` if its
-    handler doesn't do the work. The store sets the times.
+    """Return a record for the new background task ``task``.
+
+    ``holder`` is the process that runs the task; `None` if its handler doesn't do the work. The store sets the times.
 
     Equal capabilities are shared with the record created ``before``, since thousands of records may exist. Raises
     `CodedError` (-31000) if the parameters are too long to store.

@@ -42,8 +42,10 @@ T = TypeVar("T")
 
 
 def scope_of(scope: RequestScope) -> str:
-    """Return the owner's scope: the key of all tasks that the caller of a request may see. It is the caller's principal
-    as JSON text, or an empty string without authentication."""
+    """Return the owner's scope: the key of all tasks that the caller of a request may see.
+
+    It is the caller's principal as JSON text, or an empty string without authentication.
+    """
     principal = scope.exchange.peer.principal
     return "" if principal is None else principal.to_json()
 
@@ -125,8 +127,11 @@ def _may_see_all(_: RequestScope, __: TaskRecord) -> bool:
 @frozen(eq=False)
 class CoreMethods:
     """Handles ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` of 2025-11-25, based on the task
-    ``records``. While a client waits for a result, ``questions`` sends it the task's elicitation and sampling requests.
-    The function ``may_see`` decides which tasks the caller's list contains."""
+    ``records``.
+
+    While a client waits for a result, ``questions`` sends it the task's elicitation and sampling requests. The function
+    ``may_see`` decides which tasks the caller's list contains.
+    """
 
     _records: TaskRecords
     _questions: CoreQuestions
@@ -194,8 +199,11 @@ _CURSOR: Final = lazy_pattern(r"own\.([0-9]{1,15})")
 
 
 class OwnTasks:
-    """The ids of the tasks that each connection has created (2025-11-25 tasks, Task Isolation). They are needed without
-    authentication, because the records in a shared store don't show to which client they belong."""
+    """The ids of the tasks that each connection has created (2025-11-25 tasks, Task Isolation).
+
+    They are needed without authentication, because the records in a shared store don't show to which client they
+    belong.
+    """
 
     def __init__(self, settings: TaskSettings) -> None:
         self._is_shared = settings.store is not None
@@ -218,7 +226,9 @@ class OwnTasks:
 
     def after(self, scope: RequestScope, cursor: str | None) -> Iterator[tuple[str, str]]:
         """Yield the ids of the caller's tasks after ``cursor``, oldest first, each with the cursor for the next page.
-        Raises `CodedError` (-32602) for an invalid cursor."""
+
+        Raises `CodedError` (-32602) for an invalid cursor.
+        """
         match = _CURSOR.fullmatch("own.0" if cursor is None else cursor)
         if match is None:
             raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor")
@@ -235,8 +245,10 @@ _MILLISECONDS: Final = 1000
 
 
 def asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
-    """Return the time to live, in milliseconds, that a request wants for its task; `None` for no limit. The parameters
-    were already validated. Raises `CodedError` (-32602) unless the time is positive."""
+    """Return the time to live, in milliseconds, that a request wants for its task; `None` for no limit.
+
+    The parameters were already validated. Raises `CodedError` (-32602) unless the time is positive.
+    """
     asked = scope.request.params["task"].get("ttl", settings.ttl * _MILLISECONDS)
     if asked is None:
         return milliseconds(settings.max_ttl)

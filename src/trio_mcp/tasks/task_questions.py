@@ -27,8 +27,10 @@ _RUN: Final = 8
 
 
 def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
-    """Return the input requests and responses from before the task started, for the new task record. Returns nothing if
-    the responses have more than ``limit`` bytes."""
+    """Return the input requests and responses from before the task started, for the new task record.
+
+    Returns nothing if the responses have more than ``limit`` bytes.
+    """
     log = _log_of_run(task)
     if log is None:
         return EMPTY_LOG
@@ -61,7 +63,10 @@ class TaskQuestions:
 
     def replay(self, record: TaskRecord) -> None:
         """If the handler makes the same input requests as an earlier run, use the responses that are stored in
-        ``record``. Store new input requests as `collect` does."""
+        ``record``.
+
+        Store new input requests as `collect` does.
+        """
         self._task.scope.rounds = Rounds(self._task.scope, self._send, None, _log_in(record))
         self.collect()
 

@@ -59,8 +59,9 @@ def asked(
     given_up: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> TaskRecord | None:
-    """Return the task record with additional input requests, keyed as in the record. Input requests that are already in
-    it, or already answered, are skipped: a restarted handler makes them again.
+    """Return the task record with additional input requests, keyed as in the record.
+
+    Input requests that are already in it, or already answered, are skipped: a restarted handler makes them again.
 
     ``log`` has the new entries for `TaskRecord.asked`. ``given_up`` and ``forgotten``: see `withdrawn`.
     """
@@ -83,8 +84,10 @@ def asked(
 
 
 def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> TaskRecord | None:
-    """Return the task record with the client's answers to open input requests. Unknown keys, and keys that were already
-    answered, are ignored (extension tasks, Task Update Requests)."""
+    """Return the task record with the client's answers to open input requests.
+
+    Unknown keys, and keys that were already answered, are ignored (extension tasks, Task Update Requests).
+    """
     if record.phase.is_final:
         return None
     taken = {key: answer for key, answer in answers.items() if key in record.questions}
@@ -97,7 +100,10 @@ def withdrawn(
     record: TaskRecord, now: int, given_up: Collection[str], forgotten: Collection[str] = ()
 ) -> TaskRecord | None:
     """Return the task record without the input requests ``given_up``, which the handler has cancelled, even if they
-    were answered. Also remove ``forgotten``, input requests of an earlier run that the current run doesn't make."""
+    were answered.
+
+    Also remove ``forgotten``, input requests of an earlier run that the current run doesn't make.
+    """
     gone = {*given_up, *forgotten}
     if record.phase.is_final or (gone.isdisjoint(record.questions) and gone.isdisjoint(record.answers)):
         return None
@@ -132,8 +138,11 @@ def with_message(record: TaskRecord, now: int, message: str) -> TaskRecord | Non
 
 
 def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]) -> TaskRecord | None:
-    """Return the task record with a new checkpoint. If a restarted handler resumes from it, earlier responses to input
-    requests are dropped, unless the handler may still be waiting for them, according to ``awaits``."""
+    """Return the task record with a new checkpoint.
+
+    If a restarted handler resumes from it, earlier responses to input requests are dropped, unless the handler may
+    still be waiting for them, according to ``awaits``.
+    """
     changes: dict[str, Any] = {"checkpoint": value}
     if record.on_restart == "resume":
         answers = {key: each for key, each in record.answers.items() if awaits(key)}
@@ -143,8 +152,10 @@ def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]
 
 
 def with_outcome(record: TaskRecord, now: int, outcome: Outcome, message: str | None = None) -> TaskRecord | None:
-    """Return the record of a background task that has ended, with its ``outcome`` and final status ``message``. If
-    ``message`` is empty, the current message stays."""
+    """Return the record of a background task that has ended, with its ``outcome`` and final status ``message``.
+
+    If ``message`` is empty, the current message stays.
+    """
     if record.phase.is_final:
         return None
     return _final(record, now, phase=TaskPhase.ENDED, outcome=outcome, message=message or record.message)
@@ -158,8 +169,10 @@ def cancelled(record: TaskRecord, now: int, reason: str | None) -> TaskRecord | 
 
 
 def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
-    """Return the record of a background task that has ended, without the data that only a restart would need. Otherwise
-    clients could fill the store with such data."""
+    """Return the record of a background task that has ended, without the data that only a restart would need.
+
+    Otherwise clients could fill the store with such data.
+    """
     return _next(
         record,
         params=b"{}",
@@ -180,7 +193,10 @@ def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
     """Return the record of a background task whose work isn't done by its handler, but by other code, within ``ttl_ms``
-    after the task's creation. No process runs or claims such a task. The record is kept for ``keep_ms`` longer."""
+    after the task's creation.
+
+    No process runs or claims such a task. The record is kept for ``keep_ms`` longer.
+    """
     if record.phase.is_final or record.is_external:
         return None
     expires = None if ttl_ms is None else record.created_at + ttl_ms
@@ -198,15 +214,19 @@ def made_external(
 
 def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
     """Return the record of a background task that its process has released, so that any process may claim it.
-    ``counts`` is whether the handler's run counts as an attempt."""
+
+    ``counts`` is whether the handler's run counts as an attempt.
+    """
     if record.phase.is_final or record.holder is None:
         return None
     return _next(record, holder=None, leased_until=0, attempt=record.attempt if counts else record.attempt - 1)
 
 
 def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) -> TaskRecord | None:
-    """Return the record of a background task that was claimed because its process has died. If the task can't be
-    restarted, the record gets an outcome, else the number of the next ``attempt``."""
+    """Return the record of a background task that was claimed because its process has died.
+
+    If the task can't be restarted, the record gets an outcome, else the number of the next ``attempt``.
+    """
     if record.phase.is_final:
         return None
     if record.expires_at is not None and record.expires_at <= now:

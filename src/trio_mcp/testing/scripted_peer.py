@@ -166,8 +166,10 @@ class ScriptedPeer:
             raise UnexpectedMessage("silence", message, [], self.transcript)
 
     async def expect_end(self) -> None:
-        """Check that the other side closes the connection without sending another message. Raises `UnexpectedMessage`
-        if a message arrives, and `MissingMessage` if the connection stays open."""
+        """Check that the other side closes the connection without sending another message.
+
+        Raises `UnexpectedMessage` if a message arrives, and `MissingMessage` if the connection stays open.
+        """
         expected = "the end of the connection"
         try:
             message = await self._receive(expected)

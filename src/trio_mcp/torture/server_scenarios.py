@@ -296,8 +296,10 @@ async def ids_of_all_kinds(client: TortureClient) -> None:
 
 
 def _sends(line: bytes, error_code: int | None = None) -> Callable[[TortureClient], Awaitable[None]]:
-    """Return a scenario that sends ``line``, and checks that the server still works. With ``error_code``, the server
-    must also answer the line with this error."""
+    """Return a scenario that sends ``line``, and checks that the server still works.
+
+    With ``error_code``, the server must also answer the line with this error.
+    """
 
     async def send(client: TortureClient) -> None:
         await client.send(line)

@@ -118,9 +118,11 @@ def is_loopback(host: str | None) -> bool:
 
 
 def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: Allowed) -> HostChecks:
-    """Return the Host and Origin checks for a server that listens on ``host``. Raises `ValueError` if other machines
-    can reach ``host`` and ``allowed_origins`` or ``allowed_hosts`` is missing, or if an entry can't match any
-    client."""
+    """Return the Host and Origin checks for a server that listens on ``host``.
+
+    Raises `ValueError` if other machines can reach ``host`` and ``allowed_origins`` or ``allowed_hosts`` is missing, or
+    if an entry can't match any client.
+    """
     for given in (allowed_origins, allowed_hosts):
         if isinstance(given, str | bytes) and given != "*":
             raise ValueError(

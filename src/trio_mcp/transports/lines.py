@@ -119,8 +119,10 @@ class LineTransport(FramedTransport):
             self._count_unfinished()
 
     def _count_unfinished(self) -> None:
-        """Set the counter of the connection's unread bytes to the size of the incomplete line. Raises `ConnectionLost`
-        if the caller exceeds the limit of unread bytes."""
+        """Set the counter of the connection's unread bytes to the size of the incomplete line.
+
+        Raises `ConnectionLost` if the caller exceeds the limit of unread bytes.
+        """
         if self._unread is None:
             return
         size = len(self._unfinished) + len(self._head or b"")
@@ -171,8 +173,10 @@ class LineTransport(FramedTransport):
                     raise self._too_long(head, end[-_TAIL:])
 
     def _are_plain(self, lines: list[bytes | bytearray], longest: int) -> bool:
-        """Return whether `receive` would return all ``lines`` unchanged. ``lines`` are in reverse order. Only the line
-        that is returned first can be longer than ``longest``."""
+        """Return whether `receive` would return all ``lines`` unchanged.
+
+        ``lines`` are in reverse order. Only the line that is returned first can be longer than ``longest``.
+        """
         if self._first or self._head is not None or max(longest, len(lines[-1])) > self._max:
             return False
         return min(lines) >= b"{" and max(lines) < b"|"  # true if all lines begin with a brace
@@ -187,9 +191,11 @@ class LineTransport(FramedTransport):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send as much of the message as possible without waiting: see `FramedTransport.send_nowait`. If several lines
-        were received together, nothing is sent this way, because the writer sends the replies to all these lines in one
-        system call."""
+        """Send as much of the message as possible without waiting: see `FramedTransport.send_nowait`.
+
+        If several lines were received together, nothing is sent this way, because the writer sends the replies to all
+        these lines in one system call.
+        """
         if not self._at_once:
             return 0
         self._at_once -= 1
@@ -201,8 +207,11 @@ class LineTransport(FramedTransport):
 
 
 class _Pipe:
-    """One direction of a pair of memory transports. If ``capacity`` bytes are buffered, senders wait, as with an
-    operating system's pipe. A larger batch is accepted if nothing is buffered."""
+    """One direction of a pair of memory transports.
+
+    If ``capacity`` bytes are buffered, senders wait, as with an operating system's pipe. A larger batch is accepted if
+    nothing is buffered.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity

@@ -99,8 +99,10 @@ class ProcessTransport(FramedTransport):
         return self._lines.received
 
     async def exit_error(self, reason: str) -> ConnectionLost:
-        """Return a `ConnectionLost` that explains why the child process has ended. Wait up to 0.3 seconds for its exit
-        status and last lines. If it hasn't exited, the error contains ``reason``."""
+        """Return a `ConnectionLost` that explains why the child process has ended.
+
+        Wait up to 0.3 seconds for its exit status and last lines. If it hasn't exited, the error contains ``reason``.
+        """
         with trio.move_on_after(_OBITUARY_WAIT):
             await self._process.wait()
             reason = "the server exited"
@@ -123,8 +125,10 @@ class ProcessTransport(FramedTransport):
         return self._tail.lines, tuple(said)
 
     def keep_input(self, *, open: bool) -> None:
-        """With ``open=True``, `aclose` doesn't close the child's input, because `shut_down` closes it. A
-        KeyboardInterrupt between `aclose` and `shut_down` then shortens the wait for the child."""
+        """With ``open=True``, `aclose` doesn't close the child's input, because `shut_down` closes it.
+
+        A KeyboardInterrupt between `aclose` and `shut_down` then shortens the wait for the child.
+        """
         self._keeps_input = open
 
     async def aclose(self) -> None:
@@ -321,8 +325,11 @@ log."""
 
 
 class EarlyOutput(trio.abc.ReceiveStream):
-    """The stream ``source`` of a child that prints text between its messages. The text is also written to ``sink``. If
-    a response follows text on the same line, a line break is inserted before it."""
+    """The stream ``source`` of a child that prints text between its messages.
+
+    The text is also written to ``sink``. If a response follows text on the same line, a line break is inserted before
+    it.
+    """
 
     def __init__(self, source: trio.abc.ReceiveStream, sink: Callable[[str], object]) -> None:
         self._source = source

@@ -134,8 +134,10 @@ def _kill_group(group: int, owner: int) -> None:
 
 
 def _all_exited(group: int) -> bool:
-    """Return whether all remaining processes of a group are zombies. The init process should reap them, but in many
-    containers it doesn't. Without /proc, return false."""
+    """Return whether all remaining processes of a group are zombies.
+
+    The init process should reap them, but in many containers it doesn't. Without /proc, return false.
+    """
     found = False
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

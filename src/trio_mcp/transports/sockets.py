@@ -131,8 +131,10 @@ def _accepted(seconds: float) -> int:
 
 
 def socket_path(path: str | os.PathLike[str]) -> str:
-    """Return the path ``name`` of a Unix socket in the form for the operating system. Raises `ValueError` if a file
-    can't have this name, and `OSError` if the name is too long for a socket."""
+    """Return the path ``name`` of a Unix socket in the form for the operating system.
+
+    Raises `ValueError` if a file can't have this name, and `OSError` if the name is too long for a socket.
+    """
     name = os.fsdecode(path)
     try:
         size = len(os.fsencode(name))
@@ -181,7 +183,9 @@ def _connected(connecting: socket.socket, name: str) -> bool:
 @contextmanager
 def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener]:
     """Listen on the Unix socket ``path`` while inside the block, with mode 0600, and remove the socket file afterwards.
-    Raises `OSError` for the same reasons as `serve_unix`, and `ValueError` if no file can have this path."""
+
+    Raises `OSError` for the same reasons as `serve_unix`, and `ValueError` if no file can have this path.
+    """
     name = socket_path(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         with _exclusive(name):
@@ -202,7 +206,9 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
 @contextmanager
 def _exclusive(name: str) -> Generator[None]:
     """Hold a lock while inside the block, so that other servers of this user don't remove the socket at ``name`` as
-    stale. They would mistake a socket that is bound, but doesn't listen yet, for a stale one.
+    stale.
+
+    They would mistake a socket that is bound, but doesn't listen yet, for a stale one.
 
     The lock is on a separate file, ``name`` + ``.lock``, which other users can't open. A lock on the directory could be
     held for ever by any user who may read the directory.

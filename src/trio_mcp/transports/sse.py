@@ -53,20 +53,27 @@ def numbered_events(name: str, first: int, lines: Sequence[bytes]) -> bytes:
 
 
 def priming_event(event_id: str) -> bytes:
-    """Return an event without data. Its id allows the client to resume the stream before the first message (2025-11-25
-    transports, Sending Messages to the Server)."""
+    """Return an event without data.
+
+    Its id allows the client to resume the stream before the first message (2025-11-25 transports, Sending Messages to
+    the Server).
+    """
     return b"id: %b\ndata: \n\n" % event_id.encode()
 
 
 def retry_line(milliseconds: int) -> bytes:
-    """Return a ``retry`` line, which sets how long clients wait before they reconnect. An event must follow directly,
-    because older clients would interpret a separate line as an event without data."""
+    """Return a ``retry`` line, which sets how long clients wait before they reconnect.
+
+    An event must follow directly, because older clients would interpret a separate line as an event without data.
+    """
     return b"retry: %d\n" % milliseconds
 
 
 def _escaped(lines: bytes | bytearray) -> bytes | bytearray:
     """Return ``text`` with U+2028, U+2029 and U+0085 escaped, because some deployed parsers mistake them for line ends.
-    In JSON they occur only inside strings."""
+
+    In JSON they occur only inside strings.
+    """
     if b"\xe2\x80" in lines:
         lines = lines.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
     return lines.replace(b"\xc2\x85", rb"\u0085")
@@ -134,8 +141,10 @@ class EventReader:
         self._reset()
 
     def feed(self, chunk: bytes | bytearray) -> list[Event]:
-        """Parse more bytes, and return the events that are now complete. If an event is too long, the events before it
-        are returned first, then `EventTooLong` is raised."""
+        """Parse more bytes, and return the events that are now complete.
+
+        If an event is too long, the events before it are returned first, then `EventTooLong` is raised.
+        """
         if self._too_long:
             raise EventTooLong(self._max)
         if self._unfinished and b"\n" not in chunk and b"\r" not in chunk:  # a fast path for parts of a long line

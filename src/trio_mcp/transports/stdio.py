@@ -100,9 +100,11 @@ _SMALL_WRITE: Final = select.PIPE_BUF
 
 @frozen
 class _Descriptor:
-    """A duplicate of a standard descriptor, owned by this module. ``readiness`` says how to avoid blocking: ``waits``
-    (poll before each use, because it would block), ``never`` (always ready, and can't be polled), or ``tries`` (a call
-    fails if it isn't ready)."""
+    """A duplicate of a standard descriptor, owned by this module.
+
+    ``readiness`` says how to avoid blocking: ``waits`` (poll before each use, because it would block), ``never``
+    (always ready, and can't be polled), or ``tries`` (a call fails if it isn't ready).
+    """
 
     fd: int
     readiness: Literal["tries", "waits", "never"]
@@ -221,8 +223,10 @@ class DescriptorStream:
                 raise trio.BrokenResourceError(str(error)) from error
 
     def send_nowait(self, data: bytes | bytearray) -> int:
-        """Write as much of ``data`` as possible without waiting, and return the number of bytes written. Return ``0``
-        if the descriptor must be polled first, or if writing fails: `send_all` will then raise the error."""
+        """Write as much of ``data`` as possible without waiting, and return the number of bytes written.
+
+        Return ``0`` if the descriptor must be polled first, or if writing fails: `send_all` will then raise the error.
+        """
         writer = self._writer
         if self._closed or writer.readiness == "waits":
             return 0

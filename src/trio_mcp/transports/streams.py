@@ -27,15 +27,19 @@ class NowaitStream(Protocol):
     """A stream that can be written to without waiting."""
 
     def send_nowait(self, data: bytes | bytearray) -> int:
-        """Write as much of ``data`` as possible without waiting, and return the number of bytes written. Return ``0``
-        if writing fails. ``send_all`` will then raise the error."""
+        """Write as much of ``data`` as possible without waiting, and return the number of bytes written.
+
+        Return ``0`` if writing fails. ``send_all`` will then raise the error.
+        """
         ...
 
 
 def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
-    """Return a function that writes to ``stream`` without waiting: see `NowaitStream.send_nowait`. It supports
-    `NowaitStream`, and trio's streams over a non-blocking descriptor. For other streams, the function writes
-    nothing."""
+    """Return a function that writes to ``stream`` without waiting: see `NowaitStream.send_nowait`.
+
+    It supports `NowaitStream`, and trio's streams over a non-blocking descriptor. For other streams, the function
+    writes nothing.
+    """
     match stream:
         case trio.StapledStream():
             return nowait_writer(stream.send_stream)
@@ -74,8 +78,10 @@ def is_readable(socket: int) -> bool:
 
 
 async def linger(stream: trio.abc.Stream) -> None:
-    """Shut down this side's direction of the connection, and read until the peer closes its own. Closing with unread
-    bytes would reset the connection, and the bytes sent last might be lost."""
+    """Shut down this side's direction of the connection, and read until the peer closes its own.
+
+    Closing with unread bytes would reset the connection, and the bytes sent last might be lost.
+    """
     if isinstance(stream, trio.abc.HalfCloseableStream):
         await stream.send_eof()
     while await stream.receive_some(_READ):
@@ -84,7 +90,10 @@ async def linger(stream: trio.abc.Stream) -> None:
 
 def unacknowledged(stream: object) -> int:
     """Return the number of bytes sent on ``stream``, a socket with or without TLS, that the peer's operating system
-    hasn't acknowledged. Return 0 if the number is unknown, as on all systems other than Linux."""
+    hasn't acknowledged.
+
+    Return 0 if the number is unknown, as on all systems other than Linux.
+    """
     below, count = socket_below(stream), bytearray(4)
     if below is None:
         return 0

@@ -60,8 +60,11 @@ class TokensInUse:
     def of(
         cls, stored: StoredAuthorization, now: float, *, since: float = -math.inf, is_granted: bool = False
     ) -> TokensInUse | None:
-        """Return the tokens in the stored record ``stored``. ``now`` is the time in seconds since the epoch. Returns
-        `None` if the record has no tokens, or if they are bound to a DPoP key that is lost."""
+        """Return the tokens in the stored record ``stored``.
+
+        ``now`` is the time in seconds since the epoch. Returns `None` if the record has no tokens, or if they are bound
+        to a DPoP key that is lost.
+        """
         record = stored.issuers.get(stored.current or "")
         tokens = None if record is None else record.tokens
         if record is None or tokens is None:
@@ -89,8 +92,10 @@ class TokensInUse:
         self._tokens = attrs.evolve(self._tokens, refresh_token=None)
 
     def headers(self, method: str, url: str, nonce: str | None, now: float) -> list[tuple[bytes, bytes]]:
-        """Return the authorization headers for one request with the HTTP method ``method`` to ``url``. They include a
-        new DPoP proof if the tokens are bound to a key (RFC 9449 section 7.1)."""
+        """Return the authorization headers for one request with the HTTP method ``method`` to ``url``.
+
+        They include a new DPoP proof if the tokens are bound to a key (RFC 9449 section 7.1).
+        """
         if self.key is None:
             return [(b"Authorization", b"Bearer " + self.token.encode("ascii"))]
         proof = self.key.proof(method, url, token=self.token, nonce=nonce, now=now)
@@ -149,9 +154,11 @@ class Record:
         return stored if self._unsaved is None else stored._with_record(self._unsaved.issuer, self._unsaved.record)
 
     async def save(self, grant: Grant, stored: StoredAuthorization) -> None:
-        """Add the new tokens in ``grant`` to the record ``stored``, and save the record. Load the record under the lock
-        first. If the storage fails, the failure is only logged: the new tokens are valid, and the old tokens may be
-        invalid."""
+        """Add the new tokens in ``grant`` to the record ``stored``, and save the record.
+
+        Load the record under the lock first. If the storage fails, the failure is only logged: the new tokens are
+        valid, and the old tokens may be invalid.
+        """
         self._unsaved = grant
         try:
             with calling_user_code("the storage of tokens"):
@@ -186,8 +193,11 @@ class TokenSource(ABC):
 
     @abstractmethod
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get new tokens: pass the steps of an OAuth grant to the function ``run``. ``run`` carries the steps out, and
-        may send the user to the sign-in page. Raises `AuthorizationError` if the grant fails."""
+        """Get new tokens: pass the steps of an OAuth grant to the function ``run``.
+
+        ``run`` carries the steps out, and may send the user to the sign-in page. Raises `AuthorizationError` if the
+        grant fails.
+        """
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         """Return the generator that refreshes the stored tokens; `None` if the client should get new tokens without a
@@ -210,7 +220,9 @@ async def drive(
     settle: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
     """Carry out the steps (HTTP requests, visits to the sign-in page) that the generator ``machine`` yields, and return
-    the generator's result. Always closes the generator. Raises `AuthorizationError` if a step fails.
+    the generator's result.
+
+    Always closes the generator. Raises `AuthorizationError` if a step fails.
 
     Args:
         before_secrets: Called before each request with credentials, codes or tokens: from then on an authorization
@@ -326,8 +338,11 @@ class Acquisition:
         self.failure, self.failed = error, trio.current_time()
 
     async def wait(self) -> None:
-        """Wait until the attempt to get a token has ended. If the attempt was cancelled, there is no new token. Raises
-        the `AuthorizationError` with which the attempt failed."""
+        """Wait until the attempt to get a token has ended.
+
+        If the attempt was cancelled, there is no new token. Raises the `AuthorizationError` with which the attempt
+        failed.
+        """
         self._waiters += 1
         try:
             await self._ended.wait()

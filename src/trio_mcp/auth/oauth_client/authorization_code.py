@@ -152,8 +152,10 @@ def _tokens_of_user(
 def _authorize_url(
     request: _SignInRequest, client: TokenClient, scopes: tuple[str, ...], resource: str, configured: Sequence[str]
 ) -> str:
-    """Return the URL of the sign-in page for the browser. Raises `AuthorizationError` if a browser must not open the
-    endpoint (2026-07-28 security best practices, OAuth Authorization URL Validation).
+    """Return the URL of the sign-in page for the browser.
+
+    Raises `AuthorizationError` if a browser must not open the endpoint (2026-07-28 security best practices, OAuth
+    Authorization URL Validation).
 
     An untrusted server must not make the browser send requests to services of this machine, or of a private network,
     unless one of the URLs that people have ``configured`` leads there.
@@ -192,9 +194,11 @@ def _authorize_url(
 
 
 def _code(callback: str, request: _SignInRequest) -> str:
-    """Return the authorization code in the URL that the browser was redirected to. The order of the checks matters: if
-    the URL may be the response to another authorization request, or may come from another server, nothing in the URL is
-    used, not even an error."""
+    """Return the authorization code in the URL that the browser was redirected to.
+
+    The order of the checks matters: if the URL may be the response to another authorization request, or may come from
+    another server, nothing in the URL is used, not even an error.
+    """
     try:
         pairs = parse_qsl(urlsplit(callback).query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
     except ValueError:
@@ -220,6 +224,7 @@ def _code(callback: str, request: _SignInRequest) -> str:
 
 def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     """Exchange the stored refresh token for new tokens at the current authorization server, and return the new tokens.
+
     If the server issues no new refresh token, the returned tokens contain the old refresh token (RFC 6749 section 6).
     The scopes stay the same: to get more scopes, call `sign_in`.
 
@@ -289,8 +294,10 @@ async def sign_out(
 
 
 def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machine[None]:
-    """Revoke the stored tokens that the authorization server ``issuer`` has issued. The refresh token is revoked first,
-    since this also invalidates its access tokens (RFC 7009 section 2.1). Fetches at most five URLs.
+    """Revoke the stored tokens that the authorization server ``issuer`` has issued.
+
+    The refresh token is revoked first, since this also invalidates its access tokens (RFC 7009 section 2.1). Fetches at
+    most five URLs.
 
     Raises `AuthorizationError` if a token may still be valid.
     """

@@ -44,8 +44,10 @@ class Browser:
     user_is_asked: UserIsAsked
 
     async def make(self, visit: Visit) -> str:
-        """Open ``visit.url`` in the user's browser, and return the URL that the browser was redirected to. Raises
-        `AuthorizationError` if the user doesn't sign in in time."""
+        """Open ``visit.url`` in the user's browser, and return the URL that the browser was redirected to.
+
+        Raises `AuthorizationError` if the user doesn't sign in in time.
+        """
         _check(visit.url)
         answer = AwaitedCallback()
         with self.user_is_asked(), trio.move_on_after(self.timeout):
@@ -155,8 +157,10 @@ class LoopbackListener:
         self._state = ""
 
     def expect(self, url: str, answer: AwaitedCallback) -> None:
-        """From now on, accept the redirect that follows the authorization request at ``url``. When the browser arrives,
-        store the redirect's URL in the future ``answer``."""
+        """From now on, accept the redirect that follows the authorization request at ``url``.
+
+        When the browser arrives, store the redirect's URL in the future ``answer``.
+        """
         self._state = _state_in(url)
         self._answer = answer
 
@@ -195,9 +199,12 @@ class LoopbackListener:
 
 @asynccontextmanager
 async def open_loopback(redirect_uri: str | None, former: Iterable[str] = ()) -> AsyncGenerator[LoopbackListener]:
-    """Listen at ``redirect_uri`` for the browser's redirect. If ``redirect_uri`` is `None`, use the first URI in
-    ``former`` whose port is free, or else any free port. ``former`` contains the URIs that were registered before: an
-    authorization server may accept only registered URIs. Raises `AuthorizationError` if the port is taken."""
+    """Listen at ``redirect_uri`` for the browser's redirect.
+
+    If ``redirect_uri`` is `None`, use the first URI in ``former`` whose port is free, or else any free port. ``former``
+    contains the URIs that were registered before: an authorization server may accept only registered URIs. Raises
+    `AuthorizationError` if the port is taken.
+    """
     listeners, uri = await _listeners(redirect_uri, former)
     listener = LoopbackListener(uri)
     async with open_service_nursery("the visit is over") as nursery:

@@ -74,8 +74,11 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
 
 
 def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMetadata]:
-    """Return the metadata of the authorization server ``issuer``. The issuer is already known for ``server_url``, from
-    the configuration or from earlier use. Fetches at most three URLs."""
+    """Return the metadata of the authorization server ``issuer``.
+
+    The issuer is already known for ``server_url``, from the configuration or from earlier use. Fetches at most three
+    URLs.
+    """
     metadata = yield from _metadata(issuer)
     if metadata is None and server_url is not None and issuer == _origin(server_url):
         metadata = _fixed_paths(issuer)
@@ -85,8 +88,10 @@ def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMet
 
 
 def known_issuer(client: PreregisteredClient, stored: StoredAuthorization) -> str | None:
-    """Return the only issuer to which the credentials of ``client`` may be sent. Returns `None` if the credentials
-    haven't been used yet, so that any issuer is allowed."""
+    """Return the only issuer to which the credentials of ``client`` may be sent.
+
+    Returns `None` if the credentials haven't been used yet, so that any issuer is allowed.
+    """
     if client.issuer is not None:
         return client.issuer
     for issuer, record in stored.issuers.items():
@@ -140,8 +145,10 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
 
 def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]:
     """Return the first metadata document that is found at one of the ``urls``; `None` if no URL has such a document.
+
     Raises `AuthorizationError` if a URL can't be read, so that a failure isn't mistaken for an old server without
-    metadata."""
+    metadata.
+    """
     failures: list[str] = []
     for url in urls:
         try:
@@ -164,8 +171,10 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
 
 def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization) -> str:
     """Return the URL of the authorization server to use, from the ``named`` URLs (RFC 9728 section 7.6; 2026-07-28
-    authorization, Authorization Server Binding). Raises `AuthorizationError` if the client's credentials belong to none
-    of these servers."""
+    authorization, Authorization Server Binding).
+
+    Raises `AuthorizationError` if the client's credentials belong to none of these servers.
+    """
     if only is not None:
         check_belonging(only, named)
         return only

@@ -74,7 +74,9 @@ class ClientBindings:
 
     async def issuer_of(self, client: PreregisteredClient) -> str | None:
         """Return the issuer that the credentials of ``client`` are bound to; `None` if they haven't been used yet.
-        Raises `AuthorizationError` if the stored binding can't be read."""
+
+        Raises `AuthorizationError` if the stored binding can't be read.
+        """
         name = _name_of_binding(client)
         if client.issuer is not None or name is None:
             return client.issuer
@@ -90,9 +92,11 @@ class ClientBindings:
             self._claimed[name] = issuer
 
     async def settle(self) -> None:
-        """Store the bindings of credentials to issuers that `claim` has recorded. Raises `AuthorizationError` if the
-        credentials already belong to another issuer, or if the binding can't be stored. After such an error, don't send
-        the credentials."""
+        """Store the bindings of credentials to issuers that `claim` has recorded.
+
+        Raises `AuthorizationError` if the credentials already belong to another issuer, or if the binding can't be
+        stored. After such an error, don't send the credentials.
+        """
         while self._claimed:
             name, issuer = next(iter(self._claimed.items()))
             with calling_user_code("the storage of tokens"):
@@ -107,7 +111,10 @@ class ClientBindings:
 
 def _name_of_binding(client: PreregisteredClient) -> str | None:
     """Return the name under which the issuer of ``client`` is stored; `None` if the client has neither a secret nor a
-    key. The name doesn't reveal the secret."""
+    key.
+
+    The name doesn't reveal the secret.
+    """
     if client.client_secret is None and client.private_key is None:
         return None
     key = client.private_key if isinstance(client.private_key, str | None) else dict(client.private_key)
@@ -117,7 +124,10 @@ def _name_of_binding(client: PreregisteredClient) -> str | None:
 
 def check_belonging(issuer: str, named: Sequence[str]) -> None:
     """Raise `AuthorizationError` unless ``named``, the issuers that the server has named, contains the ``issuer`` that
-    the client's credentials belong to. A trailing slash is ignored."""
+    the client's credentials belong to.
+
+    A trailing slash is ignored.
+    """
     if not any(same_issuer(issuer, each) for each in named):
         raise AuthorizationError(
             f"the credentials of this client belong to {shown(issuer)}, but the server uses {shown(named[0])}:"
@@ -149,9 +159,11 @@ class GrantContext:
     """Binds credentials to the first issuer at which they are used; `None` if no bindings are stored."""
 
     async def bound(self, client: PreregisteredClient) -> PreregisteredClient:
-        """Return ``client`` with its field ``issuer`` set to the issuer that the client's credentials are bound to. If
-        the credentials aren't bound, return ``client`` unchanged. Raises `AuthorizationError` if the stored binding
-        can't be read."""
+        """Return ``client`` with its field ``issuer`` set to the issuer that the client's credentials are bound to.
+
+        If the credentials aren't bound, return ``client`` unchanged. Raises `AuthorizationError` if the stored binding
+        can't be read.
+        """
         if self.bindings is None:
             return client
         return attrs.evolve(client, issuer=await self.bindings.issuer_of(client))
@@ -179,7 +191,10 @@ T = TypeVar("T")
 @frozen(kw_only=True)
 class Visit:
     """A step of a sign-in: open ``url`` in the user's browser, and wait until the browser is redirected to
-    ``redirect_uri``. The result of the step is the URL of the redirect as a `str`, including its query."""
+    ``redirect_uri``.
+
+    The result of the step is the URL of the redirect as a `str`, including its query.
+    """
 
     url: str = attrs.field(repr=False)
     redirect_uri: str
@@ -215,8 +230,11 @@ _LONGEST_CODE: Final = 64
 
 
 def error_code(body: bytes) -> str | None:
-    """Return the OAuth error code in ``body``, the JSON body of an HTTP response. Returns `None` if ``body`` has no
-    field ``error``. The error code comes from an untrusted server, and may be any text."""
+    """Return the OAuth error code in ``body``, the JSON body of an HTTP response.
+
+    Returns `None` if ``body`` has no field ``error``. The error code comes from an untrusted server, and may be any
+    text.
+    """
     try:
         return OAuthErrorResponse.from_json(body).error
     except InvalidDocument:
@@ -227,8 +245,11 @@ def refused(
     what: str, error: str | None, status: int | None = None, secrets: Collection[str | None] = ()
 ) -> AuthorizationError:
     """Return the exception to raise when an authorization server has refused a request with the OAuth error ``error``
-    and an HTTP status. ``what`` is a sentence that says what was refused. An unregistered ``error`` is quoted only if
-    it looks like an error code and contains none of the ``secrets``."""
+    and an HTTP status.
+
+    ``what`` is a sentence that says what was refused. An unregistered ``error`` is quoted only if it looks like an
+    error code and contains none of the ``secrets``.
+    """
     known = error if error in _CODES else None
     word = f"status {status}" if status is not None and error is None else "an unknown error"
     if known is None and error is not None and len(error) <= _LONGEST_CODE and _LIKE_A_CODE.fullmatch(error):

@@ -186,8 +186,10 @@ def assertion_form(assertion: str) -> dict[str, str]:
 
 def _is_audience(found: AuthorizationServer, assertion: str) -> bool:
     """Return whether the audience of the JWT ``assertion`` is the authorization server ``found``: its issuer URL or
-    token endpoint (RFC 7523 section 3). The JWT's signature isn't verified here, since the authorization server
-    verifies the signature."""
+    token endpoint (RFC 7523 section 3).
+
+    The JWT's signature isn't verified here, since the authorization server verifies the signature.
+    """
     try:
         claims = assertion.split(".")[1]
         audience = msgspec.json.decode(decode_base64url(claims, padded=False), type=_AudienceClaim).aud

@@ -60,8 +60,9 @@ _USELESS: Final = frozenset(("invalid_grant", "invalid_client"))
 
 @define(eq=False)
 class TokenKeeper:
-    """The OAuth implementation of `Credentials` for the server at ``server_url``. Gets tokens from ``source``, stores
-    them in ``storage``, and refreshes them.
+    """The OAuth implementation of `Credentials` for the server at ``server_url``.
+
+    Gets tokens from ``source``, stores them in ``storage``, and refreshes them.
 
     Only one acquisition runs at a time, and all requests that need a token wait for it. Before a refresh, the record is
     read again under the lock that spans processes: a refresh token may be valid for one use only, and another process
@@ -160,8 +161,10 @@ class TokenKeeper:
         steps_up: bool,
         is_refresh: bool,
     ) -> None:
-        """Start to get a token to replace the token ``held``, which was refused. Raises `AuthorizationError` if a
-        replacement was already tried for this request."""
+        """Start to get a token to replace the token ``held``, which was refused.
+
+        Raises `AuthorizationError` if a replacement was already tried for this request.
+        """
         if held is not None and held.since >= request.begun and held.is_granted:
             # 2026-07-28 authorization, Step-Up Authorization Flow: stop if all demanded scopes were already requested.
             scopes = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
@@ -256,7 +259,10 @@ class TokenKeeper:
 
     def _adopts(self, stored: StoredAuthorization, held: TokensInUse | None) -> bool:
         """Switch to the tokens in the stored record ``stored`` if they differ from ``held``, the tokens in use, and may
-        be valid. Returns whether the client now uses the stored tokens."""
+        be valid.
+
+        Returns whether the client now uses the stored tokens.
+        """
         tokens = stored.tokens
         if tokens is None or (held is not None and tokens.access_token == held.token):
             return False
@@ -314,9 +320,11 @@ _METADATA: Final = "resource_metadata"
 
 
 def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
-    """Return the challenge in which a server demands a bearer token or, with ``is_dpop``, a DPoP-bound token. Returns
-    `None` if the server sent no such challenge. The URL of the resource metadata (RFC 9728 section 5.1) may come from
-    any of the challenges."""
+    """Return the challenge in which a server demands a bearer token or, with ``is_dpop``, a DPoP-bound token.
+
+    Returns `None` if the server sent no such challenge. The URL of the resource metadata (RFC 9728 section 5.1) may
+    come from any of the challenges.
+    """
     found = [each for each in parse_challenges(request.challenges) if each.scheme in ("bearer", "dpop")]
     if not found:
         return None
@@ -370,8 +378,11 @@ class OAuthClient(ClientAuth):
 
     @asynccontextmanager
     async def _open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
-        """Open the `TokenKeeper` that gets tokens from ``source`` for one server. Raises `ValueError` if the server's
-        URL isn't secure, since a token could be intercepted (OAuth 2.1, draft 13, section 1.5)."""
+        """Open the `TokenKeeper` that gets tokens from ``source`` for one server.
+
+        Raises `ValueError` if the server's URL isn't secure, since a token could be intercepted (OAuth 2.1, draft 13,
+        section 1.5).
+        """
         if names_socket(server_url):
             raise ValueError("OAuth does not work with a server on a Unix socket: pass auth=Bearer(token)")
         origin = split_url(server_url)[0]

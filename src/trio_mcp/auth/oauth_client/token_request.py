@@ -94,8 +94,10 @@ def tokens_by(
 def ask(
     form: Mapping[str, str], server: ServerMetadata, client: TokenClient | None, context: GrantContext
 ) -> Machine[TokenResponse]:
-    """Send ``form`` to the token endpoint of ``server``, and return the response. Only the characters of the token have
-    been checked, so the caller must validate the rest of the response."""
+    """Send ``form`` to the token endpoint of ``server``, and return the response.
+
+    Only the characters of the token have been checked, so the caller must validate the rest of the response.
+    """
     url = server.token_endpoint
     if url is None:
         raise AuthorizationError("the authorization server has no token endpoint")
@@ -138,7 +140,9 @@ def post_form(
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Machine[Fetched]:
     """Send ``form`` to an OAuth ``endpoint`` of ``server``, authenticated as ``client``, and return the response.
-    Raises `AuthorizationError` if the client's key can't be used."""
+
+    Raises `AuthorizationError` if the client's key can't be used.
+    """
     own, named = ({}, {}) if client is None else authentication(client, server, now)
     try:
         answer: Fetched = yield Fetch(
@@ -197,7 +201,9 @@ def _listed_methods(server: ServerMetadata) -> Collection[str]:
 
 def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod:
     """Return the authentication method for a client with a secret: the first preferred method that ``usable`` contains.
-    Returns ``otherwise`` if ``usable`` contains no preferred method."""
+
+    Returns ``otherwise`` if ``usable`` contains no preferred method.
+    """
     for method in SECRET_METHODS:
         if method in usable:
             return method
@@ -205,8 +211,11 @@ def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod
 
 
 def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenClient:
-    """Return the token endpoint client for ``client``, which is already registered at ``server``. It authenticates with
-    its configured method, else with its private key, else with its secret in a way that the server supports."""
+    """Return the token endpoint client for ``client``, which is already registered at ``server``.
+
+    It authenticates with its configured method, else with its private key, else with its secret in a way that the
+    server supports.
+    """
     method: AuthMethod = "none"
     if client.auth_method is not None:
         method = client.auth_method
@@ -228,8 +237,9 @@ def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenC
 
 
 def authentication(client: TokenClient, server: ServerMetadata, now: float) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the headers and form parameters that authenticate ``client`` in one request to ``server``. Raises
-    `AuthorizationError` if the client's key can't be used.
+    """Return the headers and form parameters that authenticate ``client`` in one request to ``server``.
+
+    Raises `AuthorizationError` if the client's key can't be used.
 
     RFC 6749 sections 2.3.1 and 3.2.1, RFC 7523 section 2.2.
     """
@@ -273,6 +283,7 @@ def client_at(
     server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, scopes: tuple[str, ...], now: float
 ) -> Machine[TokenClient]:
     """Return the OAuth client to use at ``server`` according to ``settings``, registering the client if needed.
+
     ``record`` is the stored record of this authorization server. Sends at most one request.
 
     This is the preregistered client; else its metadata document, if the server supports these; else the client that has

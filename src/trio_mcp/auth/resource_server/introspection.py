@@ -40,8 +40,9 @@ accepted here."""
 
 @frozen(kw_only=True)
 class IntrospectionVerifier(BuiltInVerifier):
-    """Verifies each token with a request to its issuer (token introspection, RFC 7662). Use it for tokens that aren't
-    JWTs, and for tokens that can be revoked.
+    """Verifies each token with a request to its issuer (token introspection, RFC 7662).
+
+    Use it for tokens that aren't JWTs, and for tokens that can be revoked.
 
     Responses are cached for ``cache_for`` seconds. While the issuer doesn't respond, clients get status 503 and retry
     later. Raises `ValueError` for invalid values.
@@ -175,9 +176,11 @@ class _Introspection:
 
 
 def _read(fetched: Fetched, endpoint: str) -> Mapping[str, Any]:
-    """Return the issuer's introspection response for a token (RFC 7662 section 2.2). Raises `VerifierUnavailable` for
-    an error or an invalid response, since the token may still be valid: for example, the credentials of this server may
-    be wrong."""
+    """Return the issuer's introspection response for a token (RFC 7662 section 2.2).
+
+    Raises `VerifierUnavailable` for an error or an invalid response, since the token may still be valid: for example,
+    the credentials of this server may be wrong.
+    """
     if fetched.status != HTTPStatus.OK:
         raise VerifierUnavailable(f"{endpoint}: status {fetched.status}")
     try:

@@ -94,8 +94,11 @@ class VerificationKey:
 
 
 def read_key(jwk: Mapping[str, Any]) -> VerificationKey:
-    """Return the public key in ``jwk``. Raises `UnusableKey` if the JWK isn't a supported public key. A JWK with a
-    private key is refused as well, since a disclosed private key proves nothing."""
+    """Return the public key in ``jwk``.
+
+    Raises `UnusableKey` if the JWK isn't a supported public key. A JWK with a private key is refused as well, since a
+    disclosed private key proves nothing.
+    """
     kind, curve, kid, algorithm = (jwk.get(name) for name in ("kty", "crv", "kid", "alg"))
     if not isinstance(kind, str) or not (curve is None or isinstance(curve, str)):
         raise UnusableKey("the key has no type (kty)")
@@ -147,8 +150,10 @@ def _bits(modulus: str) -> int:
 
 
 def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[VerificationKey, ...]:
-    """Return the usable keys of a JWK set, ignoring unusable ones (RFC 7517 section 5). Raises `UnusableKey` unless the
-    set has 1 to 100 keys, at least one of them usable."""
+    """Return the usable keys of a JWK set, ignoring unusable ones (RFC 7517 section 5).
+
+    Raises `UnusableKey` unless the set has 1 to 100 keys, at least one of them usable.
+    """
     try:
         found: object = document
         if isinstance(document, bytes | str):
@@ -283,9 +288,11 @@ def check_jwks_uri(url: str, trusted_http_hosts: Collection[str]) -> str:
 async def fetch_keys(
     issuer: str, jwks_uri: str | None, fetcher: Fetcher, trusted_http_hosts: Collection[str] = ()
 ) -> Sequence[VerificationKey]:
-    """Fetch and return the issuer's keys from ``jwks_uri``. If ``jwks_uri`` is `None`, get the URL of the keys from
-    the metadata of ``issuer``. Raises `FetchFailed` if there is no response, and `UnusableKey` if there is no usable
-    key."""
+    """Fetch and return the issuer's keys from ``jwks_uri``.
+
+    If ``jwks_uri`` is `None`, get the URL of the keys from the metadata of ``issuer``. Raises `FetchFailed` if there is
+    no response, and `UnusableKey` if there is no usable key.
+    """
     uri = await _jwks_uri(issuer, fetcher) if jwks_uri is None else jwks_uri
     try:
         return read_key_set(await _fetched(uri, fetcher))

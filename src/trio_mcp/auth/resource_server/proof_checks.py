@@ -45,8 +45,11 @@ class UsedProof:
 
 
 class ProofChecks:
-    """Checks the DPoP proofs of requests to ``resource``. With ``nonces``, each proof must contain a nonce that the
-    server has created, and the client's clock doesn't matter. ``now`` returns the time in seconds since the epoch."""
+    """Checks the DPoP proofs of requests to ``resource``.
+
+    With ``nonces``, each proof must contain a nonce that the server has created, and the client's clock doesn't matter.
+    ``now`` returns the time in seconds since the epoch.
+    """
 
     algorithms = ASYMMETRIC
     """The accepted signature algorithms of DPoP proofs."""
@@ -62,16 +65,20 @@ class ProofChecks:
         are stored."""
 
     def share(self, secret: bytes) -> None:
-        """Use the ``secret`` that all replicas share for DPoP nonces, so that replicas accept each other's nonces. Has
-        no effect without nonces, or if the server's author has passed a secret for nonces."""
+        """Use the ``secret`` that all replicas share for DPoP nonces, so that replicas accept each other's nonces.
+
+        Has no effect without nonces, or if the server's author has passed a secret for nonces.
+        """
         if self._nonces is not None:
             self._nonces.share(secret)
 
     def check(self, proof: str, method: str, token: str, principal: Principal) -> UsedProof:
         """Check the DPoP ``proof`` of a request with the HTTP method ``method``, mark the proof as used, and return it.
+
         The proof must be made for this request, with the key that ``token`` of ``principal`` is bound to, and must not
         have been used before. Raises `Untrusted` if the proof is invalid, `NonceNeeded` if it needs another nonce, and
-        `TooManyProofs` if the client used too many proofs recently."""
+        `TooManyProofs` if the client used too many proofs recently.
+        """
         # The numbers in the following comments refer to the list in RFC 9449 section 4.3.
         signed = read_signed(proof, self.algorithms, _LONGEST)  # 2, 5
         if signed.header.get("typ") != "dpop+jwt":  # 4
@@ -93,8 +100,10 @@ class ProofChecks:
         return UsedProof(digest, math.ceil((ends_at - now + _WINDOW) * 1000))
 
     def _key(self, signed: Signed, thumbprint: str) -> tuple[Mapping[str, Any], VerificationKey]:
-        """Return the public key in the header of a DPoP proof, as a JWK and as a key object. Raises `Untrusted` if the
-        key doesn't have the given ``thumbprint``."""
+        """Return the public key in the header of a DPoP proof, as a JWK and as a key object.
+
+        Raises `Untrusted` if the key doesn't have the given ``thumbprint``.
+        """
         jwk: object = signed.header.get("jwk")
         if not isinstance(jwk, dict):
             raise Untrusted("the proof has no key (jwk)")
@@ -144,7 +153,9 @@ class ProofChecks:
 
 def _without_query(url: str) -> str:
     """Return ``url`` without query, fragment and trailing slash, in a form in which equivalent URLs compare equal.
-    Endpoints also respond at the URL with the slash."""
+
+    Endpoints also respond at the URL with the slash.
+    """
     try:
         return canonical(url.partition("#")[0].partition("?")[0]).rstrip("/")
     except ValueError:
@@ -170,8 +181,10 @@ class NonceNeeded(Exception):
 
 class ProofNonces:
     """Creates DPoP nonces, and recognizes its nonces later without storing them: each nonce is its creation time,
-    signed with ``secret``. Processes that share the secret accept each other's nonces. If ``secret`` is `None`, a
-    random secret is generated."""
+    signed with ``secret``.
+
+    Processes that share the secret accept each other's nonces. If ``secret`` is `None`, a random secret is generated.
+    """
 
     def __init__(self, secret: bytes | None) -> None:
         self._is_own = secret is None
@@ -233,9 +246,11 @@ class ProofReplayGuard:
         return len(self._seen)
 
     def add(self, principal: Hashable, digest: bytes, ends_at: float, now: float) -> bool:
-        """Remember the ``digest`` of a DPoP proof that ``principal`` has used, and return whether the proof is new. The
-        digest is forgotten at ``ends_at``, when the proof is too old to be accepted. Raises `TooManyProofs` if no more
-        proofs can be remembered."""
+        """Remember the ``digest`` of a DPoP proof that ``principal`` has used, and return whether the proof is new.
+
+        The digest is forgotten at ``ends_at``, when the proof is too old to be accepted. Raises `TooManyProofs` if no
+        more proofs can be remembered.
+        """
         self._discard_expired(now)
         if digest in self._seen:
             return False

@@ -277,15 +277,19 @@ class Gate:
 
     def share(self, replay_guard: ReplayGuard, secret: bytes) -> None:
         """Let all replicas together accept each DPoP proof only once: store used proofs in ``replay_guard``, which the
-        replicas share. DPoP nonces are derived from the shared ``secret``, unless the author has passed a secret for
-        nonces."""
+        replicas share.
+
+        DPoP nonces are derived from the shared ``secret``, unless the author has passed a secret for nonces.
+        """
         if self._proofs is not None:
             self._replay_guard, self._may_ask = replay_guard, True
             self._proofs.share(secret)
 
     def known(self, head: HttpHead) -> Auth | Refusal | None:
-        """Return the authenticated caller of a request, or the HTTP response that refuses the request. Returns `None`
-        if the caller can't be identified without waiting: then call `ask`. Synchronous."""
+        """Return the authenticated caller of a request, or the HTTP response that refuses the request.
+
+        Returns `None` if the caller can't be identified without waiting: then call `ask`. Synchronous.
+        """
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
@@ -298,9 +302,11 @@ class Gate:
         return self._decide(head, came, found)
 
     async def ask(self, head: HttpHead) -> Auth | Refusal:
-        """Return the authenticated caller of a request, or the HTTP response that refuses the request. Raises nothing
-        except a cancellation: if one of the author's functions raises, the error is logged and the request is refused
-        with status 500."""
+        """Return the authenticated caller of a request, or the HTTP response that refuses the request.
+
+        Raises nothing except a cancellation: if one of the author's functions raises, the error is logged and the
+        request is refused with status 500.
+        """
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
@@ -325,8 +331,10 @@ class Gate:
 
     def missing(self, auth: Auth, needed: Collection[str]) -> Refusal | None:
         """Return the HTTP response that refuses a request whose caller lacks one of the ``needed`` scopes; `None` if
-        the caller has all of them. The response names all needed scopes (2026-07-28 authorization, Runtime Insufficient
-        Scope Errors). Synchronous."""
+        the caller has all of them.
+
+        The response names all needed scopes (2026-07-28 authorization, Runtime Insufficient Scope Errors). Synchronous.
+        """
         try:
             if self._holds(auth.principal.scopes, needed):
                 return None
@@ -375,8 +383,11 @@ class Gate:
         return self._replay_guard is not None and principal.key_thumbprint is not None
 
     async def _unproven_anywhere(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
-        """Check the DPoP proof of a request on all replicas. Returns `None` if the proof is valid and new, else the
-        HTTP response that refuses the request. If the shared storage fails, the request is refused."""
+        """Check the DPoP proof of a request on all replicas.
+
+        Returns `None` if the proof is valid and new, else the HTTP response that refuses the request. If the shared
+        storage fails, the request is refused.
+        """
         proof = self._proof(head, came, principal)
         if proof is None or isinstance(proof, Refusal):
             return proof
@@ -436,8 +447,11 @@ class PresentedToken:
 
 
 def presented_token(authorization: str | None, schemes: Container[str]) -> PresentedToken | None:
-    """Return the token in the value of an Authorization header. Returns `None` if there is no header, or if its scheme
-    isn't in ``schemes`` (``bearer``, ``dpop``, or both). Raises `Malformed` if there is no token after the scheme."""
+    """Return the token in the value of an Authorization header.
+
+    Returns `None` if there is no header, or if its scheme isn't in ``schemes`` (``bearer``, ``dpop``, or both). Raises
+    `Malformed` if there is no token after the scheme.
+    """
     if not authorization:
         return None
     name, _, token = authorization.partition(" ")  # RFC 9110 section 11.4

@@ -84,8 +84,11 @@ class Refusals:
         self, status: HTTPStatus, code: str | None, reason: str, scheme: str | None = None, needed: Iterable[str] = ()
     ) -> Refusal:
         """Return the HTTP response that refuses a request, with a ``WWW-Authenticate`` challenge for each accepted
-        scheme. Only the challenge of the ``scheme`` that the client used has the error ``code`` (RFC 9449 section 7.2).
-        If that scheme is unknown or isn't accepted, each challenge has the code."""
+        scheme.
+
+        Only the challenge of the ``scheme`` that the client used has the error ``code`` (RFC 9449 section 7.2). If that
+        scheme is unknown or isn't accepted, each challenge has the code.
+        """
         error = {} if code is None else {"error": code, "error_description": reason}
         scope = " ".join(sorted(self.scopes.union(needed)))
         common = {"resource_metadata": self.metadata_url, **({"scope": scope} if scope else {})}
@@ -117,8 +120,11 @@ _WRITTEN: Final = lazy_pattern(r"[\x20-\x7e]*")
 
 
 def challenge_text(scheme: str, params: Mapping[str, str]) -> str:
-    """Return a challenge for the header ``WWW-Authenticate``, with all values quoted. Raises `ValueError` if a name
-    isn't a token or a value isn't printable ASCII. The error's message doesn't contain the value."""
+    """Return a challenge for the header ``WWW-Authenticate``, with all values quoted.
+
+    Raises `ValueError` if a name isn't a token or a value isn't printable ASCII. The error's message doesn't contain
+    the value.
+    """
     for name in (scheme, *params):
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name[:100]!r} is not a valid name of a scheme or parameter of WWW-Authenticate")

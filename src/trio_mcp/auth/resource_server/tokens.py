@@ -43,9 +43,10 @@ class _CachedVerdict:
 
 
 class TokenCheck:
-    """Verifies tokens by calling ``verify``, at most ``max_concurrent`` calls concurrently. Caches the results of up to
-    ``max_cached`` valid tokens and of as many invalid tokens, by the tokens' hashes. The oldest results are dropped
-    first.
+    """Verifies tokens by calling ``verify``, at most ``max_concurrent`` calls concurrently.
+
+    Caches the results of up to ``max_cached`` valid tokens and of as many invalid tokens, by the tokens' hashes. The
+    oldest results are dropped first.
 
     A valid token is cached until it expires, but at most for ``cache_for`` seconds; if its expiry is unknown, for a
     minute. ``now`` returns the time in seconds since the epoch.
@@ -69,7 +70,10 @@ class TokenCheck:
 
     async def find(self, token: str) -> Verdict:
         """Return the verification result for ``token``: the cached result or, if nothing is cached, the result of
-        calling the verifier. Raises nothing except a cancellation."""
+        calling the verifier.
+
+        Raises nothing except a cancellation.
+        """
         digest = _digest(token)
         return self._cached(digest) or await self._asked.ask(digest, lambda: self._ask(digest, token), unavailable())
 
@@ -124,8 +128,9 @@ class SingleFlight(Generic[K, T]):
         cancelled or failed."""
 
     async def ask(self, key: K, question: Callable[[], Awaitable[T]], too_many: T) -> T:
-        """Call the async function ``question`` and return its result. If another task is running a call with the same
-        ``key``, wait for that call's result instead.
+        """Call the async function ``question`` and return its result.
+
+        If another task is running a call with the same ``key``, wait for that call's result instead.
 
         If that task is cancelled or fails, one of the waiting tasks asks again. Returns ``too_many`` at once if too
         many questions are open.

@@ -59,7 +59,10 @@ def _checked(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
 
 def canonical(url: str) -> str:
     """Return ``url`` normalized, so that equivalent URLs compare equal (RFC 3986 sections 6.2.2.1 and 6.2.3): scheme
-    and host in lower case, no default port, no empty path. Raises `ValueError` if the URL is invalid."""
+    and host in lower case, no default port, no empty path.
+
+    Raises `ValueError` if the URL is invalid.
+    """
     origin, target = split_url(url)
     return f"{origin}{target}"
 
@@ -72,8 +75,11 @@ class VerifyingObject(Protocol):
     """An object with a method ``verify`` that verifies tokens."""
 
     async def verify(self, token: str) -> Principal | None:
-        """Return the principal of ``token``; `None` if the token isn't valid for this server. A token that was issued
-        for another resource isn't valid. Raises `VerifierUnavailable` if the token can't be verified now."""
+        """Return the principal of ``token``; `None` if the token isn't valid for this server.
+
+        A token that was issued for another resource isn't valid. Raises `VerifierUnavailable` if the token can't be
+        verified now.
+        """
         ...
 
 
@@ -82,8 +88,10 @@ Verifier: TypeAlias = Verify | VerifyingObject
 
 
 class VerifierUnavailable(Exception):
-    """Raise this exception in a token verifier if a token can't be verified now. The client gets status 503, and keeps
-    its token. The exception's message appears only in the log."""
+    """Raise this exception in a token verifier if a token can't be verified now.
+
+    The client gets status 503, and keeps its token. The exception's message appears only in the log.
+    """
 
 
 class BuiltInVerifier(ABC):
@@ -178,16 +186,20 @@ def audiences(names: Iterable[str]) -> frozenset[str]:
 
 
 def _at_hosts_of(own: frozenset[str], names: Iterable[str]) -> Iterable[str]:
-    """Return those ``names``, without duplicates, that may be URLs on the hosts of the URLs in ``own``. Only these
-    names need to be parsed, which is slow: a token may contain any number of audiences."""
+    """Return those ``names``, without duplicates, that may be URLs on the hosts of the URLs in ``own``.
+
+    Only these names need to be parsed, which is slow: a token may contain any number of audiences.
+    """
     starts = _starts(own)
     return {name for name in names if name.lower().startswith(starts)}
 
 
 @lru_cache
 def _starts(own: frozenset[str]) -> tuple[str, ...]:
-    """Return how URLs on the hosts of the URLs in ``own`` begin: scheme and host, in lower case. For a host that is an
-    IPv6 address, which can be written in many ways, the result has only the scheme and ``[``."""
+    """Return how URLs on the hosts of the URLs in ``own`` begin: scheme and host, in lower case.
+
+    For a host that is an IPv6 address, which can be written in many ways, the result has only the scheme and ``[``.
+    """
     starts = set[str]()
     for name in own:
         try:
@@ -199,9 +211,11 @@ def _starts(own: frozenset[str]) -> tuple[str, ...]:
 
 
 def _comparable(audience: str) -> str:
-    """Return the ``audience`` of a token, normalized so that equivalent URLs compare equal. A string with non-ASCII
-    characters is returned unchanged, so that an untrusted token can't cause slow conversions of international domain
-    names."""
+    """Return the ``audience`` of a token, normalized so that equivalent URLs compare equal.
+
+    A string with non-ASCII characters is returned unchanged, so that an untrusted token can't cause slow conversions of
+    international domain names.
+    """
     return _canonical(audience) if audience.isascii() else audience
 
 
@@ -242,8 +256,10 @@ def _texts(claims: Mapping[str, Any], name: str) -> list[str]:
 
 def _thumbprint(claims: Mapping[str, Any]) -> str | None:
     """Return the thumbprint of the key that the token is bound to (RFC 9449 section 6.1); `None` if the token isn't
-    bound to a key. Raises `Untrusted` if the token is bound with another confirmation method (RFC 7800), which isn't
-    supported."""
+    bound to a key.
+
+    Raises `Untrusted` if the token is bound with another confirmation method (RFC 7800), which isn't supported.
+    """
     confirmation: object = claims.get("cnf")
     if confirmation is None:
         return None
@@ -276,8 +292,9 @@ class Signed:
 
 
 def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
-    """Parse ``text``, a JWS in compact form of at most ``longest`` characters, and return its parts. Raises `Untrusted`
-    unless ``text`` contains a JSON object, signed with one of ``algorithms``.
+    """Parse ``text``, a JWS in compact form of at most ``longest`` characters, and return its parts.
+
+    Raises `Untrusted` unless ``text`` contains a JSON object, signed with one of ``algorithms``.
 
     Only ``alg``, ``kid`` and ``typ`` of the header are used: a key that is sent with a token proves nothing.
     """
@@ -299,8 +316,11 @@ def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
 
 
 def _decoded(segment: str) -> bytes:
-    """Decode ``segment``, a base64url-encoded part of a token. Raises `Untrusted` unless the encoding is canonical,
-    since otherwise the same token could be written in several valid forms."""
+    """Decode ``segment``, a base64url-encoded part of a token.
+
+    Raises `Untrusted` unless the encoding is canonical, since otherwise the same token could be written in several
+    valid forms.
+    """
     if _SEGMENT.fullmatch(segment) and len(segment) % 4 != 1:
         decoded = decode_base64url(segment, padded=False)
         if urlsafe_b64encode(decoded).rstrip(b"=").decode("ascii") == segment:
@@ -324,9 +344,11 @@ _ISSUER_DEADLINE: Final = 10.0
 
 
 def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
-    """Return a fetcher for ``url`` and for the URLs that the response names. The fetcher allows ``https`` URLs. It
-    allows ``http`` URLs at ``trusted_http_hosts``, and on this machine if ``url`` is also on this machine. Raises
-    `ValueError` if ``url`` is forbidden."""
+    """Return a fetcher for ``url`` and for the URLs that the response names.
+
+    The fetcher allows ``https`` URLs. It allows ``http`` URLs at ``trusted_http_hosts``, and on this machine if ``url``
+    is also on this machine. Raises `ValueError` if ``url`` is forbidden.
+    """
     from ..fetching import HttpFetcher, UrlRules
 
     # Allow plain HTTP to the trusted hosts, since the author of this server has chosen ``url``.

@@ -118,7 +118,10 @@ class PrivateFolder:
 
     def locked(self, name: str) -> int:
         """Wait until this process holds the lock on the lock file ``name``, and return the file descriptor that holds
-        the lock. Release the lock with `unlock`. The lock file is never deleted."""
+        the lock.
+
+        Release the lock with `unlock`. The lock file is never deleted.
+        """
         with self._opened("locked", made=True) as folder:
             from fcntl import LOCK_EX, flock  # Windows has none
 
@@ -134,8 +137,10 @@ class PrivateFolder:
     @contextmanager
     def _opened(self, what: str, *, made: bool = False) -> Generator[int | None]:
         """Open the folder, and yield its file descriptor, or `None` if the folder doesn't exist and ``made`` is false.
+
         Converts OS errors in the block to `TokenStorageFailed`. The error's message says that the files "cannot be
-        ``what``"."""
+        ``what``".
+        """
         if not IS_POSIX:
             raise TokenStorageFailed("token files are supported on POSIX systems only: use KeyringTokenStorage")
         try:
@@ -216,8 +221,9 @@ _turns: trio.lowlevel.RunVar[_Turns] = trio.lowlevel.RunVar("trio_mcp.file_lock_
 
 @asynccontextmanager
 async def file_lock(folder: PrivateFolder, name: str) -> AsyncGenerator[None]:
-    """Hold the lock on the lock file ``name`` inside the block, so that no other task or process holds it. Raises
-    `TokenStorageFailed` if the file can't be locked.
+    """Hold the lock on the lock file ``name`` inside the block, so that no other task or process holds it.
+
+    Raises `TokenStorageFailed` if the file can't be locked.
 
     If a wait is cancelled, its thread is abandoned: it continues to wait, releases the lock as soon as it gets it, and
     ends. The system offers no better way. At most one thread waits for a lock, however many tasks are cancelled.

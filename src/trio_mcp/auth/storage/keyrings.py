@@ -35,6 +35,7 @@ def _lock_folder(path: str | os.PathLike[str] | None) -> PrivateFolder:
 @frozen(kw_only=True)
 class KeyringTokenStorage(TokenStorage):
     """Stores token records in the keyring of the user's desktop, with the package ``keyring`` (``trio-mcp[keyring]``).
+
     The records are encrypted, and unlocked while the user is logged in.
 
     A machine without a desktop has no keyring. Then ``fallback`` is used, a `FileTokenStorage` for example; without a
@@ -98,7 +99,9 @@ class KeyringTokenStorage(TokenStorage):
 
     async def _in_place(self) -> TokenStorage | None:
         """Return the storage to use instead of a keyring if the desktop has no keyring; `None` if the desktop has one.
-        Raises `TokenStorageFailed` if there is neither a keyring nor another storage."""
+
+        Raises `TokenStorageFailed` if there is neither a keyring nor another storage.
+        """
         missing = await _in_thread(_missing, can_be_left=True)
         if missing is None:
             return None
@@ -124,8 +127,11 @@ def _missing() -> str | None:
 
 
 async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False) -> T:
-    """Call ``use`` with the keyring in a thread, and return the result. If the call fails, raises `TokenStorageFailed`
-    without the message of the keyring backend, which may be third-party code and may contain secrets."""
+    """Call ``use`` with the keyring in a thread, and return the result.
+
+    If the call fails, raises `TokenStorageFailed` without the message of the keyring backend, which may be third-party
+    code and may contain secrets.
+    """
 
     def call() -> T:
         import keyring
@@ -139,8 +145,11 @@ async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False
 
 
 async def _in_thread(call: Callable[[], T], *, can_be_left: bool) -> T:
-    """Run ``call`` in a thread, and return its result. A call that changes a record isn't abandoned on cancellation:
-    otherwise the record could be changed after the lock was released."""
+    """Run ``call`` in a thread, and return its result.
+
+    A call that changes a record isn't abandoned on cancellation: otherwise the record could be changed after the lock
+    was released.
+    """
     try:
         turn = _turn.get()
     except LookupError:

@@ -67,8 +67,10 @@ class Tokens:
 
 @frozen(kw_only=True)
 class IssuerRecord:
-    """What a client stores about one authorization server. This data is never sent to another server (2026-07-28
-    authorization, Authorization Server Binding)."""
+    """What a client stores about one authorization server.
+
+    This data is never sent to another server (2026-07-28 authorization, Authorization Server Binding).
+    """
 
     client: RegisteredClient | None = None
     """The client's registration at this authorization server; `None` if there is none."""
@@ -143,8 +145,10 @@ def name_of_record(server_url: str) -> str:
 
 
 class TokenStorage(Protocol):
-    """Interface for storing token records. The key of a record is the URL of an MCP server, or a name like
-    ``urn:trio-mcp:client:…`` for the credentials of a client.
+    """Interface for storing token records.
+
+    The key of a record is the URL of an MCP server, or a name like ``urn:trio-mcp:client:…`` for the credentials of a
+    client.
 
     All methods may be cancelled at any checkpoint, and leave a complete record, the old or the new one. All raise
     `TokenStorageFailed`.

@@ -58,8 +58,10 @@ _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-
 
 @frozen(eq=False)
 class Endpoint:
-    """The URL of one server, the HTTP client for it, and the state that its requests share. With ``credentials``, each
-    request is sent with a token: see `authorized`."""
+    """The URL of one server, the HTTP client for it, and the state that its requests share.
+
+    With ``credentials``, each request is sent with a token: see `authorized`.
+    """
 
     http: HttpClient
     headers: RequestHeaders
@@ -73,8 +75,10 @@ class Endpoint:
     def post(
         self, message: OutboundFrame, headers: Headers, seen: Seen | None = None, *, sign_in: MaySignIn | None = None
     ) -> AbstractAsyncContextManager[Reply]:
-        """POST ``message``, and return the response when its head has arrived: see `HttpClient.request`. ``sign_in``
-        says whether the client may prompt the user to sign in. The default depends on the kind of message."""
+        """POST ``message``, and return the response when its head has arrived: see `HttpClient.request`.
+
+        ``sign_in`` says whether the client may prompt the user to sign in. The default depends on the kind of message.
+        """
         return self._exchange("POST", headers, message.line, seen, sign_in=sign_in or _sign_in_for(message))
 
     def get(
@@ -107,8 +111,9 @@ class Endpoint:
         return Frame(decode(data, max_batch=self.limits.max_batch), data, came_with)
 
     def loses(self, session: Session | None, error: HTTPError | StatusPeerError) -> bool:
-        """Return whether ``error`` means that the server has lost ``session``. If so, mark the session as ended. The
-        client then no longer tries to deliver answers in this session.
+        """Return whether ``error`` means that the server has lost ``session``.
+
+        If so, mark the session as ended. The client then no longer tries to deliver answers in this session.
 
         404 always means that (2025-11-25 transports, Session Management 4). Other refusals mean it once: if they soon
         occur again in the next session, before any answer, they have another cause.
@@ -222,7 +227,10 @@ class Inbox:
 
     async def wait_for_room(self) -> None:
         """Wait until the queue has fewer bytes than the high-water mark, and fewer than a thousand answers are being
-        sent. If that is so already, return without a checkpoint."""
+        sent.
+
+        If that is so already, return without a checkpoint.
+        """
         while self._is_full:
             await self._producers.park()
 
@@ -240,8 +248,11 @@ class Inbox:
             self._producers.unpark_all()
 
     async def receive(self) -> Frame | ReplyLost | QuestionsLost:
-        """Wait for the next message, or the report of a loss, and return it. Not a checkpoint if the queue isn't empty.
-        A cancellation loses no message. Raises `ConnectionLost` if no more messages will arrive."""
+        """Wait for the next message, or the report of a loss, and return it.
+
+        Not a checkpoint if the queue isn't empty. A cancellation loses no message. Raises `ConnectionLost` if no more
+        messages will arrive.
+        """
         while not self._waiting:
             if self._lost is not None:
                 raise ConnectionLost(self._lost)
@@ -301,8 +312,11 @@ def _has_method(data: bytes) -> bool:
 
 
 def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None) -> bool:
-    """Put a message from a stream that doesn't belong to a request into the inbox. Return false, and ignore the
-    message, if it is a reply (2025-11-25 transports, Listening for Messages from the Server)."""
+    """Put a message from a stream that doesn't belong to a request into the inbox.
+
+    Return false, and ignore the message, if it is a reply (2025-11-25 transports, Listening for Messages from the
+    Server).
+    """
     frame = endpoint.frame(data)
     message = frame.message
     members = message.members if isinstance(message, Batch) else (message,)
@@ -317,7 +331,10 @@ def _record_questions(
     endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None, call: RequestId | None
 ) -> None:
     """Record the server-to-client requests (sampling, elicitation, roots) in ``members``, and those that the server
-    cancels. ``call`` is the client's request in whose response they were received, if any."""
+    cancels.
+
+    ``call`` is the client's request in whose response they were received, if any.
+    """
     if session is None:
         return
     for message in members:

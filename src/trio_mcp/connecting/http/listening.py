@@ -107,9 +107,11 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
 
 
 async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
-    """Send a ping to check whether the server has lost ``session``. Call this if the server refuses the first GET with
-    a status for lost sessions: a server without streams may do the same, and ending its session would fail all pending
-    calls."""
+    """Send a ping to check whether the server has lost ``session``.
+
+    Call this if the server refuses the first GET with a status for lost sessions: a server without streams may do the
+    same, and ending its session would fail all pending calls.
+    """
     ping = OutboundFrame.request("is the session known?", "ping")
     headers = endpoint.headers.in_session(session)
     with trio.move_on_after(_PING_TIMEOUT):
@@ -138,8 +140,10 @@ _LONGEST_URL: Final = 4096
 
 
 class EndpointEvent(HTTPError):
-    """Raised if the response to a POST is the event stream of HTTP+SSE, the transport of 2024-11-05. A server sends
-    this stream if it ignores the HTTP method."""
+    """Raised if the response to a POST is the event stream of HTTP+SSE, the transport of 2024-11-05.
+
+    A server sends this stream if it ignores the HTTP method.
+    """
 
 
 def may_use_http_and_sse(error: HTTPError) -> bool:

@@ -175,8 +175,11 @@ def _check_hooked(url: str, headers: Mapping[str, str]) -> None:
 def _way_for(
     url: str, http_proxy: str | Literal[True] | None, auth: ClientAuth | None
 ) -> tuple[str | Literal[True] | None, AddressRule | None]:
-    """Return the proxy for ``url``, and the rule for allowed addresses of the server. A token in plain text must
-    neither go through a proxy on another machine, nor leave the private network of a host that the user trusts."""
+    """Return the proxy for ``url``, and the rule for allowed addresses of the server.
+
+    A token in plain text must neither go through a proxy on another machine, nor leave the private network of a host
+    that the user trusts.
+    """
     origin = split_url(url)[0]
     if is_local_host(origin.host):
         return None, None
@@ -300,8 +303,9 @@ _FORBIDDEN: Final = frozenset((401, 403))
 
 
 async def settle_era(client: Client, url: str) -> None:
-    """Negotiate the protocol revision with the server at ``url``, as the settings require. If the server was a legacy
-    one last time, ``initialize`` is sent first, and modern revisions are tried if it fails.
+    """Negotiate the protocol revision with the server at ``url``, as the settings require.
+
+    If the server was a legacy one last time, ``initialize`` is sent first, and modern revisions are tried if it fails.
 
     Raises `ConnectionLost` if the server can't be reached, `HTTPError` for refusals that say nothing about the era,
     `PeerError` and `ProtocolViolation`.
@@ -336,9 +340,12 @@ async def _find_out(client: Client, url: str) -> None:
 
 
 async def _probe(client: Client) -> None:
-    """Try modern revisions first. If the server's response shows that it isn't modern, try legacy ones. Such responses
-    are the HTTP statuses with which legacy servers refuse unknown requests, and errors with any code but
-    `UNSUPPORTED_PROTOCOL_VERSION`, which legacy servers use for other purposes."""
+    """Try modern revisions first.
+
+    If the server's response shows that it isn't modern, try legacy ones. Such responses are the HTTP statuses with
+    which legacy servers refuse unknown requests, and errors with any code but `UNSUPPORTED_PROTOCOL_VERSION`, which
+    legacy servers use for other purposes.
+    """
     try:
         await discover(client)
     except (PeerError, HTTPError, UnreadableAnswer) as error:

@@ -37,8 +37,11 @@ _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 class Session:
     """A session with a legacy server: the protocol ``version`` and session ``id`` that it has chosen in response to
-    ``initialize``. ``id`` is `None` if the server has no sessions. With ``is_by_sse``, the server uses HTTP+SSE:
-    replies arrive on its stream, not in the responses to POSTs."""
+    ``initialize``.
+
+    ``id`` is `None` if the server has no sessions. With ``is_by_sse``, the server uses HTTP+SSE: replies arrive on its
+    stream, not in the responses to POSTs.
+    """
 
     def __init__(self, session_id: str | None, version: str, *, is_by_sse: bool = False) -> None:
         if session_id is not None and not _ID.fullmatch(session_id):
@@ -120,8 +123,11 @@ class Sessions:
                 raise copy.copy(self._failure)
 
     def lose(self, session: Session, error: MCPError) -> bool:
-        """Mark ``session`` as lost by the server, because of ``error``. Return false if it was already marked. After
-        three lost sessions without any reply, the waiting messages fail with ``error``."""
+        """Mark ``session`` as lost by the server, because of ``error``.
+
+        Return false if it was already marked. After three lost sessions without any reply, the waiting messages fail
+        with ``error``.
+        """
         if session.over.is_set():
             return False
         session.over.set()
@@ -160,9 +166,11 @@ class Sessions:
 
 @define(eq=False)
 class SessionQuestion:
-    """A server-to-client request (sampling, elicitation, roots) in ``session``. The request was received in the
-    response to the client's request ``call``. If ``call`` is `None`, it was received on a stream that doesn't belong to
-    a request."""
+    """A server-to-client request (sampling, elicitation, roots) in ``session``.
+
+    The request was received in the response to the client's request ``call``. If ``call`` is `None`, it was received on
+    a stream that doesn't belong to a request.
+    """
 
     session: Session
     call: RequestId | None
@@ -176,7 +184,9 @@ class SessionQuestion:
 
 class SessionQuestions:
     """The pending server-to-client requests (sampling, elicitation, roots), until the client's answers are delivered.
-    Each belongs to one session, because another session may reuse its id."""
+
+    Each belongs to one session, because another session may reuse its id.
+    """
 
     def __init__(self) -> None:
         self._questions: dict[RequestId, SessionQuestion] = {}
@@ -345,8 +355,10 @@ class ToolHeaders:
         return self._known.get(tool, ()) if isinstance(tool, str) else ()
 
     def of_call(self, call: OutboundFrame) -> Headers:
-        """Return the headers that repeat arguments of the tool call ``call``. An argument that a header can't carry is
-        left out, and the server reports the error."""
+        """Return the headers that repeat arguments of the tool call ``call``.
+
+        An argument that a header can't carry is left out, and the server reports the error.
+        """
         table = self.of(call.params.get("name"))
         # Decode the arguments in the same way as the server.
         arguments = decode_value(call.line)["params"].get("arguments") if table else None
@@ -372,9 +384,11 @@ class ToolHeaders:
         return reply if len(good) == len(result["tools"]) else Response(reply.id, {**result, "tools": good})
 
     def learn(self, tools: Iterable[Any]) -> list[Any]:
-        """Store the headers that listed tools require, and return the tools with valid annotations. Clients MUST leave
-        out other tools, which can't be called over HTTP (2026-07-28 Streamable HTTP, Schema Extension). Raises
-        `KeyError` or `TypeError` if the list is malformed."""
+        """Store the headers that listed tools require, and return the tools with valid annotations.
+
+        Clients MUST leave out other tools, which can't be called over HTTP (2026-07-28 Streamable HTTP, Schema
+        Extension). Raises `KeyError` or `TypeError` if the list is malformed.
+        """
         good: list[Any] = []
         for tool in tools:
             name, table = tool["name"], ()

@@ -100,8 +100,10 @@ class PostedRequest:
         self._scope.cancel(reason=reason)
 
     def abandon(self) -> None:
-        """Read the response only for a moment longer, because the client has cancelled the request. In that time the
-        server may cancel its own requests to the client."""
+        """Read the response only for a moment longer, because the client has cancelled the request.
+
+        In that time the server may cancel its own requests to the client.
+        """
         self._is_abandoned = True
         self._scope.deadline = trio.current_time() + _FAREWELL
 
@@ -345,8 +347,11 @@ _MOST_PAGES: Final = 1000
 
 
 async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
-    """List the server's tools again, to get their headers, as far as the server replies. The requests have the same
-    ``_meta`` as ``call``. Their ids are strings, to differ from the ids of all other requests, which are numbers."""
+    """List the server's tools again, to get their headers, as far as the server replies.
+
+    The requests have the same ``_meta`` as ``call``. Their ids are strings, to differ from the ids of all other
+    requests, which are numbers.
+    """
     meta = {key: value for key, value in call.params["_meta"].items() if key != PROGRESS_TOKEN}
     params: JSONObject = {"_meta": meta}
     seen = set[int]()

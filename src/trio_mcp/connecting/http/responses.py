@@ -72,8 +72,10 @@ def is_passing(status: int) -> bool:
 
 
 def is_about_session(error: HTTPError | StatusPeerError) -> bool:
-    """Return whether a refusal means that the server doesn't know the session. This is so for status 404 or 410, for
-    400 with a matching text, and for the error code of the TypeScript SDK."""
+    """Return whether a refusal means that the server doesn't know the session.
+
+    This is so for status 404 or 410, for 400 with a matching text, and for the error code of the TypeScript SDK.
+    """
     if error.status == HTTPStatus.NOT_FOUND:
         return not (isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND)
     words = str(error)
@@ -82,9 +84,11 @@ def is_about_session(error: HTTPError | StatusPeerError) -> bool:
 
 
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
-    """Return the exception for ``reply``, an HTTP response with an error status. The exception contains the JSON-RPC
-    error in the body, if that error is about this request. Otherwise the exception contains the text of the body.
-    Raises `ConnectionLost` if the body is incomplete."""
+    """Return the exception for ``reply``, an HTTP response with an error status.
+
+    The exception contains the JSON-RPC error in the body, if that error is about this request. Otherwise the exception
+    contains the text of the body. Raises `ConnectionLost` if the body is incomplete.
+    """
     retry_after, place = seconds_until_retry(reply.headers), redirect_url(reply.url, reply.status, reply.headers)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
@@ -172,8 +176,11 @@ class Backoff:
         self._least = min(seconds_until_retry(headers) or 0.0, _LONGEST_AFTER_REFUSAL)
 
     def record_end(self, began: float, *, has_brought: bool) -> None:
-        """Record the end of a stream that ``began`` at this time on trio's clock. If the stream brought a message or
-        lasted long, reset the count of failures. An event without data isn't a message."""
+        """Record the end of a stream that ``began`` at this time on trio's clock.
+
+        If the stream brought a message or lasted long, reset the count of failures. An event without data isn't a
+        message.
+        """
         if has_brought or trio.current_time() - began >= _LIVED:
             self.reset()
 
@@ -187,8 +194,10 @@ _LONGEST_DATE: Final = 40
 
 
 def seconds_until_retry(headers: Mapping[str, str]) -> float | None:
-    """Return how many seconds to wait according to the header ``Retry-After``, or `None` if it is missing or invalid. A
-    date is compared with the response's ``Date`` header, if present, so that the clocks of both machines may differ."""
+    """Return how many seconds to wait according to the header ``Retry-After``, or `None` if it is missing or invalid.
+
+    A date is compared with the response's ``Date`` header, if present, so that the clocks of both machines may differ.
+    """
     value = headers.get("retry-after")
     if value is None:
         return None

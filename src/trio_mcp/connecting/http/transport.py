@@ -226,8 +226,11 @@ class HttpTransport(FramedTransport):
     # Answers
 
     async def _answer(self, answer: OutboundFrame, request_id: RequestId) -> None:
-        """Deliver the client's answer to a server-to-client request. If that fails, notify the server. If that fails
-        too, fail the call in whose response the server waits for the answer."""
+        """Deliver the client's answer to a server-to-client request.
+
+        If that fails, notify the server. If that fails too, fail the call in whose response the server waits for the
+        answer.
+        """
         question = self._endpoint.questions.find(request_id)
         failure: MCPError | None = None
         try:
@@ -281,9 +284,11 @@ class HttpTransport(FramedTransport):
             delivered.set()
 
     async def _refused_for_now(self, session: Session, initialized: OutboundFrame) -> float | None:
-        """Send the notification ``initialized``. Return `None` if the server has accepted it. If the server, or a proxy
-        in front of it, is too busy, return after how many seconds to send ``initialized`` again, before any other
-        message."""
+        """Send the notification ``initialized``.
+
+        Return `None` if the server has accepted it. If the server, or a proxy in front of it, is too busy, return after
+        how many seconds to send ``initialized`` again, before any other message.
+        """
         try:
             await self._one_way.send(session, initialized)
         except HTTPError as error:
@@ -296,7 +301,9 @@ class HttpTransport(FramedTransport):
 
     async def _live(self, session: Session, delivered: trio.Event, slow: trio.CancelScope) -> None:
         """Wait until ``notifications/initialized`` was delivered or its delivery takes long, then allow other messages.
-        Listen to the server until the session ends, then fail the remaining requests in it."""
+
+        Listen to the server until the session ends, then fail the remaining requests in it.
+        """
         with slow:
             await delivered.wait()
         session.opened.set()

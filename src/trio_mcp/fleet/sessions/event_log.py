@@ -131,8 +131,11 @@ async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: 
 
 @frozen
 class StreamLog:
-    """One replica's access to the events of one legacy session, stored under ``log_id``. At most ``limit`` bytes of
-    events are stored. They are kept for ``retention_ms`` milliseconds after the last use of the log."""
+    """One replica's access to the events of one legacy session, stored under ``log_id``.
+
+    At most ``limit`` bytes of events are stored. They are kept for ``retention_ms`` milliseconds after the last use of
+    the log.
+    """
 
     events: EventLog
     log_id: str
@@ -163,8 +166,10 @@ class StreamLog:
         finish: bool = False,
         more: int = 0,
     ) -> bool:
-        """Append ``lines`` to the SSE stream as events. Returns false if ``holder`` may not append, or if the log has
-        lost the events before the number ``first``. See `EventLog.append`.
+        """Append ``lines`` to the SSE stream as events.
+
+        Returns false if ``holder`` may not append, or if the log has lost the events before the number ``first``. See
+        `EventLog.append`.
 
         ``more`` raises the byte limit for this call.
         """
@@ -264,7 +269,10 @@ class ResumedStream:
 
     async def next_chunk(self) -> bytes:
         """Wait for the next events of the SSE stream and return them, or return a keep-alive comment if no events come
-        for a while. See `ResponseBody.next_chunk`."""
+        for a while.
+
+        See `ResponseBody.next_chunk`.
+        """
         keep_alive_at = trio.current_time() + self._services.running.limits.stream_interval / 2
         while not (self._waiting or self._is_over):
             await self.signal.next_poll()

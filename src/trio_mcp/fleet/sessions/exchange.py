@@ -59,8 +59,11 @@ class PendingChange:
         self._refusal: Refusal | None = None
 
     def settle(self, refusal: Refusal | None) -> None:
-        """Record how the write ended. ``refusal`` is `None` if the change is stored; otherwise it is a function that
-        makes the error response for requests that depend on the change."""
+        """Record how the write ended.
+
+        ``refusal`` is `None` if the change is stored; otherwise it is a function that makes the error response for
+        requests that depend on the change.
+        """
         self._refusal = refusal
         self._done.set()
 
@@ -143,8 +146,10 @@ def _apply_all(changes: list[Change], state: SessionState) -> SessionState:
 
 
 class SharedExchange(SessionExchange):
-    """The `Exchange` of a POST in the legacy session ``session``. ``start_write`` starts to write the session's changes
-    to the shared storage: see `PendingChanges.start`."""
+    """The `Exchange` of a POST in the legacy session ``session``.
+
+    ``start_write`` starts to write the session's changes to the shared storage: see `PendingChanges.start`.
+    """
 
     __slots__ = ("_requests", "_services", "_start_write")
 

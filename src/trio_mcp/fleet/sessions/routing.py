@@ -136,8 +136,10 @@ class SessionRouter:
         return partial(self._services.send, owner, FORWARDED_MESSAGE, (self._session_state.id, body))
 
     def _cancel_delivery(self, params: dict[str, Any]) -> Delivery | None:
-        """Return a function that stores a cancellation, so that every replica sees it. Returns `None` if the cancelled
-        request runs on this replica, or has no valid id."""
+        """Return a function that stores a cancellation, so that every replica sees it.
+
+        Returns `None` if the cancelled request runs on this replica, or has no valid id.
+        """
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id) or self._state.knows(request_id):
             return None

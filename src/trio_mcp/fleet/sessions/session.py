@@ -214,8 +214,10 @@ class SharedSession(ClientSession):
             super().post(rest, posted)
 
     def receive_message(self, body: bytes) -> bool:
-        """Handle a client's message that concerns a request on this replica, but arrived at another replica. Returns
-        false if this object is closed, or is being closed."""
+        """Handle a client's message that concerns a request on this replica, but arrived at another replica.
+
+        Returns false if this object is closed, or is being closed.
+        """
         if self.is_over:
             return False
         self.used_at = trio.current_time()

@@ -106,8 +106,10 @@ class SessionServices:
         return f"{self.replica.id}.{next(self._numbers)}"
 
     def owning_replica(self, value: object) -> str:
-        """Return the id of the replica that made ``value``, a request id or progress token. Returns an empty string if
-        this replica made ``value``, or if `new_id` on no replica made it."""
+        """Return the id of the replica that made ``value``, a request id or progress token.
+
+        Returns an empty string if this replica made ``value``, or if `new_id` on no replica made it.
+        """
         if not isinstance(value, str):
             return ""
         replica, _, digits = value.rpartition(".")
@@ -300,8 +302,11 @@ class SharedSessionState:
             logger.debug("a session could not be read: %s", error)
 
     async def read(self) -> bool:
-        """Read the session state from the shared storage. This extends the session's lifetime. Returns false if the
-        session has ended. Raises `OSError` if the storage is unavailable."""
+        """Read the session state from the shared storage.
+
+        This extends the session's lifetime. Returns false if the session has ended. Raises `OSError` if the storage is
+        unavailable.
+        """
         async with self._lock:
             return await self._read()
 

@@ -124,8 +124,10 @@ class StandaloneStreams:
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check_listener(self, listener: str) -> None:
-        """Stop writing the standalone stream if another writer has replaced this replica's stream. ``listener`` is the
-        name of the current writer, as stored in the session state."""
+        """Stop writing the standalone stream if another writer has replaced this replica's stream.
+
+        ``listener`` is the name of the current writer, as stored in the session state.
+        """
         if self._stream is not None and self._stream.holder != listener:
             self._abandon_stream()
 
@@ -228,8 +230,11 @@ class StandaloneStreams:
     # The standalone stream
 
     async def _listen(self, asked: HttpRequest, after: int | None) -> None:
-        """Respond to a GET with the standalone stream. The response contains the events after the number ``after`` or,
-        if ``after`` is `None`, the events that no response has sent."""
+        """Respond to a GET with the standalone stream.
+
+        The response contains the events after the number ``after`` or, if ``after`` is `None`, the events that no
+        response has sent.
+        """
         async with self._stream_lock:
             had_listener = bool(self._session_state.current.listener)
             own = await self._take_over()
@@ -259,8 +264,10 @@ class StandaloneStreams:
         notify_changes(self._subscriptions, [EVERYTHING] if is_gap else changed)
 
     async def _take_over(self) -> StandaloneStream:
-        """Make this replica the writer of the standalone stream. The former writer, possibly this replica itself, finds
-        in the session state that it was replaced."""
+        """Make this replica the writer of the standalone stream.
+
+        The former writer, possibly this replica itself, finds in the session state that it was replaced.
+        """
         name, holder = self._session_state.current.standalone_stream, new_holder(self._services.replica)
         stream = await self.standalone_log.take_over(name, holder)
         await self._session_state.change(change_listener(holder))

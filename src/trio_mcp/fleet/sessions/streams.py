@@ -300,7 +300,9 @@ class StandaloneStream:
 
     async def unsent(self, after: int | None) -> tuple[bytes, bool] | None:
         """Return the events after the number ``after`` or, if ``after`` is `None`, the events that no response has
-        sent. Also returns whether earlier events are missing.
+        sent.
+
+        Also returns whether earlier events are missing.
 
         Returns `None` if the client can't continue after that number.
         """
@@ -321,8 +323,10 @@ class StandaloneStream:
         return f"{self._name}-{self._sent}"
 
     async def write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store ``lines`` in the standalone stream, then send them. ``cursor`` is a position in the change log, or
-        empty if unknown: the lines contain all changes up to this position.
+        """Store ``lines`` in the standalone stream, then send them.
+
+        ``cursor`` is a position in the change log, or empty if unknown: the lines contain all changes up to this
+        position.
 
         Returns false, with nothing changed, if another replica holds the stream.
         """

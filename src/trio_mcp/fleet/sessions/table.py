@@ -182,7 +182,10 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         self, session_id: str, stored: StoredSession | None, principal: PrincipalId | None
     ) -> SessionState | None:
         """Return the decoded state of a stored session; `None` if the session doesn't exist or doesn't belong to
-        ``principal``. Raises `SessionStateUnreadable` if the stored state can't be decoded."""
+        ``principal``.
+
+        Raises `SessionStateUnreadable` if the stored state can't be decoded.
+        """
         facts = None if stored is None else self._services.read_state(session_id, stored.state)
         return facts if facts is not None and facts.principal == principal_text(principal) else None
 
@@ -272,9 +275,11 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     # Messages of other replicas
 
     def _register(self, kind: str, form: type[M], deliver: Callable[[SharedSession, M], bool]) -> None:
-        """Register a handler for messages of ``kind`` from other replicas. The handler calls ``deliver`` with the
-        message's session, and refuses the message if this replica doesn't serve the session or if ``deliver`` returns
-        false."""
+        """Register a handler for messages of ``kind`` from other replicas.
+
+        The handler calls ``deliver`` with the message's session, and refuses the message if this replica doesn't serve
+        the session or if ``deliver`` returns false.
+        """
 
         def read(message: ReplicaMessage) -> None:
             content = self._services.open_message(kind, message, form)

@@ -89,8 +89,10 @@ class UI:
 
     @classmethod
     def of(cls, tool: Tool) -> UI:
-        """Return the view and the allowed callers of ``tool``, whose data comes from an untrusted server. An invalid
-        URI counts as missing, and an unknown caller is ignored."""
+        """Return the view and the allowed callers of ``tool``, whose data comes from an untrusted server.
+
+        An invalid URI counts as missing, and an unknown caller is ignored.
+        """
         meta = tool.meta or {}
         ui = as_object(meta.get("ui"))
         view = ui.get("resourceUri", meta.get(_FLAT))
@@ -149,8 +151,10 @@ def _permissions(given: Iterable[str]) -> tuple[Permission, ...]:
 
 @frozen
 class AppPolicy:
-    """The origins and permissions that a view's HTML document needs. A host may grant less. The default is nothing: the
-    document contains its own scripts and styles, and communicates only with the host.
+    """The origins and permissions that a view's HTML document needs.
+
+    A host may grant less. The default is nothing: the document contains its own scripts and styles, and communicates
+    only with the host.
 
     Origins are like ``https://api.example.com``, or ``wss://*.example.com`` for all subdomains. Raises `ValueError` for
     a malformed origin, and for an unknown permission.
@@ -190,7 +194,10 @@ class AppPolicy:
     @property
     def content_security_policy(self) -> str:
         """The ``Content-Security-Policy`` with which a host shows the document (SEP-1865, Content Security Policy
-        Enforcement). It allows only the declared origins."""
+        Enforcement).
+
+        It allows only the declared origins.
+        """
         own = ("'self'", "'unsafe-inline'", *self.resources)
         media = ("'self'", "data:", *self.resources)
         directives = {
@@ -218,8 +225,11 @@ class AppPolicy:
         return APP_TYPE
 
     def _on(self, contents: ResourceContents) -> ResourceContents:
-        """Return the ``contents`` of a view with the MIME type of views. If the contents have no policy, add this one.
-        Raises `ValueError` for another type, and for text that isn't an HTML document."""
+        """Return the ``contents`` of a view with the MIME type of views.
+
+        If the contents have no policy, add this one. Raises `ValueError` for another type, and for text that isn't an
+        HTML document.
+        """
         # SEP-1865, Content Requirements: the type MUST be APP_TYPE, and the content a valid HTML5 document.
         if contents.mime_type not in (None, APP_TYPE):
             raise ValueError(f"the contents of a view must have the type {APP_TYPE}, not {contents.mime_type[:200]!r}")

@@ -34,8 +34,10 @@ class ElicitFormParams:
 
 @value
 class ElicitURLParams:
-    """Parameters of an elicitation request that sends the user to ``url``. In 2025-11-25, ``elicitation_id`` is
-    required: the notification that the user has finished contains it."""
+    """Parameters of an elicitation request that sends the user to ``url``.
+
+    In 2025-11-25, ``elicitation_id`` is required: the notification that the user has finished contains it.
+    """
 
     _SINCE: ClassVar = "2025-11-25"
 
@@ -171,7 +173,10 @@ _FIELDS: Final[Mapping[str, _Rules]] = {
 
 def first_form(schema: JSONObject) -> JSONObject:
     """Convert the form ``schema`` to the format of 2025-06-18: titles of choices are in ``enumNames``, and only
-    booleans have defaults. Raises `ValueError` if a field is a list of choices, which 2025-06-18 can't express."""
+    booleans have defaults.
+
+    Raises `ValueError` if a field is a list of choices, which 2025-06-18 can't express.
+    """
     check_form_schema(schema)
     fields = {name: _first_field(name, field) for name, field in schema["properties"].items()}
     return {**schema, "properties": fields}

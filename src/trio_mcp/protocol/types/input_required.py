@@ -16,8 +16,10 @@ ASKABLE: Final[tuple[str, ...]] = get_args(Askable)
 
 @value
 class InputRequest:
-    """A request to the client (elicitation, sampling, roots) inside an `InputRequiredResult`. ``params`` are JSON data
-    of the parameter type that the table of methods lists for ``method``."""
+    """A request to the client (elicitation, sampling, roots) inside an `InputRequiredResult`.
+
+    ``params`` are JSON data of the parameter type that the table of methods lists for ``method``.
+    """
 
     method: Askable
     params: JSONObject | None = None

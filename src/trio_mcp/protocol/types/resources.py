@@ -78,8 +78,10 @@ class ReadResourceParams:
 
 @value
 class ReadResourceResult:
-    """Result of ``resources/read``: the contents of a resource, in one or more parts. Cache hints are `None` if absent.
-    In modern revisions, the server adds them if the handler doesn't."""
+    """Result of ``resources/read``: the contents of a resource, in one or more parts.
+
+    Cache hints are `None` if absent. In modern revisions, the server adds them if the handler doesn't.
+    """
 
     contents: list[ResourceContents]
     ttl_ms: int | None = since("2026-07-28")

@@ -82,8 +82,10 @@ def _nothing() -> JSONObject:
 
 @value
 class CreateMessageResult:
-    """Result of ``sampling/createMessage``: the model's answer. ``stop_reason`` can also have values that this version
-    doesn't know. ``extra`` contains unknown members."""
+    """Result of ``sampling/createMessage``: the model's answer.
+
+    ``stop_reason`` can also have values that this version doesn't know. ``extra`` contains unknown members.
+    """
 
     role: Role
     content: SamplingContent | list[SamplingContent]

@@ -28,8 +28,11 @@ LARGEST_CARD: Final = 64 * 1024
 
 @value
 class SourceRepository:
-    """The repository of a server's source code. ``source`` is the hosting service, such as ``github``. ``subfolder`` is
-    the server's folder in the repository. ``id`` is the hosting service's identifier of the repository."""
+    """The repository of a server's source code.
+
+    ``source`` is the hosting service, such as ``github``. ``subfolder`` is the server's folder in the repository.
+    ``id`` is the hosting service's identifier of the repository.
+    """
 
     url: str
     source: str
@@ -39,8 +42,10 @@ class SourceRepository:
 
 @value
 class CardRemote:
-    """An HTTP endpoint of a server, as listed in a server card. ``url`` may contain ``{variables}``. ``headers`` and
-    ``variables`` describe the values that the user must provide."""
+    """An HTTP endpoint of a server, as listed in a server card.
+
+    ``url`` may contain ``{variables}``. ``headers`` and ``variables`` describe the values that the user must provide.
+    """
 
     type: str
     url: str
@@ -51,8 +56,11 @@ class CardRemote:
 
 @value
 class ServerCard:
-    """A description of a server for clients that aren't connected yet. Use it for display, and to find the endpoint.
-    Its claims are unverified: if the running server differs, trust the server."""
+    """A description of a server for clients that aren't connected yet.
+
+    Use it for display, and to find the endpoint. Its claims are unverified: if the running server differs, trust the
+    server.
+    """
 
     name: str
     version: str

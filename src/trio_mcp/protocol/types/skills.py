@@ -35,7 +35,10 @@ class SkillFile:
 @value
 class Skill:
     """A skill, as a server lists it: the URI of its ``SKILL.md``, the front matter of that file as JSON, and its files,
-    or ``"dynamic"`` if they can't be listed. Don't trust the contents, which come from the server."""
+    or ``"dynamic"`` if they can't be listed.
+
+    Don't trust the contents, which come from the server.
+    """
 
     uri: str
     frontmatter: JSONObject
@@ -59,8 +62,11 @@ class Skill:
         return self.uri.removesuffix(SKILL_FILE)
 
     def files(self) -> dict[str, SkillFile] | None:
-        """Return the files of the skill, keyed by their relative paths. Return `None` if the server doesn't list the
-        files. Raises `ValueError` if the list is invalid (SEP-2640, Resources)."""
+        """Return the files of the skill, keyed by their relative paths.
+
+        Return `None` if the server doesn't list the files. Raises `ValueError` if the list is invalid (SEP-2640,
+        Resources).
+        """
         if self.resources == "dynamic":
             return None
         # SEP-2640, Resource Mapping: servers SHOULD use the scheme skill://, but clients must treat all schemes alike.
@@ -88,8 +94,10 @@ def digest_of(contents: bytes) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Return true if the relative ``path`` can't lead out of its folder. No part of the path may be empty, ``.`` or
-    ``..``, or contain a backslash, a control character or a lone surrogate."""
+    """Return true if the relative ``path`` can't lead out of its folder.
+
+    No part of the path may be empty, ``.`` or ``..``, or contain a backslash, a control character or a lone surrogate.
+    """
     parts = path.split("/")
     return all(part not in ("", ".", "..") for part in parts) and _UNFIT.search(path) is None
 

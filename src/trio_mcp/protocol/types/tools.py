@@ -120,8 +120,11 @@ def is_task(result: object) -> bool:
 
 
 def created_id(result: object, *, is_flat: bool) -> str | None:
-    """Return the id of the background task that ``result``, a response as JSON data, has created. Return `None` if the
-    response has created no task. With ``is_flat``, the response is a `CreatedTask`, otherwise a `CreateTaskResult`."""
+    """Return the id of the background task that ``result``, a response as JSON data, has created.
+
+    Return `None` if the response has created no task. With ``is_flat``, the response is a `CreatedTask`, otherwise a
+    `CreateTaskResult`.
+    """
     if not isinstance(result, dict):
         return None
     task: Any = cast("JSONObject", result)

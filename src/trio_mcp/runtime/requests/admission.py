@@ -32,8 +32,11 @@ def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -
 
 
 def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool:
-    """Return true if the whole server has memory for one more request of ``caller``, with ``size`` bytes. Otherwise,
-    the request is refused. If true, the limits of the connection can still make `Admission` refuse the request."""
+    """Return true if the whole server has memory for one more request of ``caller``, with ``size`` bytes.
+
+    Otherwise, the request is refused. If true, the limits of the connection can still make `Admission` refuse the
+    request.
+    """
     taken = load.inbound_bytes
     return not taken or leaves_enough(caller.held(_BYTES), limits.max_server_bytes - taken, size)
 
@@ -65,6 +68,7 @@ class Ticket:
 
 class Admission(Generic[T]):
     """Decides which inbound requests of one connection may run within ``limits``, and queues all other requests.
+
     Requests are also counted in ``load``, and for the callers that sent them.
 
     A request releases its slot when it ends, or when its cleanup takes longer than the grace. Then the oldest waiting
@@ -99,9 +103,11 @@ class Admission(Generic[T]):
         return self.reserve(request, caller) if self.has_room(request.size, caller) else None
 
     def has_room(self, size: int, caller: Caller, parked: Ticket | None = None) -> bool:
-        """Return true if a new request of ``caller`` with ``size`` bytes is within all limits. The request must not be
-        a stream. If the request resumes a parked handler that this object counts, pass the handler's ticket as
-        ``parked``."""
+        """Return true if a new request of ``caller`` with ``size`` bytes is within all limits.
+
+        The request must not be a stream. If the request resumes a parked handler that this object counts, pass the
+        handler's ticket as ``parked``.
+        """
         limits, load = self._limits, self._load
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
@@ -209,16 +215,21 @@ class Admission(Generic[T]):
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
-        """Give a slot to a cancelled request that has no slot, because it was parked or waited to continue. The request
-        needs the slot to clean up, and the slot may exceed the limit. Without counting the slot, a client could have
-        any number of requests cleaning up."""
+        """Give a slot to a cancelled request that has no slot, because it was parked or waited to continue.
+
+        The request needs the slot to clean up, and the slot may exceed the limit. Without counting the slot, a client
+        could have any number of requests cleaning up.
+        """
         if self._waiting.pop(ticket, None) is not None:
             self._count_waiting(ticket, -1)
         self._take_slot(ticket)
 
     def park(self, ticket: Ticket) -> Sequence[T]:
         """Release the slot of a request that was answered with input requests, and whose handler waits for the client's
-        retry. Return the queued entries that can run now. The request's bytes still count."""
+        retry.
+
+        Return the queued entries that can run now. The request's bytes still count.
+        """
         self._load.parked += 1
         _count(ticket.caller, 1)
         return self.release_slot(ticket)

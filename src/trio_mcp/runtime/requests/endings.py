@@ -64,8 +64,10 @@ class Ending:
         self._behind = result
 
     def end(self, scope: RequestScope, *, has_reply: bool) -> None:
-        """Record that the request of ``scope`` has ended, including all its tasks and their cleanup. ``has_reply`` is
-        true if a reply was created, even if it wasn't sent. Synchronous."""
+        """Record that the request of ``scope`` has ended, including all its tasks and their cleanup.
+
+        ``has_reply`` is true if a reply was created, even if it wasn't sent. Synchronous.
+        """
         cancelled = scope.from_outside
         if has_reply or cancelled is None:
             self.result = CancelResult("finished", outcome="result" if scope.request.error is None else "error")
@@ -115,8 +117,11 @@ class Endings:
         return len(self._all)
 
     def enter(self, scope: RequestScope) -> None:
-        """Start to record how the request of ``scope`` ends, if the request has a token. Called when the request is
-        accepted or retried. Ignores a malformed token, and a token that a request in progress already uses."""
+        """Start to record how the request of ``scope`` ends, if the request has a token.
+
+        Called when the request is accepted or retried. Ignores a malformed token, and a token that a request in
+        progress already uses.
+        """
         request = scope.request
         token = token_in(request.meta)
         if token is None or scope.ending is not None or request.method.ahead:
@@ -146,8 +151,11 @@ class Endings:
         return None if ending.result is None else unstructure(ending.result, request.revision)
 
     async def over(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject:
-        """``request`` is a client's request to cancel a call. Wait until that call has ended, and return how it ended.
-        Wait at most `max_wait` seconds, or less if ``request`` sets a time limit."""
+        """``request`` is a client's request to cancel a call.
+
+        Wait until that call has ended, and return how it ended. Wait at most `max_wait` seconds, or less if ``request``
+        sets a time limit.
+        """
         params = structure_params(request.params, CancelParams, request.revision)
         ending = self._all.get((principal, params.cancel_token))
         wait = self._max_wait if params.wait_ms is None else min(params.wait_ms / 1000, self._max_wait)

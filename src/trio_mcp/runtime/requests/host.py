@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 
 class RequestHost:
-    """Runs the handlers of a running server, and holds what all connections of the server share. A handler may still
-    need the host after its connection has ended.
+    """Runs the handlers of a running server, and holds what all connections of the server share.
+
+    A handler may still need the host after its connection has ended.
 
     A handler runs in the host's nursery, and currently belongs to an `Exchange`. ``limits`` apply to each connection
     and, in some cases, to all connections together; ``load`` counts them. ``stateless``: nothing is kept between
@@ -98,16 +99,21 @@ class RequestHost:
             await self._asyncio.aclose()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the nursery in which handlers run open until this task is cancelled. On cancellation, the cause is
-        recorded for parked handlers before any handler runs. All connections must end before the cancellation."""
+        """Keep the nursery in which handlers run open until this task is cancelled.
+
+        On cancellation, the cause is recorded for parked handlers before any handler runs. All connections must end
+        before the cancellation.
+        """
         await self.run_while(self._asleep, task_status=task_status)
 
     async def run_while(
         self, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Call ``serve`` with ``task_status``, and keep the nursery in which handlers run open until ``serve`` returns.
+
         There is no checkpoint before ``serve``, so that ``serve`` can close its resources however early a cancellation
-        arrives."""
+        arrives.
+        """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.alarms.run)
             self.nursery = nursery
@@ -187,14 +193,18 @@ class Parking(Generic[T]):
         return None if handle is None else self._places[handle].parked
 
     def find(self, handle: bytes, party: object) -> T | None:
-        """Return the parked handler with this ``handle``, which the client ``party`` can continue by a retry. Return
-        `None` if the handle is invalid or was already used."""
+        """Return the parked handler with this ``handle``, which the client ``party`` can continue by a retry.
+
+        Return `None` if the handle is invalid or was already used.
+        """
         place = self._places.get(handle)
         return place.parked if place is not None and place.party == party else None
 
     def add(self, handle: bytes, parked: T, request: InboundRequest, party: object, caller: Caller) -> None:
-        """Park the handler ``parked`` of ``request`` under ``handle``, until the client ``party`` retries. ``request``
-        was answered with input requests. The handler counts towards the limits of ``caller``."""
+        """Park the handler ``parked`` of ``request`` under ``handle``, until the client ``party`` retries.
+
+        ``request`` was answered with input requests. The handler counts towards the limits of ``caller``.
+        """
         due = trio.current_time() + self._timeout if self._timeout < math.inf else math.inf
         alarm = self._alarms.set(due, partial(self._ring, handle))
         self._places[handle] = _ParkedHandler(parked, request, party, caller, alarm)
@@ -261,14 +271,18 @@ class RequestHandler(Protocol):
         ...
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Decide how to answer a request that arrived through ``exchange``: at once, or by starting a task. The reader
-        task calls this method, which must be quick. Raises `CodedError` to send an error reply."""
+        """Decide how to answer a request that arrived through ``exchange``: at once, or by starting a task.
+
+        The reader task calls this method, which must be quick. Raises `CodedError` to send an error reply.
+        """
         ...
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
-        """Return the result of a request. Runs in the request's own nursery. Raises `CodedError` to send an error
-        reply. Any other exception is logged, and the client gets an error reply without the exception's text: see
-        `Replies.failure`."""
+        """Return the result of a request.
+
+        Runs in the request's own nursery. Raises `CodedError` to send an error reply. Any other exception is logged,
+        and the client gets an error reply without the exception's text: see `Replies.failure`.
+        """
         ...
 
     def wants(self, event: NotificationReceived) -> bool:

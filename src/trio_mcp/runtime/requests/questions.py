@@ -151,8 +151,10 @@ class AnswerLog:
         self.forget()
 
     def forget(self) -> None:
-        """Delete the records of all input requests that this handler has made so far. If the handler runs again after a
-        restart, stored answers exist only for input requests made after this call."""
+        """Delete the records of all input requests that this handler has made so far.
+
+        If the handler runs again after a restart, stored answers exist only for input requests made after this call.
+        """
         self.forget_earlier_run()
         for question in self._noted:
             question.beside = None
@@ -169,8 +171,10 @@ class AnswerLog:
         self, asked: Sequence[Question], waiting: Sequence[Question], handler: trio.lowlevel.Task
     ) -> Mapping[Question, AskedBefore]:
         """Find which of the input requests ``asked`` an earlier run of the handler has already made, and return the
-        earlier run's records of these. An input request matches if it is made at the same point of the handler's run,
-        and is answered or still open at the client.
+        earlier run's records of these.
+
+        An input request matches if it is made at the same point of the handler's run, and is answered or still open at
+        the client.
 
         ``asked``: all input requests made at this moment. ``waiting``: all input requests without an answer.
         ``handler``: the handler's task, which has started all other tasks.
@@ -234,8 +238,10 @@ def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowle
 
 def _is_only_one(line: Sequence[trio.lowlevel.Task], asking: Container[trio.lowlevel.Task]) -> bool:
     """Return true if no other task of the same function could have made this input request. trio starts tasks in any
-    order, so in the next run, workers that share a queue may swap roles. Tasks that are ``asking`` wait for different
-    input requests."""
+    order, so in the next run, workers that share a queue may swap roles.
+
+    Tasks that are ``asking`` wait for different input requests.
+    """
     for task in line:
         assert task.parent_nursery is not None, "only the first task of trio has no nursery"
         if any(each.name == task.name and each not in asking for each in task.parent_nursery.child_tasks):

@@ -141,8 +141,9 @@ class RequestLog:
                 self._turn_ends = perf_counter() + _LONGEST_TURN
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
-        """Send a log message to the client without waiting. Return false if the message was dropped, because it was
-        filtered, there was no room, or the request has ended.
+        """Send a log message to the client without waiting.
+
+        Return false if the message was dropped, because it was filtered, there was no room, or the request has ended.
 
         A ``level`` that RFC 5424 doesn't define passes every filter.
         """
@@ -155,8 +156,11 @@ class RequestLog:
         return True
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a log message with this ``level`` to the client. A level that RFC 5424 doesn't define is sent regardless
-        of the minimum level, unless the client wants no logs at all."""
+        """Send a log message with this ``level`` to the client.
+
+        A level that RFC 5424 doesn't define is sent regardless of the minimum level, unless the client wants no logs at
+        all.
+        """
         rank = log_level_rank(level)
         await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
 
@@ -279,8 +283,10 @@ class ProgressReporter:
         self._outbox, self._owner, self._segment, self._end = outbox, owner, None, end
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report ``progress`` to the client. Return true if a notification was put into the outbox now. If the client
-        reads slowly, a later value can replace this one.
+        """Report ``progress`` to the client.
+
+        Return true if a notification was put into the outbox now. If the client reads slowly, a later value can replace
+        this one.
 
         Return false if the value was stored because the interval hasn't passed. Also return false if the value was
         dropped: it doesn't exceed the previous one (2025-11-25 progress: MUST increase), or it isn't `reportable`. A

@@ -73,9 +73,10 @@ class Rounds:
         """Callback for each sent input request that was abandoned, because no task waits for its answer any more."""
 
     async def ask(self, method: str, params: JSONObject | None, key: str | None = None) -> JSONObject:
-        """Send an input request to the client, wait for the answer, and return the answer as plain data. The client
-        sees the input request under the name ``key``, unless an open input request already has that name. By default,
-        the name is derived from the content.
+        """Send an input request to the client, wait for the answer, and return the answer as plain data.
+
+        The client sees the input request under the name ``key``, unless an open input request already has that name. By
+        default, the name is derived from the content.
 
         Leaving the wait for any reason abandons the input request, and a later answer is ignored. Raises
         `CapabilityMissing` if the client didn't declare the necessary capabilities on the request that would carry the
@@ -106,9 +107,11 @@ class Rounds:
         return question.answer
 
     def _key(self, request: InputRequest) -> str:
-        """Return a name for an input request, derived from its content. If the handler runs again, the name stays the
-        same, even if the handler's tasks make their input requests in another order. A number distinguishes input
-        requests with the same content."""
+        """Return a name for an input request, derived from its content.
+
+        If the handler runs again, the name stays the same, even if the handler's tasks make their input requests in
+        another order. A number distinguishes input requests with the same content.
+        """
         kind = request.method.partition("/")[0]
         digest = hashlib.sha256(encode_value([request.method, request.params])).hexdigest()[:16]
         name = f"{kind}-{digest}"
@@ -180,7 +183,9 @@ class Rounds:
 
     def redirect(self, send: Send, given_up: Callable[[str], None]) -> None:
         """From now on, send input requests by calling ``send``, also input requests that haven't been sent yet.
-        ``given_up`` is called with the key of a sent input request if the handler no longer waits for its answer."""
+
+        ``given_up`` is called with the key of a sent input request if the handler no longer waits for its answer.
+        """
         self._send = send
         self._given_up = given_up
 
@@ -192,15 +197,19 @@ class Rounds:
         return self._log
 
     def forget(self) -> None:
-        """Delete the records of all input requests that this handler has made so far. If the handler runs again after a
-        restart, stored answers exist only for input requests made after this call."""
+        """Delete the records of all input requests that this handler has made so far.
+
+        If the handler runs again after a restart, stored answers exist only for input requests made after this call.
+        """
         for question in self._open.values():
             question.beside = None
         self.log.forget()
 
     def deliver(self, answers: Mapping[str, JSONObject | Exception]) -> None:
-        """Pass the client's answers, or errors instead of answers, to the tasks that wait for these answers. Input
-        requests that aren't in ``answers`` stay open."""
+        """Pass the client's answers, or errors instead of answers, to the tasks that wait for these answers.
+
+        Input requests that aren't in ``answers`` stay open.
+        """
         for key, answer in answers.items():
             question = self._open.get(key)
             if question is not None and question.is_open:
@@ -236,9 +245,11 @@ class Rounds:
             await self._resumed.wait()
 
     def resume(self) -> None:
-        """Continue the request by passing the client's answers to the waiting tasks. Input requests that the client
-        left unanswered are sent again, and answers to unknown input requests are ignored (2026-07-28 mrtr, Error
-        Handling)."""
+        """Continue the request by passing the client's answers to the waiting tasks.
+
+        Input requests that the client left unanswered are sent again, and answers to unknown input requests are ignored
+        (2026-07-28 mrtr, Error Handling).
+        """
         assert self._resumed is not None, "it is parked"
         self._resumed.set()
         self._resumed = None
@@ -255,8 +266,11 @@ class Rounds:
 
     def close(self) -> None:
         """End all current and later input requests with an error, because the request was cancelled or its nursery is
-        closed. Without this, a task that still waits would wait forever, because it is shielded or doesn't belong to
-        the request. Idempotent."""
+        closed.
+
+        Without this, a task that still waits would wait forever, because it is shielded or doesn't belong to the
+        request. Idempotent.
+        """
         self._over = True
         for question in self._open.values():
             if question.is_open:
@@ -265,7 +279,10 @@ class Rounds:
 
 def sends_questions(scope: RequestScope) -> bool:
     """Return true if the client of ``scope`` gets elicitation, sampling and roots requests as separate JSON-RPC
-    requests. Otherwise, these requests are sent in the result, or in the background task."""
+    requests.
+
+    Otherwise, these requests are sent in the result, or in the background task.
+    """
     return scope.request.revision.server_requests and (scope.task is None or not scope.task.has_started)
 
 
@@ -277,7 +294,10 @@ def keeps_answers(scope: RequestScope) -> bool:
 
 def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> Awaitable[Any]:
     """Send a request (elicitation, sampling, roots) to the client of ``scope``, in the form that the client's protocol
-    revision and transport require. Return the answer as plain data."""
+    revision and transport require.
+
+    Return the answer as plain data.
+    """
     if sends_questions(scope) or method not in ASKABLE:
         return scope.ask(method, params, scope.request.revision)
     return require_input(scope, method, params)
@@ -317,8 +337,10 @@ class Retry:
 
 
 class Seal(Protocol):
-    """Function that creates the ``requestState`` that is sent with input requests. Only this server and its replicas
-    can read or change the ``requestState``."""
+    """Function that creates the ``requestState`` that is sent with input requests.
+
+    Only this server and its replicas can read or change the ``requestState``.
+    """
 
     def __call__(
         self,

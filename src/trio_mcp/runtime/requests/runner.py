@@ -57,8 +57,9 @@ _BUSY: Final = "Too busy: too many requests are in flight or waiting; try again 
 
 
 class RequestRunner:
-    """Runs the incoming requests of one connection in the nursery of ``host``. Each request is answered at most once,
-    and isn't answered after its cancellation.
+    """Runs the incoming requests of one connection in the nursery of ``host``.
+
+    Each request is answered at most once, and isn't answered after its cancellation.
 
     ``peer``: the other end of the connection, to which the limits apply. ``ask`` and ``post`` send requests to the
     peer.
@@ -115,9 +116,11 @@ class RequestRunner:
         return self.caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
 
     def _caller_of(self, request: InboundRequest, exchange: Exchange) -> Caller:
-        """Return the `Caller` towards whose limits ``request`` counts. If a connection carries requests of several
-        clients, each client has its own `Caller`. The request names its client in ``_meta`` or, over HTTP, by the name
-        of the program."""
+        """Return the `Caller` towards whose limits ``request`` counts.
+
+        If a connection carries requests of several clients, each client has its own `Caller`. The request names its
+        client in ``_meta`` or, over HTTP, by the name of the program.
+        """
         caller = exchange.peer.caller or self.caller
         meta = request.meta
         if CLIENT in meta:
@@ -256,8 +259,9 @@ class RequestRunner:
 
     def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
         """Answer the request of ``scope`` with the input requests ``questions``, and let the handler wait for the
-        client's retry. Synchronous. Raises `NotSerializable`, without any effect, if the input requests can't be
-        encoded.
+        client's retry.
+
+        Synchronous. Raises `NotSerializable`, without any effect, if the input requests can't be encoded.
 
         A parked request is answered and no longer in flight. Its handler waits where it asked, in its nursery, for up
         to `Limits.retry_timeout`. If more than `Limits.max_parked` handlers wait, the oldest is cancelled. Nothing is
@@ -302,7 +306,10 @@ class RequestRunner:
 
     def hand_over(self, scope: RequestScope, runner: RequestRunner, exchange: Exchange, answer: Any) -> None:
         """Send ``answer`` as the response to the request of ``scope``, and let the handler continue in ``exchange``,
-        within the limits of ``runner``. Synchronous."""
+        within the limits of ``runner``.
+
+        Synchronous.
+        """
         here, request, ticket = scope.exchange, scope.request, scope.ticket
         line = self.replies.line(request, answer)
         scope.move(runner, exchange, runner.admission.reserve(request, ticket.caller))
@@ -342,8 +349,11 @@ class RequestRunner:
             held.runner.cancel(held, CancelCause.PEER, event.reason)
 
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all parked requests that only a retry over ``exchange`` could continue. All other requests stay
-        parked: a principal can retry over another exchange, and an anonymous client can retry at another replica."""
+        """Cancel all parked requests that only a retry over ``exchange`` could continue.
+
+        All other requests stay parked: a principal can retry over another exchange, and an anonymous client can retry
+        at another replica.
+        """
         party = exchange.party
         if party is exchange or (exchange.peer.everybody and self.host.replica is None):
             for scope in self.host.parking.of(party):

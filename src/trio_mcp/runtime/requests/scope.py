@@ -177,8 +177,10 @@ class RequestScope:
             await wait
 
     def detach(self) -> None:
-        """Drop all references from this scope, because the request has ended. The context of the request's task refers
-        to this scope, and would keep the objects alive."""
+        """Drop all references from this scope, because the request has ended.
+
+        The context of the request's task refers to this scope, and would keep the objects alive.
+        """
         if self.phase is not _MUTED:
             self.mute()
         self.advance(Step.END)
@@ -337,7 +339,9 @@ class RequestScope:
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[None]:
         """Cancel the ``with`` block, in which the handler runs, after ``seconds``, like `trio.move_on_after`.
-        `cancellation` and `event` report the cancellation. Time spent waiting for the client's user doesn't count."""
+
+        `cancellation` and `event` report the cancellation. Time spent waiting for the client's user doesn't count.
+        """
         assert self.nursery is not None, "a handler runs inside the nursery"
         outer = self._limit
         watching, self._limit = trio.CancelScope(), (limit := HandlerLimit(seconds, outer))
@@ -380,8 +384,10 @@ class RequestScope:
         return frame_notification(method, params if task is None else with_related_task(params, task)) + b"\n"
 
     def put(self, line: bytes) -> bool:
-        """Put ``line``, a message of this request to its client, into the outbox. The message can be withdrawn while it
-        waits there. Return false if the request sends no more messages."""
+        """Put ``line``, a message of this request to its client, into the outbox.
+
+        The message can be withdrawn while it waits there. Return false if the request sends no more messages.
+        """
         if self.sends:
             self.outbox.put(line, self.lines)
         return self.sends
@@ -394,9 +400,11 @@ class RequestScope:
         return self._log
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report progress of the request: see `ProgressReporter.report`. Also returns false if the client sent no
-        progress token, and after the end of the request. In threads other than trio's, returns true: trio's thread
-        sends the report soon, before the response."""
+        """Report progress of the request: see `ProgressReporter.report`.
+
+        Also returns false if the client sent no progress token, and after the end of the request. In threads other than
+        trio's, returns true: trio's thread sends the report soon, before the response.
+        """
         if not self.sends:
             return False
         if (reporter := self._reporter) is None:
@@ -422,9 +430,11 @@ class RequestScope:
         on_progress: OnProgress | None = None,
         cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
-        """Send a request from the handler to its client, and return the result, like `Connection.request`. The request
-        and its cancellation use the outbox of this request. See `Outbound.request` for ``cancel_task``. Raises
-        `NoBackChannel` if a background task has lost its client."""
+        """Send a request from the handler to its client, and return the result, like `Connection.request`.
+
+        The request and its cancellation use the outbox of this request. See `Outbound.request` for ``cancel_task``.
+        Raises `NoBackChannel` if a background task has lost its client.
+        """
         if self.task is not None and self.task.has_started:
             return self.task.ask(method, params, revision, on_progress)
         return self.runner.ask(method, params, revision, on_progress, outbox=self.outbox, cancel_task=cancel_task)
@@ -440,8 +450,10 @@ class RequestScope:
         self.rounds.park()
 
     def bind(self, runner: RequestRunner, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
-        """Continue with ``request``, the client's retry, which arrived over ``exchange``. The retry's deadline
-        replaces the earlier deadline. The handler keeps the arguments that it already has."""
+        """Continue with ``request``, the client's retry, which arrived over ``exchange``.
+
+        The retry's deadline replaces the earlier deadline. The handler keeps the arguments that it already has.
+        """
         self.advance(Step.COME_BACK)
         request.continuation, self.request = self.request.continuation, request
         self._go_to(runner, exchange, ticket)

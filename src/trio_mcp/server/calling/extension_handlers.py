@@ -32,7 +32,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class ExtensionHandlers:
     """The methods of a server's ``extensions``, and the handlers that the server's author registered for these methods.
-    ``hints`` say how clients may cache results of cacheable methods."""
+
+    ``hints`` say how clients may cache results of cacheable methods.
+    """
 
     def __init__(self, extensions: Collection[Extension[Any, Any]], hints: CacheHints) -> None:
         self._extensions = extensions
@@ -100,9 +102,11 @@ class ExtensionHandlers:
             raise CapabilityMissing(f"extensions.{name}", request.revision)
 
     async def answer(self, scope: RequestScope, value: Awaitable[Any]) -> Any:
-        """Convert the result of an extension request to plain data. Awaiting ``value`` runs the handler and any
-        middleware, and returns the result. If the result has the wrong class, raise `TypeError`; the client gets only
-        "internal error"."""
+        """Convert the result of an extension request to plain data.
+
+        Awaiting ``value`` runs the handler and any middleware, and returns the result. If the result has the wrong
+        class, raise `TypeError`; the client gets only "internal error".
+        """
         row, revision = scope.request.method, scope.request.revision
         result = await value
         if isinstance(result, FINISHED):
@@ -115,8 +119,10 @@ class ExtensionHandlers:
         return plain
 
     async def call_handler(self, scope: RequestScope, lifespan: Any) -> Any:
-        """Call the handler of an extension request, in the request's trio task, and return the handler's result. Raises
-        `CodedError` (-32602) if the parameters don't fit the handler's parameter class."""
+        """Call the handler of an extension request, in the request's trio task, and return the handler's result.
+
+        Raises `CodedError` (-32602) if the parameters don't fit the handler's parameter class.
+        """
         request = scope.request
         row, revision = request.method, request.revision
         handler = self._handlers.get(row)
@@ -146,8 +152,10 @@ class ExtensionHandlers:
         return row in self._notification_handlers
 
     def call_notification_handler(self, row: Method, given: JSONObject, client: ConnectedClient) -> Any:
-        """Call the handler of an extension notification, and return its result. If the parameters are invalid, do
-        nothing, because the client gets no error response to a notification."""
+        """Call the handler of an extension notification, and return its result.
+
+        If the parameters are invalid, do nothing, because the client gets no error response to a notification.
+        """
         tell = self._notification_handlers[row]
         try:
             params = structure(given, row.params)

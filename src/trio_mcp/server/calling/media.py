@@ -77,8 +77,11 @@ class Media:
         raise ValueError(f"the MIME type of this {name} is unknown: write {name}(data, {self._KIND + 'TYPE'!r})")
 
     def read(self) -> ContentBlock:
-        """Return the content block with the encoded bytes. Blocks the thread while reading the file. Raises `OSError`
-        if the file can't be read, and `ValueError` if the file is too large."""
+        """Return the content block with the encoded bytes.
+
+        Blocks the thread while reading the file. Raises `OSError` if the file can't be read, and `ValueError` if the
+        file is too large.
+        """
         raise NotImplementedError
 
     def _bytes(self) -> bytes:
@@ -161,9 +164,11 @@ def _read(value: Any) -> Any:
 
 
 async def read_media(value: Any, scope: RequestScope) -> list[Any]:
-    """Return ``value`` with all media and pillow images replaced by content blocks, also as items of a list or tuple. A
-    worker thread of the request's caller reads the files. Raises `OSError` and `ValueError`, and the errors of
-    `run_in_worker`."""
+    """Return ``value`` with all media and pillow images replaced by content blocks, also as items of a list or tuple.
+
+    A worker thread of the request's caller reads the files. Raises `OSError` and `ValueError`, and the errors of
+    `run_in_worker`.
+    """
     values = list(cast("list[Any]", value)) if isinstance(value, list | tuple) else [value]
     threads = scope.runner.workers.share(scope.ticket.caller)
     read = partial(_read_all, values)

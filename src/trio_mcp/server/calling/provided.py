@@ -36,8 +36,10 @@ Context managers of other modules may be shared by several requests, so they are
 
 
 class _ProvidedValues:
-    """The dependencies of one request or, if ``scope`` is missing, of a server. Each dependency is entered when it is
-    first needed, and closed when ``stack`` closes."""
+    """The dependencies of one request or, if ``scope`` is missing, of a server.
+
+    Each dependency is entered when it is first needed, and closed when ``stack`` closes.
+    """
 
     def __init__(self, stack: AsyncExitStack, context: RequestContext, scope: RequestScope | None = None) -> None:
         self._stack = stack
@@ -81,9 +83,11 @@ class _ProvidedValues:
         return value
 
     async def _enter_in_thread(self, manager: Any) -> Any:
-        """Enter a plain context manager in a worker thread, and let ``stack`` close it in a worker thread. The context
-        manager is closed only if it was entered, because a cancellation may end the wait for the thread before the
-        thread enters it."""
+        """Enter a plain context manager in a worker thread, and let ``stack`` close it in a worker thread.
+
+        The context manager is closed only if it was entered, because a cancellation may end the wait for the thread
+        before the thread enters it.
+        """
         entered: list[Any] = []
 
         async def leave(*error: Any) -> bool | None:
@@ -106,8 +110,10 @@ class _ProvidedValues:
         return await run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned)
 
     def begin_grace(self) -> None:
-        """If the request was cancelled, let its cleanup wait during the grace period. Called before each value is
-        closed, because the cancellation may arrive between two closes."""
+        """If the request was cancelled, let its cleanup wait during the grace period.
+
+        Called before each value is closed, because the cancellation may arrive between two closes.
+        """
         if self._scope is not None and trio.current_effective_deadline() <= trio.current_time():
             self._scope.runner.graces.shield(self.cleanup)
 
@@ -140,9 +146,11 @@ class _LoopValues(_ProvidedValues):
 
 
 class InjectedHandler:
-    """A handler function whose ``Provide`` parameters get their values when `call` is called. ``notes`` contains the
-    `Provide` of each such parameter. If ``on_asyncio`` is true, the handler and its providers run in one asyncio
-    task."""
+    """A handler function whose ``Provide`` parameters get their values when `call` is called.
+
+    ``notes`` contains the `Provide` of each such parameter. If ``on_asyncio`` is true, the handler and its providers
+    run in one asyncio task.
+    """
 
     def __init__(
         self,
@@ -233,8 +241,11 @@ _server_values: dict[RequestHost, Mapping[Callable[..., Any], Any]] = {}
 
 @asynccontextmanager
 async def open_server_providers(providers: Sequence[Provider], host: RequestHost) -> AsyncGenerator[None]:
-    """Enter the dependencies of a running server: the providers with ``once=True``. The server's handlers run in
-    ``host``. At the end of the ``async with`` block, the dependencies are closed in reverse order."""
+    """Enter the dependencies of a running server: the providers with ``once=True``.
+
+    The server's handlers run in ``host``. At the end of the ``async with`` block, the dependencies are closed in
+    reverse order.
+    """
     async with AsyncExitStack() as stack:
         values = _ProvidedValues(stack, RequestContext())
         for provider in providers:

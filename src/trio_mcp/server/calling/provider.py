@@ -77,9 +77,11 @@ class Provide:
 
 
 def provide_of(owner: str, parameter: Parameter, hint: Any) -> Provide | None:
-    """Return the `Provide` in the annotation of a parameter of the function ``owner``. Return `None` if the parameter
-    has no `Provide`. Raises `TypeError` if the parameter has two, or if the `Provide` has no effect because of its
-    position."""
+    """Return the `Provide` in the annotation of a parameter of the function ``owner``.
+
+    Return `None` if the parameter has no `Provide`. Raises `TypeError` if the parameter has two, or if the `Provide`
+    has no effect because of its position.
+    """
     if not any(isinstance(note, Provide) or note is Provide for note in (parameter.default, *_notes_in(hint))):
         return None
     notes = hint.__metadata__ if get_origin(hint) is Annotated else ()
@@ -133,8 +135,11 @@ class Provider:
 
     @classmethod
     def of(cls, note: Provide, path: tuple[Callable[..., Any], ...] = ()) -> Provider:
-        """Inspect the function of the `Provide` ``note``, and return its provider. ``path`` lists the functions that
-        depend on this function, to detect cycles. Raises `TypeError` if the function can't be used."""
+        """Inspect the function of the `Provide` ``note``, and return its provider.
+
+        ``path`` lists the functions that depend on this function, to detect cycles. Raises `TypeError` if the function
+        can't be used.
+        """
         function, name = note.function, name_of(note.function)
         if function in path:
             circle = " → ".join(map(name_of, (*path[path.index(function) :], function)))

@@ -200,8 +200,10 @@ def media_kinds() -> tuple[type, ...]:
 
 
 def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the tool result for a value whose annotation doesn't say whether the value is content or data. A list or
-    tuple is content if it's empty or contains a content block."""
+    """Return the tool result for a value whose annotation doesn't say whether the value is content or data.
+
+    A list or tuple is content if it's empty or contains a content block.
+    """
     if type(value) is str:
         return CallToolResult([TextContent(value)])
     items = _items(value)
@@ -233,8 +235,10 @@ def _has_blocks(items: list[Any]) -> bool:
 
 
 def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return a tool result with ``value`` as its content or, if ``value`` is a list, with the list's items. Text and
-    content blocks stay, and everything else becomes JSON text."""
+    """Return a tool result with ``value`` as its content or, if ``value`` is a list, with the list's items.
+
+    Text and content blocks stay, and everything else becomes JSON text.
+    """
     items = _items(value)
     return value if isinstance(value, CallToolResult) else _blocks([value] if items is None else items, encoders)
 

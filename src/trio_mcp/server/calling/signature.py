@@ -74,8 +74,11 @@ class UserFunction:
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, asyncio: bool = False) -> UserFunction:
-        """Inspect the handler ``function``. With ``asyncio``, the handler runs in its server's event loop. Raises
-        `TypeError`, which names the parameter, if a parameter cannot be used."""
+        """Inspect the handler ``function``.
+
+        With ``asyncio``, the handler runs in its server's event loop. Raises `TypeError`, which names the parameter, if
+        a parameter cannot be used.
+        """
         name = _checked_name(function)
         _check_no_generator(name, function)
         if asyncio:
@@ -137,9 +140,11 @@ class UserFunction:
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Call the handler function with ``bound`` arguments. An async function runs in the current task, and a plain
-        function in a worker thread. If a plain function returns an awaitable, the awaitable is awaited. ``tasks``
-        returns the host of the caller's tasks."""
+        """Call the handler function with ``bound`` arguments.
+
+        An async function runs in the current task, and a plain function in a worker thread. If a plain function returns
+        an awaitable, the awaitable is awaited. ``tasks`` returns the host of the caller's tasks.
+        """
         if self.is_async:
             if self.context_name is not None:
                 bound[self.context_name] = LiveContext(scope, lifespan, tasks)
@@ -153,8 +158,11 @@ class UserFunction:
         return await_result(run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned))
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return ``arguments`` converted to the annotated types. Raises `BadArguments` if the arguments don't fit. With
-        ``strict=False``, arguments that don't fit are parsed again by `read_leniently`."""
+        """Return ``arguments`` converted to the annotated types.
+
+        Raises `BadArguments` if the arguments don't fit. With ``strict=False``, arguments that don't fit are parsed
+        again by `read_leniently`.
+        """
         if self._hashed_items_limit is not None:  # most handlers have no limit: skip the call of _check_size
             self._check_size(arguments)
         try:
@@ -201,8 +209,10 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _returned(hint: Any) -> Any:
-    """Return the annotation of a handler's result, without a surrounding ``Awaitable`` or ``Coroutine``. Type aliases
-    are resolved, except the alias for any JSON."""
+    """Return the annotation of a handler's result, without a surrounding ``Awaitable`` or ``Coroutine``.
+
+    Type aliases are resolved, except the alias for any JSON.
+    """
     kind = get_origin(hint) or hint
     if isinstance(kind, type) and kind.__module__ == "collections.abc" and issubclass(kind, Awaitable):
         hint = get_args(hint)[-1] if get_args(hint) else inspect.Parameter.empty

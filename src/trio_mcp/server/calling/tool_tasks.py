@@ -59,8 +59,10 @@ def task_of_call(
     scope: RequestScope,
     tasks: Callable[[], TaskHost] | None,
 ) -> RequestTask | None:
-    """Return the task for a tool call that is a task, or may become one. Return `None` for a call that can't be a task.
-    ``tasks`` returns the host that runs tasks; ``tasks`` is `None` if the server has no tasks.
+    """Return the task for a tool call that is a task, or may become one.
+
+    Return `None` for a call that can't be a task. ``tasks`` returns the host that runs tasks; ``tasks`` is `None` if
+    the server has no tasks.
 
     Raises `CodedError` if the tool requires a task and the client has none, or the reverse: -32601 in 2025-11-25 and
     before, -32021 in later revisions.
@@ -112,8 +114,11 @@ def _task_needed(name: str, scope: RequestScope) -> CodedError:
 
 
 def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallToolResult:
-    """Let a task continue after its handler has ended. The handler returned the task's ``state``, because other code
-    completes the task. Return a placeholder result that isn't sent to the client."""
+    """Let a task continue after its handler has ended.
+
+    The handler returned the task's ``state``, because other code completes the task. Return a placeholder result that
+    isn't sent to the client.
+    """
     task = scope.task
     if task is None:
         raise _task_needed(name, scope)

@@ -86,8 +86,10 @@ class ElicitAnswer:
 
 
 def should_notify_completion(elicitation_id: str, revision: Revision, capabilities: ClientCapabilities) -> bool:
-    """Return whether this client gets a notification when the user has completed a URL elicitation. Raises `ValueError`
-    if the elicitation id isn't a non-empty string."""
+    """Return whether this client gets a notification when the user has completed a URL elicitation.
+
+    Raises `ValueError` if the elicitation id isn't a non-empty string.
+    """
     if not isinstance(elicitation_id, str) or not elicitation_id:  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
         raise ValueError(f"the id of a URL elicitation must be a non-empty string, not {elicitation_id!r}")
     return COMPLETE in revision._methods and capabilities.supports("elicitation.url")
@@ -97,9 +99,11 @@ _SPECIFICATION: Final = f"{protocol.__name__}."
 
 
 def typed(data: Any, kind: type[T]) -> T:
-    """Convert JSON data to an instance of ``kind``, strictly. Fields of a specification class have their JSON names in
-    the data, and fields of other classes their Python names. Raises `ValueError` if the data doesn't fit, and
-    `TypeError` if no JSON data can be converted to ``kind``."""
+    """Convert JSON data to an instance of ``kind``, strictly.
+
+    Fields of a specification class have their JSON names in the data, and fields of other classes their Python names.
+    Raises `ValueError` if the data doesn't fit, and `TypeError` if no JSON data can be converted to ``kind``.
+    """
     try:
         return structure(data, kind) if _is_of_specification(kind) else convert(data, kind)
     except RecursionError:
@@ -175,9 +179,11 @@ class Form:
 
 
 def form_schema(form: type | JSONObject) -> JSONObject:
-    """Return the JSON Schema of an elicitation form. A dict is returned unchanged, and a class becomes a form with its
-    fields. Any other type, or a list of choices, becomes a form with the single field `VALUE`. If the list of choices
-    is inside another list, the user can choose several.
+    """Return the JSON Schema of an elicitation form.
+
+    A dict is returned unchanged, and a class becomes a form with its fields. Any other type, or a list of choices,
+    becomes a form with the single field `VALUE`. If the list of choices is inside another list, the user can choose
+    several.
 
     Fields that may be `None` aren't required. Plain strings in ``Annotated`` are descriptions of fields.
 

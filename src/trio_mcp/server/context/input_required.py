@@ -72,8 +72,9 @@ def needed_for(asked: Asked) -> tuple[str, ...]:
 
 
 def question(asked: Asked, revision: Revision) -> InputRequest:
-    """Return an elicitation, sampling or roots request in the JSON form of ``revision``. The parameters of an
-    `InputRequest` are validated too, but stay unchanged.
+    """Return an elicitation, sampling or roots request in the JSON form of ``revision``.
+
+    The parameters of an `InputRequest` are validated too, but stay unchanged.
 
     Raises:
         CodedError: (-32602) If the form isn't flat or the URL is unsafe.
@@ -96,7 +97,10 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
 
 def checked_params(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
     """Validate the parameters of an elicitation, sampling or roots request, and return them in the JSON form of
-    ``revision``. Raises the errors of `question`."""
+    ``revision``.
+
+    Raises the errors of `question`.
+    """
     check_meta_keys(params.meta)
     if isinstance(params, ElicitFormParams):
         check_form_schema(params.requested_schema)
@@ -156,8 +160,11 @@ class InputRequired:
 
 def replay(scope: RequestScope) -> None:
     """Make this request's handler stop when it requests input from the client, and run again from the top with all
-    answers so far (``@server.tool(replay=True)``). Applies to modern revisions, in which input requests are sent in the
-    result. The server stores nothing between the runs."""
+    answers so far (``@server.tool(replay=True)``).
+
+    Applies to modern revisions, in which input requests are sent in the result. The server stores nothing between the
+    runs.
+    """
     request, seal = scope.request, scope.runner.seal
     if request.revision.server_requests or seal is None:
         return
@@ -263,8 +270,9 @@ def no_back_channel_when_stateless(method: Method, revision: Revision) -> NoBack
 
 
 async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | None, ttl: float) -> Any:
-    """Send a request of ``scope`` to the client, which runs the request as a task. Wait for the task, and return its
-    result as plain data. The client keeps the task for ``ttl`` seconds.
+    """Send a request of ``scope`` to the client, which runs the request as a task.
+
+    Wait for the task, and return its result as plain data. The client keeps the task for ``ttl`` seconds.
 
     Leaving the call for any reason cancels the task. Raises the errors of `RequestScope.ask`, `TaskCancelled` if the
     client cancelled the task, and `ValueError` if ``ttl`` isn't a valid number of seconds.

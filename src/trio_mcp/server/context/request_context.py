@@ -96,9 +96,11 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def trace(self) -> TraceContext | None:
-        """The distributed trace that the request belongs to. `None` if the request has no trace. The trace continues
-        in the handler's requests to its client, and in the handler's calls to other servers with a client of this
-        package."""
+        """The distributed trace that the request belongs to.
+
+        `None` if the request has no trace. The trace continues in the handler's requests to its client, and in the
+        handler's calls to other servers with a client of this package.
+        """
         return None if self._live is None else self._live.request.trace
 
     @property
@@ -108,14 +110,19 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def peer_user(self) -> int | None:
-        """The user id of the process that sent the request over a Unix socket, from Linux's ``SO_PEERCRED``. `None` on
-        other transports and systems, and if another replica received the request."""
+        """The user id of the process that sent the request over a Unix socket, from Linux's ``SO_PEERCRED``.
+
+        `None` on other transports and systems, and if another replica received the request.
+        """
         return None if self._live is None else self._live.exchange.peer.user
 
     @property
     def auth(self) -> Auth | None:
-        """The authenticated caller. `None` if authentication isn't configured. When a task runs again after a restart,
-        only the caller's identity is known: the token is empty, and there are no scopes and claims."""
+        """The authenticated caller.
+
+        `None` if authentication isn't configured. When a task runs again after a restart, only the caller's identity is
+        known: the token is empty, and there are no scopes and claims.
+        """
         return None if self._live is None else self._live.exchange.peer.auth
 
     @property
@@ -289,9 +296,10 @@ class RequestContext(ContextNames[L_co]):
         return not is_over
 
     def close_stream(self, retry: float = 1.0) -> bool:
-        """Close the HTTP response of this request before the request ends. The client reconnects after ``retry``
-        seconds and gets the messages sent later, so a long request doesn't keep an HTTP connection open (2025-11-25
-        transports, SEP-1699).
+        """Close the HTTP response of this request before the request ends.
+
+        The client reconnects after ``retry`` seconds and gets the messages sent later, so a long request doesn't keep
+        an HTTP connection open (2025-11-25 transports, SEP-1699).
 
         Returns true if the response was closed. Progress, logs and the result are kept meanwhile, up to the `Limits`.
         Returns false, with nothing changed, if the client cannot reconnect: on all other transports, in other
@@ -365,8 +373,10 @@ class RequestContext(ContextNames[L_co]):
         return extension._settings_in(declared, "client")
 
     def no_channel(self) -> CodedError:
-        """Return the error that elicitation, sampling and roots requests raise if this context has no client. A
-        subclass can override this method to explain the reason."""
+        """Return the error that elicitation, sampling and roots requests raise if this context has no client.
+
+        A subclass can override this method to explain the reason.
+        """
         return CodedError(
             INVALID_REQUEST,
             "there is no server-to-client channel: this RequestContext is passive, made without a request; "
@@ -534,7 +544,10 @@ class RequestContext(ContextNames[L_co]):
 
     def _check(self, *capabilities: str) -> None:
         """Raise `NoBackChannel` if the client can't receive requests, or `CapabilityMissing` if it didn't declare all
-        ``capabilities``. The error names all missing capabilities, each before its sub-capabilities."""
+        ``capabilities``.
+
+        The error names all missing capabilities, each before its sub-capabilities.
+        """
         if (refusal := self._refusal()) is not None:
             raise refusal
         for capability in capabilities:
@@ -565,9 +578,11 @@ class RequestContext(ContextNames[L_co]):
         return self._deliver(method, params, task_ttl)
 
     def _deliver(self, method: str, params: JSONObject | None, task_ttl: float | None) -> Awaitable[Any]:
-        """Send a request to the client, wait for the answer, and return the result as plain data. If ``task_ttl`` isn't
-        `None`, the client runs the request as a task. Raises the errors of `send_request`. Waiting for the user doesn't
-        count towards the handler's timeout."""
+        """Send a request to the client, wait for the answer, and return the result as plain data.
+
+        If ``task_ttl`` isn't `None`, the client runs the request as a task. Raises the errors of `send_request`.
+        Waiting for the user doesn't count towards the handler's timeout.
+        """
         scope = self._live
         assert scope is not None, "a passive context asks nothing"
         ask = ask_client(scope, method, params) if task_ttl is None else ask_as_task(scope, method, params, task_ttl)

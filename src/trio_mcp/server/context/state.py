@@ -58,7 +58,10 @@ class StateValue(NamedTuple):
 
     def as_(self, kind: type[T]) -> T:
         """Return the value as an instance of ``kind``, for example an attrs class, dataclass, TypedDict or msgspec
-        Struct. Raises `ValueError` if the value doesn't fit."""
+        Struct.
+
+        Raises `ValueError` if the value doesn't fit.
+        """
         return typed(self.value, kind)
 
 
@@ -228,8 +231,11 @@ class _Entry:
         return {} if stored is None else self._opened(stored.state)
 
     async def change(self, key: str, expected: str | None, change: Callable[[_Values], bool]) -> bool:
-        """Change the caller's values by calling ``change``. This function returns whether it has changed any value. Do
-        nothing if ``expected`` is given and isn't the version of ``key``. Return whether anything was changed."""
+        """Change the caller's values by calling ``change``.
+
+        This function returns whether it has changed any value. Do nothing if ``expected`` is given and isn't the
+        version of ``key``. Return whether anything was changed.
+        """
         directory, name = self.state.directory, self._id
         while True:  # try again if another task has changed the state meanwhile
             await trio.lowlevel.checkpoint()

@@ -73,9 +73,11 @@ class StoredTasks:
         return state_in((await self._find(task_id))[1])
 
     async def get_task_result(self, task_id: str) -> CallToolResult:
-        """Return the result of a task, without waiting for the task. If the task failed with an error, raise that
-        error. Raises `CodedError` (-32602) if the task has no result, because the task is still running or was
-        cancelled."""
+        """Return the result of a task, without waiting for the task.
+
+        If the task failed with an error, raise that error. Raises `CodedError` (-32602) if the task has no result,
+        because the task is still running or was cancelled.
+        """
         _, record = await self._find(task_id)
         if record.outcome is None:
             raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {record.phase}, and has no result")
@@ -263,7 +265,10 @@ class TaskContext:
     @property
     def requested_ttl(self) -> float | None:
         """Seconds for which the client asked the server to keep the task: ``math.inf`` for no limit, `None` if the
-        client gave no time. Only clients of revision 2025-11-25 can give a time. The time that applies is `ttl`."""
+        client gave no time.
+
+        Only clients of revision 2025-11-25 can give a time. The time that applies is `ttl`.
+        """
         if self._task is None:
             return None
         request = self._task.scope.request
@@ -280,8 +285,11 @@ class TaskContext:
 
     @property
     def attempt(self) -> int:
-        """The number of this run of the task's handler, starting with 1. It grows if the server process ends during a
-        run, and the handler runs again. Runs that were handed over in a graceful shutdown don't count."""
+        """The number of this run of the task's handler, starting with 1.
+
+        It grows if the server process ends during a run, and the handler runs again. Runs that were handed over in a
+        graceful shutdown don't count.
+        """
         return 1 if self._task is None else self._task.attempt
 
     @property
@@ -292,8 +300,10 @@ class TaskContext:
         return None if restored is None else decode_value(restored)
 
     def restored_as(self, kind: type[T]) -> T | None:
-        """Return `restored` as an instance of ``kind``, for example a dataclass or ``list[int]``. Return `None` if
-        there is no value. Raises `ValueError` if the value doesn't fit."""
+        """Return `restored` as an instance of ``kind``, for example a dataclass or ``list[int]``.
+
+        Return `None` if there is no value. Raises `ValueError` if the value doesn't fit.
+        """
         return None if (restored := self.restored) is None else convert(restored, kind)
 
     def status(self, message: str) -> None:
@@ -313,8 +323,9 @@ class TaskContext:
             await self._task.start()
 
     async def checkpoint(self, value: Any) -> None:
-        """Save ``value``, as JSON data, so that a later run of this task can continue from it after a restart. See
-        `restored`. Raises `NotSerializable` if ``value`` can't be encoded as JSON.
+        """Save ``value``, as JSON data, so that a later run of this task can continue from it after a restart.
+
+        See `restored`. Raises `NotSerializable` if ``value`` can't be encoded as JSON.
 
         A run that resumes from this checkpoint must send the client the same requests, in the same order, as this run
         sends after the checkpoint. It gets no answers to requests sent before the checkpoint.

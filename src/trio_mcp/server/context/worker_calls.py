@@ -42,8 +42,10 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Co
 
 
 def blocking_question(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a blocking method for an original async method that waits for the client's answer. During the wait,
-    another worker thread may run. Otherwise like `blocking`."""
+    """Return a blocking method for an original async method that waits for the client's answer.
+
+    During the wait, another worker thread may run. Otherwise like `blocking`.
+    """
     return _calling(method, partial(await_in_trio, asks=True))
 
 
@@ -58,8 +60,10 @@ def _calling(method: Any, run: Callable[[RequestScope | None, Callable[[], Any]]
 
 
 def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
-    """Call ``call`` in trio's thread, for the request ``scope``, and return its result. Raises the exceptions of
-    ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler."""
+    """Call ``call`` in trio's thread, for the request ``scope``, and return its result.
+
+    Raises the exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler.
+    """
     if scope is None:  # a passive context, which tests create, works without trio
         return trio.from_thread.run_sync(call) if is_trios_thread() else call()
     if is_own := in_worker_thread():

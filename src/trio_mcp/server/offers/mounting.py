@@ -29,8 +29,11 @@ _JOINT: Final = "_"  # use an underscore, because model providers rarely allow d
 
 
 def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn) -> None:
-    """Add the tools, resources and prompts of a server (``offers``) to another server (``shown_in``). ``lifespan_in``
-    returns the lifespan value for the handlers in ``offers``. `Server.mount` documents the `ValueError`."""
+    """Add the tools, resources and prompts of a server (``offers``) to another server (``shown_in``).
+
+    ``lifespan_in`` returns the lifespan value for the handlers in ``offers``. `Server.mount` documents the
+    `ValueError`.
+    """
     before = prefix + _JOINT if prefix else ""
     if before:
         check_name(before)

@@ -184,8 +184,11 @@ class Completions:
         return next(filter(None, (mounted.find(kind, name, argument) for mounted in self.mounted)), None)
 
     async def complete(self, scope: RequestScope, lifespan: Any) -> CompleteResult:
-        """Answer ``completion/complete``. If the argument has no completion function, the list of suggestions is empty.
-        Raises `CodedError` (-32602) for an unknown prompt or template."""
+        """Answer ``completion/complete``.
+
+        If the argument has no completion function, the list of suggestions is empty. Raises `CodedError` (-32602) for
+        an unknown prompt or template.
+        """
         params = structure_params(scope.request.params, CompleteParams, scope.request.revision)
         ref, auth = params.ref, scope.exchange.peer.auth
         if isinstance(ref, PromptReference):
@@ -205,8 +208,10 @@ class Completions:
 
 
 def _completion(value: Any) -> Completion:
-    """Return the result of a completion function as at most 100 strings (2025-11-25 completion, Completion Results). If
-    the function returned more strings, set ``total`` and ``has_more``."""
+    """Return the result of a completion function as at most 100 strings (2025-11-25 completion, Completion Results).
+
+    If the function returned more strings, set ``total`` and ``has_more``.
+    """
     if not isinstance(value, Completion):
         value = Completion([value] if isinstance(value, str) else [] if value is None else list(value))
     values: list[Any] = value.values[:MAX_COMPLETION_VALUES]

@@ -141,8 +141,10 @@ class Registry(Generic[T]):
 
     def enable(self, tags: frozenset[str]) -> bool:
         """Undo `disable` for ``tags``: show the entries again that no other tag disables, in their old positions.
+
         Return whether any entry is shown again. If a name was taken in a mirror meanwhile, raise `ValueError` and
-        change nothing."""
+        change nothing.
+        """
         left = self._disabled_tags - tags
         shown = {name: entry for name, entry in self._disabled.items() if entry[0].tags.isdisjoint(left)}
         for name in shown:
@@ -174,8 +176,10 @@ class Registry(Generic[T]):
         return bool(self._caller_dependent)
 
     def get_for(self, auth: Auth | None, name: str, *, disabled: bool = False) -> T | None:
-        """Return the entry called ``name``, or `None` if this caller can't see such an entry. ``disabled`` includes
-        disabled entries, for a request that began before an entry was disabled."""
+        """Return the entry called ``name``, or `None` if this caller can't see such an entry.
+
+        ``disabled`` includes disabled entries, for a request that began before an entry was disabled.
+        """
         item = self.known(name) if disabled else self._items.get(name)
         return item if item is None or item.visible is None or item.visible(auth) else None
 
@@ -197,7 +201,9 @@ class Registry(Generic[T]):
 
     def page(self, cursor: str | None, peer: Peer) -> tuple[list[T], str | None]:
         """Return one page of the entries that are listed for this caller, starting after ``cursor``, and the next
-        page's cursor. The cursor is `None` on the last page.
+        page's cursor.
+
+        The cursor is `None` on the last page.
 
         Raises `CodedError` (-32602) for a cursor that this registry didn't issue (2025-11-25 pagination, Error
         Handling).
@@ -237,8 +243,10 @@ class Registry(Generic[T]):
 
 
 def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozenset[str], *, enabled: bool) -> list[str]:
-    """Enable or disable all entries in ``registries`` that have one of ``tags``. Return the kinds of entries that
-    changed, such as tools. Raises `ValueError` for a tag that was never used."""
+    """Enable or disable all entries in ``registries`` that have one of ``tags``.
+
+    Return the kinds of entries that changed, such as tools. Raises `ValueError` for a tag that was never used.
+    """
     known = frozenset[str]().union(*(each.tags for of_kind in registries.values() for each in of_kind))
     if not tags or not known.issuperset(tags):
         words = (
@@ -256,8 +264,10 @@ def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozens
 
 class Mirror(Generic[T]):
     """Shows the entries of one registry, for example of a mounted server, in another registry, ``shown_in``.
+
     ``renamed`` returns an entry's name in the other registry, and raises `ValueError` for an invalid name. ``changed``
-    returns the entry in its form for the other registry."""
+    returns the entry in its form for the other registry.
+    """
 
     def __init__(self, shown_in: Registry[T], renamed: Callable[[str], str], changed: Callable[[T], T]) -> None:
         self._shown_in = shown_in

@@ -68,8 +68,10 @@ class RegisteredResource:
     def of(
         cls, uri: str, function: Callable[..., Any], options: ResourceOptions, hints: CacheHints
     ) -> RegisteredResource:
-        """Create the resource that ``function`` reads, or the resource template if ``uri`` is a template. See
-        `ResourceOptions` and `Server.resource`. ``hints`` are the server's cache hints."""
+        """Create the resource that ``function`` reads, or the resource template if ``uri`` is a template.
+
+        See `ResourceOptions` and `Server.resource`. ``hints`` are the server's cache hints.
+        """
         meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
         check_meta_keys(meta)
         uri = checked_uri(uri)
@@ -115,8 +117,10 @@ class UnlistedResources(Protocol):
         ...
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
-        """Return the unlisted resource that serves ``uri`` to this caller, or `None`. The resource's handler takes the
-        URI. For ``disabled``, see `Registry.get_for`."""
+        """Return the unlisted resource that serves ``uri`` to this caller, or `None`.
+
+        The resource's handler takes the URI. For ``disabled``, see `Registry.get_for`.
+        """
         ...
 
 
@@ -178,7 +182,9 @@ class Resources:
         self, uri: str, auth: Auth | None, *, disabled: bool = False
     ) -> tuple[RegisteredResource, dict[str, str]] | None:
         """Return the resource or template that serves ``uri`` to this caller, and the values of the template's
-        parameters. Return `None` if no resource or template serves ``uri``.
+        parameters.
+
+        Return `None` if no resource or template serves ``uri``.
 
         Resources come first, then templates in the order of registration, then unlisted resources. A URI that is too
         long isn't matched. ``disabled``: see `Registry.get_for`.

@@ -71,8 +71,10 @@ class ToolSearch:
     def resolve_call(
         self, name: str, arguments: Any, find: Callable[[str], RegisteredTool | None]
     ) -> tuple[str, Any, RegisteredTool | None]:
-        """Resolve a call of ``search_tools`` or ``call_tool``: return the name, the arguments and the tool to call. A
-        call of ``call_tool`` contains the name of another tool in its ``arguments``, which ``find`` looks up."""
+        """Resolve a call of ``search_tools`` or ``call_tool``: return the name, the arguments and the tool to call.
+
+        A call of ``call_tool`` contains the name of another tool in its ``arguments``, which ``find`` looks up.
+        """
         entry = self._own.get(name)
         if name != CALL or not isinstance(arguments, dict):
             return name, arguments, entry
@@ -137,8 +139,10 @@ class PinnedTools(Mirror[RegisteredTool]):
 
 
 class ToolIndex(Mirror[RegisteredTool]):
-    """An index of the search terms of each tool in a registry that the model can see. The index is updated on each
-    change, so a search looks up only the terms of the query."""
+    """An index of the search terms of each tool in a registry that the model can see.
+
+    The index is updated on each change, so a search looks up only the terms of the query.
+    """
 
     def __init__(self) -> None:
         self._places: dict[str, dict[str, int]] = {}

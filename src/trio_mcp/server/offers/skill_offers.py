@@ -76,8 +76,11 @@ class _OfferedSkill:
 
 
 class SkillOffers:
-    """The skills that ``server`` offers to its clients. ``contents(skill, file)`` returns a file's contents, given the
-    two paths. ``recheck`` waits until changed skill folders have been read."""
+    """The skills that ``server`` offers to its clients.
+
+    ``contents(skill, file)`` returns a file's contents, given the two paths. ``recheck`` waits until changed skill
+    folders have been read.
+    """
 
     def __init__(
         self, server: Any, contents: Callable[[str, str], Awaitable[bytes]], recheck: Callable[[], Awaitable[None]]
@@ -100,8 +103,11 @@ class SkillOffers:
         return self._server._active_runs
 
     def add(self, skill: SkillSource, options: SkillOptions) -> None:
-        """Add a skill, and notify clients. Raises `ValueError` if the skill's URI is taken or an option is invalid, and
-        `TypeError` for options of the wrong type."""
+        """Add a skill, and notify clients.
+
+        Raises `ValueError` if the skill's URI is taken or an option is invalid, and `TypeError` for options of the
+        wrong type.
+        """
         resource = self._resource(skill, options)
         is_listed = options.get("listed", True)
         if is_listed:
@@ -166,14 +172,19 @@ class SkillOffers:
     # Lookup by URI
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
-        """Return the file or folder at ``uri`` as a resource. If several skills contain this file or folder, use the
-        innermost skill that this caller can see. See `UnlistedResources.find`."""
+        """Return the file or folder at ``uri`` as a resource.
+
+        If several skills contain this file or folder, use the innermost skill that this caller can see. See
+        `UnlistedResources.find`.
+        """
         found = next(self._at(uri, auth, disabled=disabled), None)
         return None if found is None else found[0].file
 
     def _at(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> Iterator[tuple[_OfferedSkill, str]]:
-        """Yield the skills that have a file or folder at ``uri``, innermost first, each with the path in the skill. The
-        path is empty for the skill's own folder."""
+        """Yield the skills that have a file or folder at ``uri``, innermost first, each with the path in the skill.
+
+        The path is empty for the skill's own folder.
+        """
         path = _path_of(uri)
         folder, inside = path, ""
         while folder:

@@ -77,15 +77,19 @@ class Skills(SkillsExtension):
             add(each, **options)
 
     def add_folder(self, folder: str | Path, prefix: str = "", **options: Unpack[SkillOptions]) -> None:
-        """Add the files in ``folder`` as the skill ``skill://PREFIX/NAME``, and notify clients. ``NAME`` must be both
-        the folder's name and the name in the skill's front matter. Raises the errors of the constructor, and
-        `ValueError` if the path is taken."""
+        """Add the files in ``folder`` as the skill ``skill://PREFIX/NAME``, and notify clients.
+
+        ``NAME`` must be both the folder's name and the name in the skill's front matter. Raises the errors of the
+        constructor, and `ValueError` if the path is taken.
+        """
         check_keywords(Skills.add_folder, options)
         self._add_folder(_Folder(Path(folder).absolute(), prefix, holds_skills=False, options=options))
 
     def add_folders(self, folder: str | Path, prefix: str = "", **options: Unpack[SkillOptions]) -> None:
-        """Add each folder with a ``SKILL.md`` anywhere below ``folder`` as a skill. The skill's URI contains ``prefix``
-        and the path of the skill's folder: ``folder/acme/refunds`` becomes ``skill://acme/refunds``.
+        """Add each folder with a ``SKILL.md`` anywhere below ``folder`` as a skill.
+
+        The skill's URI contains ``prefix`` and the path of the skill's folder: ``folder/acme/refunds`` becomes
+        ``skill://acme/refunds``.
 
         If skills are added to ``folder`` or removed later, clients see that. Raises the errors of `add_folder`.
         """
@@ -109,7 +113,9 @@ class Skills(SkillsExtension):
 
     def remove(self, path: str) -> None:
         """Remove the skill with the path ``PREFIX/NAME``, or all skills of a folder that was added, and notify clients.
-        Raises `KeyError` if no skill has the path."""
+
+        Raises `KeyError` if no skill has the path.
+        """
         self._change(partial(self._remove, path))
 
     def _change(self, change: Callable[[], None]) -> None:
@@ -230,7 +236,9 @@ class Skills(SkillsExtension):
 
     async def _contents(self, path: str, name: str) -> bytes:
         """Return the file ``name`` of the skill at ``path``, with exactly the bytes that the skill's entry describes.
-        If the file has changed, read the skill again first. Raises `ResourceNotFound` if there is no such file."""
+
+        If the file has changed, read the skill again first. Raises `ResourceNotFound` if there is no such file.
+        """
         for _ in range(_MAX_ATTEMPTS):
             skill = self._skills[path][0] if path in self._skills else None
             if skill is None or name not in skill.files:
@@ -254,8 +262,10 @@ class _Folder:
     """The paths, in skill URIs, of the skills that were found in this folder."""
 
     def read(self, known: Mapping[str, SkillSource]) -> tuple[dict[str, SkillSource], list[Exception]]:
-        """Read the folder, and return its skills by path, and the errors of invalid skills. Unchanged skills are taken
-        from ``known``. Blocks, so call it in a worker thread."""
+        """Read the folder, and return its skills by path, and the errors of invalid skills.
+
+        Unchanged skills are taken from ``known``. Blocks, so call it in a worker thread.
+        """
         found: dict[str, SkillSource] = {}
         faults: list[Exception] = []
         try:

@@ -99,9 +99,11 @@ class RegisteredTool:
         encoders: Encoders | None = None,
         validator: Validator | None = None,
     ) -> RegisteredTool:
-        """Create a tool from ``function``. See `ToolOptions` for the keywords, and `Server.tool` for the errors.
-        ``validator`` validates arguments against ``input_schema``. By default, the validator is created from the
-        schema."""
+        """Create a tool from ``function``.
+
+        See `ToolOptions` for the keywords, and `Server.tool` for the errors. ``validator`` validates arguments against
+        ``input_schema``. By default, the validator is created from the schema.
+        """
         check_meta_keys(options.get("meta"))
         handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         output, to_result = _results_of(handler, options.get("output_schema"), encoders)
@@ -285,8 +287,10 @@ class Tools:
         params: CallToolParams,
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Answer ``tools/call`` by running the request's middleware ``run``, which calls `call`. If the call is or
-        becomes a task, the middleware is part of the task, and runs again if the tool runs again."""
+        """Answer ``tools/call`` by running the request's middleware ``run``, which calls `call`.
+
+        If the call is or becomes a task, the middleware is part of the task, and runs again if the tool runs again.
+        """
         entry, task = self._find(params, scope)[1], scope.task
         if entry is not None and not scope.request.missing(entry.requires):
             if task is None and (entry.task is not None or params.task is not None):
@@ -331,8 +335,11 @@ class Tools:
 
     def task_exists(self, scope: RequestScope, record: TaskRecord) -> bool:
         """Return whether the task of ``record`` exists for a request's caller: this is the case if the caller can see
-        the task's tool. If this tool was removed, its scopes are unknown. If any tools depend on the caller, the task
-        is then hidden from callers whose scopes are checked."""
+        the task's tool.
+
+        If this tool was removed, its scopes are unknown. If any tools depend on the caller, the task is then hidden
+        from callers whose scopes are checked.
+        """
         peer, entry = scope.exchange.peer, self._tool_of(record)
         if entry is None:
             return peer.check_scopes is None or not self.registry.depends_on_caller
@@ -340,7 +347,10 @@ class Tools:
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
         """Raise `CodedError` if a task doesn't exist for a request's caller, or if the caller lacks a scope of the
-        task's tool. So a task's result is protected like the tool itself."""
+        task's tool.
+
+        So a task's result is protected like the tool itself.
+        """
         if not self.task_exists(scope, record):
             from ...tasks.task_methods import unknown_task  # lazy import: most servers have no tasks
 

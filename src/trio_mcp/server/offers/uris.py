@@ -57,8 +57,11 @@ def check_length(uri: str) -> None:
 
 
 def checked_uri(uri: str) -> str:
-    """Return the URI or template of a resource in the form in which it's listed. Characters that URIs cannot contain,
-    such as ``é`` or a space, are percent-encoded. Raises `ValueError` if the URI is invalid."""
+    """Return the URI or template of a resource in the form in which it's listed.
+
+    Characters that URIs cannot contain, such as ``é`` or a space, are percent-encoded. Raises `ValueError` if the URI
+    is invalid.
+    """
     if len(uri) <= LONGEST_URI and uri.count(":") == 1 and "@" not in uri and _PLAIN.fullmatch(uri):
         return uri  # for most URIs, this avoids compiling the other patterns
     shown, plain = uri[:200], _ANY_EXPRESSION.sub("0", uri)
@@ -107,8 +110,11 @@ def normal_uri(uri: str) -> str:
 @lru_cache(_RECENT)
 def _encoded(uri: str) -> tuple[str, str]:
     """Return the normal form of ``uri`` in two variants: the first keeps the case of the host, because part of the host
-    may be a template value. Both variants keep the segments ``.`` and ``..``, which no template value may have. A
-    template value is at the same position in both variants."""
+    may be a template value.
+
+    Both variants keep the segments ``.`` and ``..``, which no template value may have. A template value is at the same
+    position in both variants.
+    """
     if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
         return uri, uri  # if there are stray % signs, decoding could create a new escape, as in "%%32e"
     scheme, slashes, authority, rest = _parts(_quoted(_ESCAPE.sub(_unescaped, uri), "surrogatepass"))
@@ -140,7 +146,10 @@ def _unescaped(found: re.Match[str]) -> str:
 
 def _parts(uri: str) -> tuple[str, str, str, str]:
     """Split ``uri`` into four parts: the scheme with its colon, the slashes, the host with user and port, and
-    everything after the host. Missing parts are empty."""
+    everything after the host.
+
+    Missing parts are empty.
+    """
     rest = _BEFORE_PATH.sub("", uri)
     return *uri.removesuffix(rest).partition("//"), rest
 
@@ -217,8 +226,11 @@ class UriTemplate:
         return "{" in uri or "}" in uri
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Match ``uri`` against the template. Return the value of each name in the template, except for missing query
-        parameters. Return `None` if ``uri`` doesn't match."""
+        """Match ``uri`` against the template.
+
+        Return the value of each name in the template, except for missing query parameters. Return `None` if ``uri``
+        doesn't match.
+        """
         encoded, lowered = _encoded(uri)
         match = self._pattern.fullmatch(lowered)
         if match is None:

@@ -56,8 +56,10 @@ class LoopRuns:
             self._remove(run)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request from an asyncio ASGI server. If the lifespan wasn't entered, the first request starts the
-        MCP server, which then ends with the event loop."""
+        """Serve one request from an asyncio ASGI server.
+
+        If the lifespan wasn't entered, the first request starts the MCP server, which then ends with the event loop.
+        """
         loop = asyncio.get_running_loop()
         run = self._runs.get(loop) or self._add(loop)
         try:
@@ -115,8 +117,11 @@ class _LoopRun:
                 opening.set_result(None)
 
     async def front(self) -> ASGIFront:
-        """Return the `ASGIFront` of this run, and start the MCP server if necessary. If the request is cancelled, the
-        start continues, because other requests may wait for it. Raises `RuntimeError` if the server can't start."""
+        """Return the `ASGIFront` of this run, and start the MCP server if necessary.
+
+        If the request is cancelled, the start continues, because other requests may wait for it. Raises `RuntimeError`
+        if the server can't start.
+        """
         if self._front is None:
             if self._opening is None:
                 # Use an empty context: the server outlives the request that starts it.
@@ -142,8 +147,10 @@ class _LoopRun:
 
 
 class _Events:
-    """Lets a task in trio's thread call the functions ``receive`` and ``send`` of an ASGI server. Both functions run in
-    ``loop``, in tasks with the context of the request."""
+    """Lets a task in trio's thread call the functions ``receive`` and ``send`` of an ASGI server.
+
+    Both functions run in ``loop``, in tasks with the context of the request.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receive: Receive, send: Send) -> None:
         self._loop = loop
@@ -167,8 +174,11 @@ class _Events:
         return {"type": "http.disconnect"} if received.was_cancelled else received.result()
 
     async def send(self, message: Message) -> None:
-        """Send an ASGI event, and wait until the ASGI server has accepted it. The head of a response is sent without
-        waiting, together with the next event. Raises `OSError` if the event loop has ended."""
+        """Send an ASGI event, and wait until the ASGI server has accepted it.
+
+        The head of a response is sent without waiting, together with the next event. Raises `OSError` if the event loop
+        has ended.
+        """
         try:
             sending = LoopTask[None](self._loop, partial(self._send_behind, self._sending, message), self._context)
         except RuntimeError:

@@ -43,8 +43,10 @@ class ClientDisconnected(Exception):
 
 
 def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
-    """Return the head of an ASGI request, with its path relative to the mount point. Raises `BadRequest` if the head is
-    invalid, because some ASGI servers pass on invalid heads."""
+    """Return the head of an ASGI request, with its path relative to the mount point.
+
+    Raises `BadRequest` if the head is invalid, because some ASGI servers pass on invalid heads.
+    """
     headers: dict[str, str] = {}
     repeated: set[str] = set()
     size = count = 0
@@ -102,8 +104,10 @@ class AsgiBody:
         """How many bytes of the body are read and discarded after an early response, and for how many seconds."""
 
     async def await_admission(self, ask: DeferredDecision, head: RequestHead) -> Answer | Admitted:
-        """Wait until ``ask`` has decided whether to admit the request, and return the decision. If the client
-        disconnects in the meantime, cancel ``ask`` and raise `ClientDisconnected`."""
+        """Wait until ``ask`` has decided whether to admit the request, and return the decision.
+
+        If the client disconnects in the meantime, cancel ``ask`` and raise `ClientDisconnected`.
+        """
         # The ASGI server sends status 100 when the application receives the body (RFC 9110 section 10.1.1).
         if "expect" in head.headers:
             return await ask()
@@ -121,8 +125,11 @@ class AsgiBody:
             asking.cancel(reason="the client is gone")
 
     async def read(self, head: RequestHead, held: HeldBytes) -> bytes:
-        """Receive and return the whole request body. ``held`` counts the bytes of the body while it arrives. Raises
-        `BadRequest` if the body is invalid, and `ClientDisconnected` if the client disconnects."""
+        """Receive and return the whole request body.
+
+        ``held`` counts the bytes of the body while it arrives. Raises `BadRequest` if the body is invalid, and
+        `ClientDisconnected` if the client disconnects.
+        """
         if self._length(head) > self._bounds.max_body_bytes:
             raise self._too_long()
         part = self.part
@@ -141,15 +148,20 @@ class AsgiBody:
 
     def refuse(self, head: RequestHead) -> None:
         """After a request was refused because of its head, let `drop` receive the whole body, unless the body is too
-        long. Most clients send the body before they read the response."""
+        long.
+
+        Most clients send the body before they read the response.
+        """
         with suppress(BadRequest):
             if "expect" not in head.headers and self._length(head) <= self._bounds.max_body_bytes:
                 self._droppable = self._bounds.max_body_bytes, self._bounds.body_timeout
 
     async def drop(self) -> None:
-        """Receive and discard the rest of the request body, within limits. If unread bytes were left, the ASGI server
-        would close the connection, and the response might be lost. Raises `ClientDisconnected` if the client
-        disconnects."""
+        """Receive and discard the rest of the request body, within limits.
+
+        If unread bytes were left, the ASGI server would close the connection, and the response might be lost. Raises
+        `ClientDisconnected` if the client disconnects.
+        """
         dropped, (most, seconds) = 0, self._droppable
         with trio.move_on_after(seconds):
             while not self.is_over and dropped <= most:
@@ -183,8 +195,10 @@ class AsgiBody:
 
 
 class AsgiResponse(ResponseHandle):
-    """The response to one ASGI request: the MCP endpoint creates it, and ``send`` sends it. The endpoint's callbacks
-    run in ``context``, and not in the context of the current task."""
+    """The response to one ASGI request: the MCP endpoint creates it, and ``send`` sends it.
+
+    The endpoint's callbacks run in ``context``, and not in the context of the current task.
+    """
 
     __slots__ = (
         *("_closes", "_context", "_decided", "_has_begun", "_is_sending", "_scope", "_send", "_sending_since"),
@@ -257,8 +271,10 @@ class AsgiResponse(ResponseHandle):
         await self.abort()
 
     async def abort(self) -> None:
-        """Notify the MCP endpoint that the client has disconnected, and send a response unless one is complete. Without
-        a response, middleware would report an application error."""
+        """Notify the MCP endpoint that the client has disconnected, and send a response unless one is complete.
+
+        Without a response, middleware would report an application error.
+        """
         self.leave()
         if not self._has_begun:
             with suppress(OSError):

@@ -187,8 +187,10 @@ class PublicDocument:
 
 def public_documents(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
     """Return the public documents beside the endpoint at ``path``, keyed by their paths: the ``card`` of ``server``,
-    and the catalog that lists it. Raises `ValueError` for a catalog without a card, and for the same reasons as
-    `Card._of`."""
+    and the catalog that lists it.
+
+    Raises `ValueError` for a catalog without a card, and for the same reasons as `Card._of`.
+    """
     if card is None:
         raise ValueError("catalog=True needs a card: card=Card('com.example/weather', url='https://...')")
     plain = {"$schema": CARD_SCHEMA, **unstructure(card._of(server), LATEST_MODERN)}

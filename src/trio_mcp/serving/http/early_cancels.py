@@ -66,8 +66,11 @@ class EarlyCancels:
         self._waiting[request_id] = now + WAIT, Notification(cancel.method, stored)
 
     def request_arrived(self, request_id: RequestId, now: float) -> Notification | None:
-        """Mark ``request_id`` as used. Return the cancellation of this request if it arrived earlier, otherwise `None`.
-        Call this for each request, even if the request is refused."""
+        """Mark ``request_id`` as used.
+
+        Return the cancellation of this request if it arrived earlier, otherwise `None`. Call this for each request,
+        even if the request is refused.
+        """
         if type(request_id) is int:
             ahead = request_id - self._highest
             if ahead > 0:

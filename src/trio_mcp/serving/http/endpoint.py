@@ -72,8 +72,10 @@ _TOO_HEAVY: Final = "the requests in progress take too much memory; try again la
 
 
 class RequestAdmission:
-    """Makes the first checks of each request to an endpoint, before its body is read. ``cors`` writes the CORS headers.
-    A ``stateless`` endpoint has no sessions, and so allows neither GET nor DELETE."""
+    """Makes the first checks of each request to an endpoint, before its body is read.
+
+    ``cors`` writes the CORS headers. A ``stateless`` endpoint has no sessions, and so allows neither GET nor DELETE.
+    """
 
     def __init__(self, settings: EndpointSettings, cors: Cors, routes: Routes | None, *, stateless: bool) -> None:
         self._settings = settings
@@ -91,8 +93,10 @@ class RequestAdmission:
         """Whether the server has received its first signal, so that it will shut down."""
 
     def admit(self, head: RequestHead) -> HeadDecision:
-        """Admit the caller of a request, or return the response that refuses it: see `HttpApplication.admit`. The
-        caller is an `Auth`, or `None` if the endpoint requires no token."""
+        """Admit the caller of a request, or return the response that refuses it: see `HttpApplication.admit`.
+
+        The caller is an `Auth`, or `None` if the endpoint requires no token.
+        """
         headers, checks, gate = head.headers, self._checks, self._gate
         # 2026-07-28 streamable HTTP, Security & Endpoint: if the Origin isn't allowed, the status MUST be 403.
         # A Host that isn't allowed may be a sign of DNS rebinding, and gets the same status.
@@ -181,9 +185,11 @@ class RequestAdmission:
 
 
 class HttpEndpoint(RequestAdmission, HttpApplication):
-    """Serves the HTTP requests of all clients to one endpoint of ``running``, the running server. Its tasks run in
-    ``nursery``. ``free_connections`` returns how many more connections are allowed, if this process accepts them
-    itself."""
+    """Serves the HTTP requests of all clients to one endpoint of ``running``, the running server.
+
+    Its tasks run in ``nursery``. ``free_connections`` returns how many more connections are allowed, if this process
+    accepts them itself.
+    """
 
     def __init__(
         self,
@@ -324,8 +330,10 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
                 self._post_legacy(message, request)
 
     def _lacks_memory(self, request: HttpRequest) -> bool:
-        """Return whether the decoded body of the request would take too much memory. If so, refuse the request now:
-        decoding the body just to refuse it would take that memory."""
+        """Return whether the decoded body of the request would take too much memory.
+
+        If so, refuse the request now: decoding the body just to refuse it would take that memory.
+        """
         body, load = request.body, self._running.host.load
         leaves = partial(leaves_memory, self._limits, load, request.caller)
         # Estimate the size as late as possible, because that takes as long as decoding.
@@ -355,7 +363,10 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
     def _is_modern(self, message: Message | Batch, head: RequestHead) -> bool:
         """Return whether ``message`` belongs to a modern revision, according to its ``_meta`` or else to the version
-        header. A header with a known version is ignored if the request names a session."""
+        header.
+
+        A header with a known version is ignored if the request names a session.
+        """
         params = message.params if isinstance(message, Request | Notification) else None
         if isinstance(params, dict):
             meta = cast("dict[str, Any]", params).get("_meta")
@@ -467,8 +478,10 @@ _LOOK: Final = 1.0
 
 
 async def watch_clock(endpoint: HttpEndpoint, interval: float, tick: Callable[[float], None]) -> None:
-    """Call ``tick`` and the timed methods of ``endpoint`` about once a second, until cancelled. Comments keep each
-    stream from being silent for longer than ``interval`` seconds."""
+    """Call ``tick`` and the timed methods of ``endpoint`` about once a second, until cancelled.
+
+    Comments keep each stream from being silent for longer than ``interval`` seconds.
+    """
     pause = min(_LOOK, interval / 2)
     spoken = trio.current_time()
     while True:

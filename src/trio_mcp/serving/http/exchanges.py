@@ -81,8 +81,9 @@ def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, poste
 
 
 class PostExchange(PartExchange):
-    """A POST request (``posted``) on ``connection``, until its response is complete. If the reply is the first line to
-    be sent, the response is JSON. Otherwise it is a stream of events (`open_stream`).
+    """A POST request (``posted``) on ``connection``, until its response is complete.
+
+    If the reply is the first line to be sent, the response is JSON. Otherwise it is a stream of events (`open_stream`).
 
     A cancelled request gets no reply. Its stream ends without a message (ruling 1). If no stream was opened, the answer
     is an empty stream, or status 503 if the server is shutting down.
@@ -137,8 +138,10 @@ class PostExchange(PartExchange):
         """Send a keep-alive comment on the event stream, if nothing was sent since the last call."""
 
     def send_keep_alive(self) -> None:
-        """Send a comment if nothing was sent since the last call. If the response isn't a stream yet, make it a stream.
-        Call this twice within the longest allowed silence."""
+        """Send a comment if nothing was sent since the last call.
+
+        If the response isn't a stream yet, make it a stream. Call this twice within the longest allowed silence.
+        """
         if self.is_stream:
             self.comment()
         elif self._was_silent:
@@ -223,8 +226,10 @@ class PostExchange(PartExchange):
         self.answer(status_of_refusal(code), line)
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        """Send ``line`` as the complete response to the POST, with ``more`` headers. The line is sent as JSON, or as
-        the only event of a stream if the client accepts only streams."""
+        """Send ``line`` as the complete response to the POST, with ``more`` headers.
+
+        The line is sent as JSON, or as the only event of a stream if the client accepts only streams.
+        """
         if not self.is_over:
             self.is_over = True
             self.leave()
@@ -258,8 +263,10 @@ class FinishedStream:
 
 class FedConnection:
     """An MCP connection of ``peer`` to ``running`` (the running server), whose messages arrive in POST requests.
+
     Messages that don't belong to a request go to ``outbox``. Without an outbox they are dropped, because 2026-07-28
-    allows them only in streams of ``subscriptions/listen``."""
+    allows them only in streams of ``subscriptions/listen``.
+    """
 
     def __init__(
         self, running: Running, peer: Peer, outbox: Outbox | None = None, state: ConnectionState | None = None
@@ -297,8 +304,10 @@ class FedConnection:
             self._end_early()
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """Close the connection as soon as all its requests have ended. Requests that arrived before the connection was
-        started are still processed. See `Connection.shut_down`."""
+        """Close the connection as soon as all its requests have ended.
+
+        Requests that arrived before the connection was started are still processed. See `Connection.shut_down`.
+        """
         end = partial(self.connection.shut_down, reason, drain_timeout=drain_timeout, hurry=hurry)
         if self._is_started:
             end()

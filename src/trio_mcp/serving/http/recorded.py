@@ -141,8 +141,11 @@ class _SessionRequests(RecordedRequests):
 
 
 class RecordedExchange:
-    """An HTTP request with this ``body``, and the recording of its messages. ``session_id`` is the session that the
-    request names. Only the response shows whether that session exists, or which session the request has opened."""
+    """An HTTP request with this ``body``, and the recording of its messages.
+
+    ``session_id`` is the session that the request names. Only the response shows whether that session exists, or which
+    session the request has opened.
+    """
 
     def __init__(
         self, recordings: HttpRecordings, place: ExchangeReference | None, body: bytes, session_id: str | None

@@ -84,8 +84,11 @@ def lines_of(refusal: Refusal) -> bytes:
 
 def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
     """Return the HTTP status for an error ``code`` with which the endpoint itself refuses a request (2026-07-28
-    streamable HTTP, Server Validation). A missing method is an ordinary reply for legacy clients, for which status 404
-    means that their session has ended (2025-11-25 transports, Session Management)."""
+    streamable HTTP, Server Validation).
+
+    A missing method is an ordinary reply for legacy clients, for which status 404 means that their session has ended
+    (2025-11-25 transports, Session Management).
+    """
     if code != METHOD_NOT_FOUND:
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.OK if legacy else HTTPStatus.NOT_FOUND
@@ -139,8 +142,10 @@ class EndpointSettings:
     documents: Mapping[str, PublicDocument] = attrs.field(default=NO_DOCUMENTS, kw_only=True)
 
     def covers(self, path: str) -> bool:
-        """Return whether ``path`` is the endpoint's path, with or without a trailing slash. The endpoint doesn't
-        redirect, because clients omit credentials when they follow a redirect."""
+        """Return whether ``path`` is the endpoint's path, with or without a trailing slash.
+
+        The endpoint doesn't redirect, because clients omit credentials when they follow a redirect.
+        """
         return path.rstrip("/") == self.path.rstrip("/")
 
 
@@ -210,8 +215,10 @@ class Cors:
         self._kept: dict[str, bytes] = {}
 
     def headers(self, origin: str | None) -> bytes:
-        """Return the CORS headers for a response to a web page of ``origin``. Return no headers if ``origin`` isn't
-        allowed, or is `None` because the client isn't a web page."""
+        """Return the CORS headers for a response to a web page of ``origin``.
+
+        Return no headers if ``origin`` isn't allowed, or is `None` because the client isn't a web page.
+        """
         if origin is None:
             return b""
         kept = self._kept.get(origin)
@@ -224,9 +231,11 @@ class Cors:
         return kept
 
     def preflight(self, head: RequestHead) -> Answer:
-        """Return the response to a CORS preflight (``OPTIONS``). It allows the headers of the protocol, and the
-        ``Mcp-Param-…`` headers that the page requests. A wildcard isn't enough, because it doesn't include
-        ``authorization``."""
+        """Return the response to a CORS preflight (``OPTIONS``).
+
+        It allows the headers of the protocol, and the ``Mcp-Param-…`` headers that the page requests. A wildcard isn't
+        enough, because it doesn't include ``authorization``.
+        """
         headers = head.headers
         extra = self.headers(headers.get("origin"))
         if extra:
@@ -264,8 +273,10 @@ _PREFLIGHT: Final = (
 
 
 def resource_metadata(document: bytes, method: str) -> Answer:
-    """Return the response to a request with this ``method`` for the OAuth protected resource metadata ``document``. Web
-    pages of any origin may read it, because a client in a browser needs it before sign-in."""
+    """Return the response to a request with this ``method`` for the OAuth protected resource metadata ``document``.
+
+    Web pages of any origin may read it, because a client in a browser needs it before sign-in.
+    """
     if method in ("GET", "HEAD"):
         return Answer(HTTPStatus.OK, JSON_HEADERS + _CACHED_AN_HOUR + _ANY_PAGE, document)
     if method == "OPTIONS":

@@ -102,9 +102,11 @@ RouteRun: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], None]
 
 
 class Routes:
-    """The ``routes`` of a server, keyed by path. A path with a trailing slash includes all paths below it, and the
-    longest matching path is used. Requests run in ``nursery``, until at most `Limits.drain_timeout` seconds after
-    shutdown begins."""
+    """The ``routes`` of a server, keyed by path.
+
+    A path with a trailing slash includes all paths below it, and the longest matching path is used. Requests run in
+    ``nursery``, until at most `Limits.drain_timeout` seconds after shutdown begins.
+    """
 
     def __init__(self, routes: Mapping[str, Route], nursery: trio.Nursery, limits: Limits) -> None:
         self._nursery = nursery

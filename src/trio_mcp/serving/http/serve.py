@@ -205,9 +205,11 @@ _GOODBYE: Final = 1.0
 
 
 class HttpFront:
-    """The `Front` for HTTP: serves the connections of clients to an endpoint of ``running``, the running server. Its
-    tasks run in ``nursery``. With ``websocket``, clients may connect by WebSocket at the same path. With
-    ``access_log``, each response is logged. All messages are recorded in ``recordings``, if given."""
+    """The `Front` for HTTP: serves the connections of clients to an endpoint of ``running``, the running server.
+
+    Its tasks run in ``nursery``. With ``websocket``, clients may connect by WebSocket at the same path. With
+    ``access_log``, each response is logged. All messages are recorded in ``recordings``, if given.
+    """
 
     def __init__(
         self,
@@ -239,8 +241,11 @@ class HttpFront:
         nursery.start_soon(self._until_cancelled)
 
     async def _until_cancelled(self) -> None:
-        """Wait until the server is cancelled, together with all requests. Then let each connection send its buffered
-        bytes, because a stream that is cut off would look like a broken connection."""
+        """Wait until the server is cancelled, together with all requests.
+
+        Then let each connection send its buffered bytes, because a stream that is cut off would look like a broken
+        connection.
+        """
         try:
             await trio.sleep_forever()
         finally:
@@ -297,7 +302,10 @@ class HttpFront:
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
         """Close the oldest connection that hasn't sent a complete request, and return whether there was one: see
-        `Front.make_room`. Its client may never complete a request."""
+        `Front.make_room`.
+
+        Its client may never complete a request.
+        """
         idle = [connection for connection in self._connections if connection.is_idle]
         found = heaviest(((connection, connection.client.here) for connection in idle), weight)
         if found is None:

@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
 
 class HttpSession(ClientSession):
-    """The session of one legacy client: its connection, its streams, and its events for replay. ``replayed`` counts the
-    bytes of the events for replay of all sessions."""
+    """The session of one legacy client: its connection, its streams, and its events for replay.
+
+    ``replayed`` counts the bytes of the events for replay of all sessions.
+    """
 
     def __init__(
         self,
@@ -82,9 +84,11 @@ class HttpSession(ClientSession):
         return self._standalone_stream is not None and self._standalone_stream.is_open
 
     def expire(self, now: float) -> None:
-        """Remove expired streams, and end responses whose token has expired. End the session if it has been idle for
-        `Limits.session_timeout` seconds, without a POST or an open response. Queued messages don't keep a session
-        alive."""
+        """Remove expired streams, and end responses whose token has expired.
+
+        End the session if it has been idle for `Limits.session_timeout` seconds, without a POST or an open response.
+        Queued messages don't keep a session alive.
+        """
         self._log.drop_finished(now)
         for stream in tuple(self._streams.values()):
             stream.expire(now)
@@ -247,8 +251,11 @@ class LocalSessions(Generic[S]):
 
 
 class SessionTable(LocalSessions[HttpSession]):
-    """The legacy sessions of an endpoint of ``running``, the running server. Their tasks run in ``nursery``.
-    ``retry_interval`` is the number of seconds after which clients reconnect to a broken stream."""
+    """The legacy sessions of an endpoint of ``running``, the running server.
+
+    Their tasks run in ``nursery``. ``retry_interval`` is the number of seconds after which clients reconnect to a
+    broken stream.
+    """
 
     def __init__(self, running: Running, nursery: trio.Nursery, retry_interval: float) -> None:
         super().__init__(nursery)
@@ -329,18 +336,25 @@ class FleetSessions(LocalSessions[S], ABC):
     @abstractmethod
     def find(self, session_id: str, principal: PrincipalId | None) -> ClientSession | None:
         """Return the session with this id, if it belongs to ``principal`` and this replica already has it in memory
-        (2025-11-25 security best practices, Session Hijacking). Otherwise return `None`: then call `look_up`."""
+        (2025-11-25 security best practices, Session Hijacking).
+
+        Otherwise return `None`: then call `look_up`.
+        """
 
     @abstractmethod
     def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[ClientSession | None], None]) -> None:
-        """Read the session with this id from the shared storage. Then call ``on_found`` with the session, or with
-        `None` if ``principal`` has no such session. If the storage is unavailable, refuse the HTTP request
-        ``posted``."""
+        """Read the session with this id from the shared storage.
+
+        Then call ``on_found`` with the session, or with `None` if ``principal`` has no such session. If the storage is
+        unavailable, refuse the HTTP request ``posted``.
+        """
 
     @abstractmethod
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
         """Fail the pending server-to-client request that ``message`` was meant to answer, whichever replica sent it.
-        Does nothing if ``message`` names no request, or the session doesn't belong to ``principal``."""
+
+        Does nothing if ``message`` names no request, or the session doesn't belong to ``principal``.
+        """
 
     @abstractmethod
     def open(self, message: Request, posted: HttpRequest) -> None:
@@ -352,5 +366,8 @@ class HttpFleet(Fleet):
 
     @abstractmethod
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any]:
-        """Return the shared sessions for an endpoint of ``running``, the running server. Their tasks run in
-        ``nursery``. ``retry_interval`` is the number of seconds after which clients reconnect to a broken stream."""
+        """Return the shared sessions for an endpoint of ``running``, the running server.
+
+        Their tasks run in ``nursery``. ``retry_interval`` is the number of seconds after which clients reconnect to a
+        broken stream.
+        """

@@ -39,8 +39,10 @@ class ResumableStream(Protocol):
         ...
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> object:
-        """Send the event stream as the body of ``response``, with the ``extra`` headers. If the response ends early,
-        the client should reconnect after ``retry`` seconds."""
+        """Send the event stream as the body of ``response``, with the ``extra`` headers.
+
+        If the response ends early, the client should reconnect after ``retry`` seconds.
+        """
         ...
 
     def detach(self) -> None:
@@ -49,8 +51,10 @@ class ResumableStream(Protocol):
 
     def close_response(self, retry: float) -> bool:
         """End the response that sends the event stream, but not the stream: the client reconnects to it after ``retry``
-        seconds. Return false, and do nothing, if no response is open, or the client has no event id with which it could
-        resume."""
+        seconds.
+
+        Return false, and do nothing, if no response is open, or the client has no event id with which it could resume.
+        """
         ...
 
     def finish(self, keep_until: float) -> None:
@@ -245,9 +249,11 @@ def _expects_reply(message: Message | Batch) -> bool:
 
 
 class SessionExchange(PostExchange):
-    """One POST request of ``session``, and its response. If the client disconnects, the request isn't cancelled
-    (2025-11-25 transports, Sending Messages to the Server): its messages are stored, and the client may reconnect to
-    receive them."""
+    """One POST request of ``session``, and its response.
+
+    If the client disconnects, the request isn't cancelled (2025-11-25 transports, Sending Messages to the Server): its
+    messages are stored, and the client may reconnect to receive them.
+    """
 
     __slots__ = ("_alarm", "_session", "_stream")
 
@@ -321,8 +327,10 @@ class SessionExchange(PostExchange):
 
 
 class LocalInitializeExchange(SessionExchange):
-    """The ``initialize`` POST that opens a session, and its response. If opening fails, or the client doesn't receive
-    the session id, the session ends at once."""
+    """The ``initialize`` POST that opens a session, and its response.
+
+    If opening fails, or the client doesn't receive the session id, the session ends at once.
+    """
 
     __slots__ = ()
 

@@ -54,9 +54,10 @@ class SessionStream:
         retry: float | None = None,
         until: float = math.inf,
     ) -> bool:
-        """Send the event stream as the body of ``response``, and end the previous response. First send the events of
-        ``replay`` or, without it, the stored events that no response has sent. Return whether any unsent events were
-        lost.
+        """Send the event stream as the body of ``response``, and end the previous response.
+
+        First send the events of ``replay`` or, without it, the stored events that no response has sent. Return whether
+        any unsent events were lost.
 
         Args:
           retry: seconds after which the client should reconnect if this response ends early.
@@ -89,8 +90,10 @@ class SessionStream:
 
     def close_response(self, retry: float) -> bool:
         """End the response that sends the event stream, but not the stream: the client reconnects to it after ``retry``
-        seconds. Return false, and do nothing, if no response is open, or the client has no event id with which it could
-        resume."""
+        seconds.
+
+        Return false, and do nothing, if no response is open, or the client has no event id with which it could resume.
+        """
         source = self._response
         if source is None or not self._primes or self._is_finished:
             return False

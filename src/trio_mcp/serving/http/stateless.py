@@ -47,8 +47,11 @@ def _drop() -> None:
 
 
 class StatelessExchange(PostExchange):
-    """A POST request without a session, and its response. If the client disconnects, the request is cancelled
-    (2026-07-28 streamable HTTP, Cancellation). ``open_streams`` contains all exchanges that haven't ended."""
+    """A POST request without a session, and its response.
+
+    If the client disconnects, the request is cancelled (2026-07-28 streamable HTTP, Cancellation). ``open_streams``
+    contains all exchanges that haven't ended.
+    """
 
     __slots__ = ("_has_sent", "_head", "_header_error", "_open_streams", "_requests", "_until")
 
@@ -159,9 +162,11 @@ class StatelessExchange(PostExchange):
 
 
 class NotificationExchange(PartExchange):
-    """A POST with a notification that doesn't belong to a session. Its handler counts towards the caller's limits like
-    a request, but sends no reply. The POST gets a response when the notification is accepted, or refused because the
-    server is too busy."""
+    """A POST with a notification that doesn't belong to a session.
+
+    Its handler counts towards the caller's limits like a request, but sends no reply. The POST gets a response when the
+    notification is accepted, or refused because the server is too busy.
+    """
 
     __slots__ = ("_posted", "_request")
 
@@ -187,9 +192,10 @@ class NotificationExchange(PartExchange):
 
 
 class StatelessEndpoint:
-    """Serves requests to ``running`` (the running server) that don't belong to a session. They share one `Connection`
-    object, which represents no particular client. ``gate`` knows the scopes of the callers, if the server requires
-    tokens.
+    """Serves requests to ``running`` (the running server) that don't belong to a session.
+
+    They share one `Connection` object, which represents no particular client. ``gate`` knows the scopes of the callers,
+    if the server requires tokens.
 
     If that connection ends because the server behind a proxy has disconnected, the next request opens another one. The
     connections run in ``nursery``.
@@ -324,9 +330,11 @@ class StatelessEndpoint:
 
 
 def check_headers(request: Request, head: RequestHead) -> CodedError | None:
-    """Return the error if a modern request is invalid, otherwise `None`. A request is invalid without the per-request
-    protocol fields (2026-07-28 basic, Per-request protocol fields: MUST be -32602), or if a header that repeats a value
-    of the body differs from that value or occurs twice."""
+    """Return the error if a modern request is invalid, otherwise `None`.
+
+    A request is invalid without the per-request protocol fields (2026-07-28 basic, Per-request protocol fields: MUST be
+    -32602), or if a header that repeats a value of the body differs from that value or occurs twice.
+    """
     given = request.params
     params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     found = params.get("_meta")

@@ -26,7 +26,10 @@ the head, the caller that the application has admitted, and the peer of the conn
 
 class LoggedConnection(HttpConnection):
     """An HTTP connection that logs each response to the logger ``trio_mcp.access`` at level info, when the last byte of
-    the response is written or the client has disconnected. ``who`` returns the sender of a request."""
+    the response is written or the client has disconnected.
+
+    ``who`` returns the sender of a request.
+    """
 
     __slots__ = ("_begun", "_sent", "_status", "_who")
 

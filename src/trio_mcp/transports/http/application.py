@@ -64,13 +64,18 @@ class ResponseHandle(ABC):
 
     @abstractmethod
     def answer(self, answer: Answer, *, close: bool = False) -> None:
-        """Send a complete response. If ``close`` is true, close the connection afterwards. Synchronous. Does nothing if
-        a response was already started, or the client has disconnected."""
+        """Send a complete response.
+
+        If ``close`` is true, close the connection afterwards. Synchronous. Does nothing if a response was already
+        started, or the client has disconnected.
+        """
 
     @abstractmethod
     def stream(self, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Send a streamed response, with the chunks of ``source`` as its body. For ``headers``, see `Answer`.
-        Synchronous. Does nothing if a response was already started, or the client has disconnected.
+        """Send a streamed response, with the chunks of ``source`` as its body.
+
+        For ``headers``, see `Answer`. Synchronous. Does nothing if a response was already started, or the client has
+        disconnected.
 
         If the request is a HEAD request, only the head is sent, ``source`` isn't used, and `on_gone` is called.
         """
@@ -97,8 +102,11 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Serve a request of ``caller``, as returned by `admit`. Synchronous. Implementations must not raise, and must
-        eventually call `ResponseHandle.answer` or `ResponseHandle.stream`."""
+        """Serve a request of ``caller``, as returned by `admit`.
+
+        Synchronous. Implementations must not raise, and must eventually call `ResponseHandle.answer` or
+        `ResponseHandle.stream`.
+        """
 
     @abstractmethod
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
@@ -107,8 +115,11 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for the bytes of requests that were read from ``client`` but not served yet. ``head`` is the
-        head of the last admitted request, and ``caller`` its sender. Both are `None` if no request was admitted."""
+        """Return a counter for the bytes of requests that were read from ``client`` but not served yet.
+
+        ``head`` is the head of the last admitted request, and ``caller`` its sender. Both are `None` if no request was
+        admitted.
+        """
 
     @abstractmethod
     def report_unserved(self, body: UnservedBody) -> None:
@@ -122,9 +133,11 @@ _MOST_DIGITS: Final = 20
 
 
 class UnservedBody:
-    """The beginning and the end of a request body that was refused with ``status`` and ``reason``. ``head`` is the head
-    of the request, and ``caller`` its admitted sender. ``part`` is the part of the body that arrived before the
-    refusal."""
+    """The beginning and the end of a request body that was refused with ``status`` and ``reason``.
+
+    ``head`` is the head of the request, and ``caller`` its admitted sender. ``part`` is the part of the body that
+    arrived before the refusal.
+    """
 
     __slots__ = ("_came", "_end", "_length", "beginning", "caller", "head", "reason", "status")
 

@@ -72,8 +72,10 @@ class HttpConnection(ResponseWriter):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is being served, and no complete request head waits for a response. The client may still
-        have to read the refusal of its last request."""
+        """True if no request is being served, and no complete request head waits for a response.
+
+        The client may still have to read the refusal of its last request.
+        """
         return self.phase <= _HEAD or self.phase is _DROPPING
 
     @property
@@ -198,8 +200,11 @@ class HttpConnection(ResponseWriter):
             self._failed(error)
 
     def _has_room(self) -> bool:
-        """Count the buffered bytes, and return whether to continue reading. If the server has no memory left for a
-        body, refuse the request. If the client has sent too many bytes of further requests, end the connection."""
+        """Count the buffered bytes, and return whether to continue reading.
+
+        If the server has no memory left for a body, refuse the request. If the client has sent too many bytes of
+        further requests, end the connection.
+        """
         size = self._reader.size
         if self.phase >= _SERVED and size > self._bounds.max_pipelined_bytes:
             return False
@@ -313,8 +318,10 @@ class HttpConnection(ResponseWriter):
         return self.phase is _IDLE and bool(reader.unread)
 
     def _read_head(self) -> bool:
-        """If the next request head has arrived completely, parse it and call the application's `admit`. Return whether
-        the application has admitted or refused the request."""
+        """If the next request head has arrived completely, parse it and call the application's `admit`.
+
+        Return whether the application has admitted or refused the request.
+        """
         reader, is_first = self._reader, self.phase <= _FIRST
         begun = bytes(reader.unread) if is_first else b""
         head = self._head = reader.head()
@@ -335,8 +342,11 @@ class HttpConnection(ResponseWriter):
         return True
 
     def _refuse_early(self) -> bool:
-        """Refuse a request before its body is read. Return whether the next request can be served at once. This
-        requires that the whole body has arrived: otherwise it's unknown where the next request starts."""
+        """Refuse a request before its body is read.
+
+        Return whether the next request can be served at once. This requires that the whole body has arrived: otherwise
+        it's unknown where the next request starts.
+        """
         head, refusal, reader = self._head, self._admission, self._reader
         assert head is not None
         assert isinstance(refusal, Answer)

@@ -133,8 +133,9 @@ class RequestHead:
 
 
 class HeadCache:
-    """Caches the last request head of one connection. The first head isn't cached, because many connections carry only
-    one request, whose response is a stream.
+    """Caches the last request head of one connection.
+
+    The first head isn't cached, because many connections carry only one request, whose response is a stream.
 
     Only the parsed bytes of a head are cached. The decision whether to serve it is made for each request.
     """

@@ -21,8 +21,10 @@ _MOST_DIGITS: Final = 18
 
 
 class BadCursor(Exception):
-    """Raised if a client reconnects with an event id from which no stream of the session can continue. The message
-    gives the reason. Continuing another stream would hide that the client has missed events."""
+    """Raised if a client reconnects with an event id from which no stream of the session can continue.
+
+    The message gives the reason. Continuing another stream would hide that the client has missed events.
+    """
 
 
 @value
@@ -68,9 +70,10 @@ class _ReplayStream:
 
 
 class ReplayLog:
-    """Stores the events of all streams of one session. The oldest events are dropped if a stream has more than
-    ``max_stream_bytes``, all streams together have more than ``max_bytes``, or the memory limit of ``held`` is
-    exceeded.
+    """Stores the events of all streams of one session.
+
+    The oldest events are dropped if a stream has more than ``max_stream_bytes``, all streams together have more than
+    ``max_bytes``, or the memory limit of ``held`` is exceeded.
 
     While the client of a stream is away, the newest event of the stream, such as the result of a call, is kept whatever
     its size, as long as ``held`` allows. It doesn't count against the limits of the stream and of the session.
@@ -112,8 +115,10 @@ class ReplayLog:
         return stream.event_id(stream.last)
 
     def extend(self, name: str, lines: Sequence[bytes], *, awaited: bool = False) -> int:
-        """Add lines to an unfinished stream as events, and return the number of the first new event. Set ``awaited`` if
-        the client is disconnected, and will fetch these events later."""
+        """Add lines to an unfinished stream as events, and return the number of the first new event.
+
+        Set ``awaited`` if the client is disconnected, and will fetch these events later.
+        """
         stream = self._streams[name]
         first = stream.last + 1
         if not lines:
@@ -173,7 +178,9 @@ class ReplayLog:
 
     def retained_after(self, cursor: str) -> tuple[Replay, bool]:
         """Return those events after the event id ``cursor`` that are still stored, and whether any events are missing.
-        Raises `BadCursor` if no stream has this event id."""
+
+        Raises `BadCursor` if no stream has this event id.
+        """
         stream, number = self._find(cursor)
         dropped = stream.dropped
         return self._replay(stream, max(number, dropped)), number < dropped
@@ -208,8 +215,11 @@ class ReplayLog:
 
     def _shrink(self) -> None:
         """Drop streams and events until the log is within its limits: finished streams without events first, then the
-        oldest events. An event that a disconnected client will fetch is dropped last, and only if the server has no
-        memory for this event."""
+        oldest events.
+
+        An event that a disconnected client will fetch is dropped last, and only if the server has no memory for this
+        event.
+        """
         while self.size > self._max or self._is_too_much:
             finished = next(iter(self._finished), None)
             if finished is not None and not self._streams[finished].count:

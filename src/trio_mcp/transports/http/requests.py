@@ -58,8 +58,10 @@ class _Fields:
 
 
 def check_beginning(beginning: bytes, *, is_first: bool) -> None:
-    """Raise `BadRequest` if ``beginning`` can't be part of a request head. If ``is_first``, it must be the start of a
-    head. So a client that uses another protocol gets a response at once."""
+    """Raise `BadRequest` if ``beginning`` can't be part of a request head.
+
+    If ``is_first``, it must be the start of a head. So a client that uses another protocol gets a response at once.
+    """
     if is_first and not _TOKEN_BEGINS.match(beginning):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
     if beginning.count(b"\n") != beginning.count(b"\r\n"):
@@ -106,8 +108,10 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
 
 
 def check_headers(headers: Mapping[str, str], repeated: Set[str], *, http_1_0: bool) -> None:
-    """Raise `BadRequest` if ``headers`` leave the destination of the request or the end of its body ambiguous. The
-    headers in ``repeated`` occurred more than once."""
+    """Raise `BadRequest` if ``headers`` leave the destination of the request or the end of its body ambiguous.
+
+    The headers in ``repeated`` occurred more than once.
+    """
     if "transfer-encoding" in headers:
         # RFC 9112 section 6.1: chunked framing is invalid in HTTP/1.0.
         # RFC 9112 section 6.3: chunked framing is invalid together with a Content-Length.
@@ -146,8 +150,10 @@ _LONGEST_SIZE: Final = 4 * 1024
 
 @cache
 def _small_chunks() -> re.Pattern[bytes]:
-    """Return a pattern that matches any number of chunks of up to 15 bytes each. Skipping them one by one would be
-    expensive, and a client can easily send one byte per chunk."""
+    """Return a pattern that matches any number of chunks of up to 15 bytes each.
+
+    Skipping them one by one would be expensive, and a client can easily send one byte per chunk.
+    """
     extension = rb"(?:[^\r\n0-9A-Fa-f][^\r\n]*+)?+\r\n"
     sizes = b"|".join(b"(?i:%x)%b.{%d}" % (size, extension, size) for size in range(1, 16))
     return re.compile(b"(?:0*+(?:" + sizes + rb")\r\n)*+", re.DOTALL)
@@ -264,8 +270,11 @@ least one."""
 
 
 class RequestReader:
-    """Parses the requests of one HTTP connection. After each `feed`, call `head` and `body` in turn, until one of them
-    returns `None` because bytes are missing. After a `BadRequest`, don't use the reader again."""
+    """Parses the requests of one HTTP connection.
+
+    After each `feed`, call `head` and `body` in turn, until one of them returns `None` because bytes are missing. After
+    a `BadRequest`, don't use the reader again.
+    """
 
     __slots__ = (
         *("_bounds", "_checked", "_chunks", "_empty_lines", "_forgotten", "_last_head", "_length", "_part"),
@@ -333,7 +342,9 @@ class RequestReader:
 
     def body(self) -> bytes | None:
         """Return the body of the request whose head was returned last, or `None` if it hasn't arrived completely.
-        Raises `BadRequest` if the body is invalid. A body that is too large is refused before it has arrived."""
+
+        Raises `BadRequest` if the body is invalid. A body that is too large is refused before it has arrived.
+        """
         if self._chunks is not None:
             return self._chunked(self._chunks)
         length = self._length
@@ -379,7 +390,10 @@ class RequestReader:
     @property
     def missing(self) -> int:
         """Number of bytes of the current body that haven't arrived and should be read, at most
-        `HttpBounds.max_dropped_bytes`. This maximum also applies to a chunked body, whose length is unknown."""
+        `HttpBounds.max_dropped_bytes`.
+
+        This maximum also applies to a chunked body, whose length is unknown.
+        """
         if self.is_over:
             return self._forgotten
         most = self._bounds.max_dropped_bytes

@@ -58,8 +58,10 @@ class OutgoingBytes:
 
     @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not leave a response half written
     def put(self, data: bytes, body: bytes = b"") -> bool:
-        """Write as much of ``data`` and ``body`` as possible without waiting, and return whether all was written. Only
-        `write_all` writes ``body``, because copying a long body would take time."""
+        """Write as much of ``data`` and ``body`` as possible without waiting, and return whether all was written.
+
+        Only `write_all` writes ``body``, because copying a long body would take time.
+        """
         if self._waiting or self._sending or self._source is not None:
             self._waiting += (data, body)
             return False
@@ -77,9 +79,12 @@ class OutgoingBytes:
         self._pending = _Pending(self._stream)
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds, up to ``now``, the client hasn't accepted any waiting bytes. The time starts at
-        the first call that finds bytes waiting. In a stream, bytes wait until the client's operating system
-        acknowledges them: keep-alive comments are too short to fill the buffers of a vanished client's connection."""
+        """Return for how many seconds, up to ``now``, the client hasn't accepted any waiting bytes.
+
+        The time starts at the first call that finds bytes waiting. In a stream, bytes wait until the client's operating
+        system acknowledges them: keep-alive comments are too short to fill the buffers of a vanished client's
+        connection.
+        """
         if not self._sending:
             return 0 if self._pending is None else self._pending.stalled(now)
         if self._since is None:
@@ -199,8 +204,10 @@ _response_heads = _ResponseHeads().of
 
 
 def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes, bytes]:
-    """Encode ``answer`` as bytes, with a long body returned separately. Without ``has_body``, as for HEAD, the headers
-    contain the body's length, but the body isn't sent."""
+    """Encode ``answer`` as bytes, with a long body returned separately.
+
+    Without ``has_body``, as for HEAD, the headers contain the body's length, but the body isn't sent.
+    """
     body, apart = answer.body, b""
     # RFC 9110: a 204 has no Content-Length (section 8.6), and a 304 has no body (section 15.4.5).
     length = b"" if answer.status in (204, 304) else b"Content-Length: %d\r\n" % len(body)
@@ -260,8 +267,10 @@ _DROPPING, _LINGERING, _CLOSING = ConnectionPhase.DROPPING, ConnectionPhase.LING
 
 
 class ResponseWriter(ConnectionLife, ABC):
-    """Writes the responses of an HTTP connection over ``stream``. The subclass `HttpConnection` reads the requests, and
-    decides whether the connection stays open after a response."""
+    """Writes the responses of an HTTP connection over ``stream``.
+
+    The subclass `HttpConnection` reads the requests, and decides whether the connection stays open after a response.
+    """
 
     __slots__ = (
         *("_context", "_failure", "_is_last", "_nursery", "_outgoing", "_response", "_stream", "_writing", "client"),

@@ -251,8 +251,10 @@ class HttpClient:
 
 
 def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tuple[str, bytes]:
-    """Return a prefix for all request targets, and headers for all requests. Both include what a proxy needs, unless
-    the connection is a tunnel through the proxy (RFC 9112 section 3.2.2)."""
+    """Return a prefix for all request targets, and headers for all requests.
+
+    Both include what a proxy needs, unless the connection is a tunnel through the proxy (RFC 9112 section 3.2.2).
+    """
     before, lines = "", f"Host: {origin.authority}\r\nAccept-Encoding: identity\r\n"
     if user_agent:
         lines += f"User-Agent: {user_agent}\r\n"

@@ -24,8 +24,11 @@ _WRITTEN_AT_ONCE: Final = 32768
 
 
 class HttpClientConnection:
-    """A connection of the HTTP client over the socket ``wire``. ``stream`` is a TLS stream over this socket, or the
-    socket itself. One request at a time uses the connection. ``name`` is used in error messages."""
+    """A connection of the HTTP client over the socket ``wire``.
+
+    ``stream`` is a TLS stream over this socket, or the socket itself. One request at a time uses the connection.
+    ``name`` is used in error messages.
+    """
 
     __slots__ = ("_sent_before", "_stream", "is_closed", "is_sending", "name", "wire")
 
@@ -51,9 +54,11 @@ class HttpClientConnection:
         return self.wire.bytes_sent > self._sent_before
 
     async def send(self, head: bytes, body: bytes, nursery: ServiceNursery) -> None:
-        """Send the ``head`` and ``body`` of a request. If they are long, a task in ``nursery`` sends the rest in the
-        background, because a server may respond without reading the whole request. A failure to send is raised by
-        `receive`, unless there is a response."""
+        """Send the ``head`` and ``body`` of a request.
+
+        If they are long, a task in ``nursery`` sends the rest in the background, because a server may respond without
+        reading the whole request. A failure to send is raised by `receive`, unless there is a response.
+        """
         self._sent_before = self.wire.bytes_sent
         rest = memoryview(body)[max(0, _WRITTEN_AT_ONCE - len(head)) :]  # without a copy
         await self._send(head + body[: len(body) - len(rest)])
@@ -178,8 +183,10 @@ _OURS: Final = frozenset(
 
 def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]], ours: bytes) -> bytes:
     """Return the head of a request without the final empty line: the request line, the header lines ``ours``, and the
-    ``given`` headers. Raises `ValueError` for an invalid header. The error's message doesn't contain the header's
-    value."""
+    ``given`` headers.
+
+    Raises `ValueError` for an invalid header. The error's message doesn't contain the header's value.
+    """
     if not _TOKEN.fullmatch(method.encode()):
         raise ValueError(f"{method[:100]!r} is not an HTTP method")
     lines = [b"%s %s HTTP/1.1\r\n%s" % (method.encode("ascii"), target.encode("ascii"), ours)]
@@ -281,8 +288,11 @@ class Reply:
         return None if match is None else float(match[1])
 
     def finish(self) -> bool:
-        """Discard the part of the body that has arrived. Return whether the body is complete, and the connection can be
-        used for another request. Synchronous. Doesn't raise."""
+        """Discard the part of the body that has arrived.
+
+        Return whether the body is complete, and the connection can be used for another request. Synchronous. Doesn't
+        raise.
+        """
         parser = self._parser
         try:
             while not self._is_over:
@@ -304,9 +314,11 @@ class Reply:
 async def read_head(
     connection: HttpClientConnection, method: bytes, longest: int
 ) -> tuple[h11.Connection, h11.Response]:
-    """Wait for the head of the response to a ``method`` request. Return the head, and the h11 parser for the body. A
-    head of more than twice ``longest`` bytes is invalid. Raises `ConnectionLost` if the connection breaks, and
-    `BadResponse` if the head is invalid."""
+    """Wait for the head of the response to a ``method`` request.
+
+    Return the head, and the h11 parser for the body. A head of more than twice ``longest`` bytes is invalid. Raises
+    `ConnectionLost` if the connection breaks, and `BadResponse` if the head is invalid.
+    """
     parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=longest)
     parser.send(_request(method))
     parser.send(_END)

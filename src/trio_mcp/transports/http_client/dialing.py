@@ -113,9 +113,11 @@ _LONGEST_HEAD: Final = 16 * 1024
 
 @frozen
 class Dialer:
-    """Opens connections to ``origin``, directly or through ``proxy``, each within ``timeout`` seconds. ``allows``
-    decides which addresses of ``origin`` may be used. If ``via`` is given, connections don't use addresses: ``via`` is
-    the path of a Unix socket, or a function that opens connections."""
+    """Opens connections to ``origin``, directly or through ``proxy``, each within ``timeout`` seconds.
+
+    ``allows`` decides which addresses of ``origin`` may be used. If ``via`` is given, connections don't use addresses:
+    ``via`` is the path of a Unix socket, or a function that opens connections.
+    """
 
     origin: Origin
     proxy: HttpProxy | None
@@ -127,8 +129,11 @@ class Dialer:
     via: str | Dial | None = None
 
     async def dial(self, nursery: ServiceNursery) -> HttpClientConnection:
-        """Open and return a connection. Raises `RequestNotSent` with the reason if the host is unknown, connecting
-        fails or takes too long, the proxy refuses, or TLS fails."""
+        """Open and return a connection.
+
+        Raises `RequestNotSent` with the reason if the host is unknown, connecting fails or takes too long, the proxy
+        refuses, or TLS fails.
+        """
         with trio.move_on_after(self.timeout):
             wire = await self._connected()
             try:
@@ -201,8 +206,11 @@ class Dialer:
 
 
 async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
-    """Return the connection that the user's function ``dial`` opens. An `OSError` of the function is raised unchanged.
-    Raises `RequestNotSent` for any other exception, or if the result isn't a stream."""
+    """Return the connection that the user's function ``dial`` opens.
+
+    An `OSError` of the function is raised unchanged. Raises `RequestNotSent` for any other exception, or if the result
+    isn't a stream.
+    """
     try:
         stream = await dial(host, port)
     except OSError:

@@ -66,8 +66,9 @@ class Origin:
 
 
 def split_url(url: str) -> tuple[Origin, str]:
-    """Return the origin of an HTTP URL, and its request target (path and query). Raises `ValueError` if the URL is
-    invalid. The error's message doesn't contain the URL's password.
+    """Return the origin of an HTTP URL, and its request target (path and query).
+
+    Raises `ValueError` if the URL is invalid. The error's message doesn't contain the URL's password.
 
     The cost is linear in the length. A non-ASCII name is converted to ASCII (RFC 5890) only up to the length that names
     can have, because the codec, and the normalization in `urlsplit`, take quadratic time.
@@ -113,7 +114,9 @@ def names_socket(url: str) -> bool:
 
 def split_socket_url(url: str) -> tuple[str, str]:
     """Split a URL such as ``http+unix://%2Frun%2Fmcp.sock/mcp`` into the path of the Unix socket, and the HTTP URL to
-    request over it. Raises `ValueError` if the URL is invalid.
+    request over it.
+
+    Raises `ValueError` if the URL is invalid.
 
     `split_url` refuses such URLs, so that a URL from a server can't lead to a socket of this machine.
     """
@@ -133,9 +136,11 @@ def split_socket_url(url: str) -> tuple[str, str]:
 
 
 def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
-    """Return the URL to which a redirect of ``url`` leads, for error messages. The returned URL has up to 300
-    characters, without the user and the query, which may be secret. Return an empty string if the redirect has no
-    URL."""
+    """Return the URL to which a redirect of ``url`` leads, for error messages.
+
+    The returned URL has up to 300 characters, without the user and the query, which may be secret. Return an empty
+    string if the redirect has no URL.
+    """
     location = headers.get("location", "")
     if not 0 < len(location) <= _LONGEST_LOCATION or status not in REDIRECTS:
         return ""
@@ -187,8 +192,11 @@ class HttpProxy:
 
 
 def proxy_at(url: str) -> HttpProxy:
-    """Return the proxy at ``url``, with ``http`` as the default scheme. Raises `ValueError` if ``url`` is invalid. The
-    error's message contains neither the user nor the password of ``url``."""
+    """Return the proxy at ``url``, with ``http`` as the default scheme.
+
+    Raises `ValueError` if ``url`` is invalid. The error's message contains neither the user nor the password of
+    ``url``.
+    """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         origin = origin_of(parts)
@@ -252,8 +260,10 @@ def is_local_host(host: str) -> bool:
 
 def looked_up(host: str) -> str:
     """Return the name to look up in place of ``host``: ``localhost`` for ``localhost.`` and all subdomains of
-    ``localhost``. Many resolvers don't know these names, and name servers must not be queried for them (RFC 6761
-    section 6.3)."""
+    ``localhost``.
+
+    Many resolvers don't know these names, and name servers must not be queried for them (RFC 6761 section 6.3).
+    """
     return "localhost" if _is_localhost(host) else host
 
 
@@ -263,7 +273,10 @@ def _is_localhost(name: str) -> bool:
 
 def _is_exempt(origin: Origin, exceptions: str) -> bool:
     """Return whether ``exceptions`` (the value of ``no_proxy``) contain ``origin``: its name, its domain (``x``, ``.x``
-    or ``*.x``), its address or network, each with or without a port. A single ``*`` matches every origin."""
+    or ``*.x``), its address or network, each with or without a port.
+
+    A single ``*`` matches every origin.
+    """
     if exceptions.strip() == "*":
         return True
     entries = [_without_port(entry, origin.port) for entry in _SEPARATORS.split(exceptions.lower()) if entry]

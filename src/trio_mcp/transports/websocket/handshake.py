@@ -29,8 +29,10 @@ _LONGEST_BODY: Final = 500
 
 
 class UpgradeRefused(ConnectionLost):
-    """Raised if the server refuses the upgrade to WebSocket, with an HTTP ``status`` other than 101. The names in
-    ``headers`` are in lower case, and the values of a repeated header are joined with commas."""
+    """Raised if the server refuses the upgrade to WebSocket, with an HTTP ``status`` other than 101.
+
+    The names in ``headers`` are in lower case, and the values of a repeated header are joined with commas.
+    """
 
     def __init__(self, reason: str, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(reason)
@@ -59,8 +61,10 @@ def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
 def asking(
     stream: CoalescingStream, max_message_bytes: int, host: str, resource: str, headers: Sequence[tuple[bytes, bytes]]
 ) -> Handshake:
-    """Return a function that performs the client's part of the handshake. It raises `ProtocolViolation` if the server
-    doesn't select the subprotocol ``mcp``."""
+    """Return a function that performs the client's part of the handshake.
+
+    It raises `ProtocolViolation` if the server doesn't select the subprotocol ``mcp``.
+    """
 
     async def ask(nursery: trio.Nursery) -> WebSocketConnection:
         socket = await wrap_client_stream(
@@ -108,8 +112,9 @@ async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: t
 
 
 def _refused(answer: bytes) -> ConnectionLost | None:
-    """Return an `UpgradeRefused` for the server's HTTP response that refuses the upgrade. The body of that response may
-    be incomplete. Return `None` if there was no response.
+    """Return an `UpgradeRefused` for the server's HTTP response that refuses the upgrade.
+
+    The body of that response may be incomplete. Return `None` if there was no response.
 
     wsproto finds the end of a body only by its length, although RFC 9112 section 6.3 has other ways, and trio-websocket
     waits for that end.
@@ -189,8 +194,11 @@ class UpgradeRequest:
 
 
 async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") -> UpgradeRequest:
-    """Read and parse an upgrade request. ``received`` is the part that was already read. Raises `Rejection` if the
-    client sends anything else, and `ConnectionLost` if it disconnects."""
+    """Read and parse an upgrade request.
+
+    ``received`` is the part that was already read. Raises `Rejection` if the client sends anything else, and
+    `ConnectionLost` if it disconnects.
+    """
     head = await _read_head(stream, bytearray(received))
     event = _parse(head)
     headers: dict[str, str] = {}

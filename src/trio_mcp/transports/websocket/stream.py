@@ -34,8 +34,10 @@ _NO_ROOM: Final = (1013, "incomplete messages take too many bytes; try again lat
 
 
 class CoalescingStream(trio.abc.Stream):
-    """A buffering stream over ``transport``. ``received`` are the bytes that were already read. ``unread`` counts the
-    bytes of received messages until `consume` is called for them.
+    """A buffering stream over ``transport``.
+
+    ``received`` are the bytes that were already read. ``unread`` counts the bytes of received messages until `consume`
+    is called for them.
 
     trio-websocket never closes the transport: its call of `aclose` only records that it is done. `close_now` closes the
     transport.
@@ -121,7 +123,10 @@ class CoalescingStream(trio.abc.Stream):
 
     def _count(self, unread: HeldBytes) -> None:
         """Set ``unread``, the counter of the connection's unread bytes, to the size of the messages that this stream
-        and trio-websocket hold. End the connection if its caller exceeds the limit of unread bytes."""
+        and trio-websocket hold.
+
+        End the connection if its caller exceeds the limit of unread bytes.
+        """
         if not unread.hold(self._gauge.received_bytes - self._taken) and self._gauge.violation is None:
             self._gauge.violation = _NO_ROOM
             logger.warning("a connection ends: %s", _NO_ROOM[1])
@@ -236,8 +241,11 @@ class CoalescingStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
     async def write_close(self, close: bytes) -> None:
-        """Write the buffered bytes, and then the close frame ``close``. Call this after `pump` has ended. If a frame
-        was written only in part, write nothing, because the close frame would become a part of it."""
+        """Write the buffered bytes, and then the close frame ``close``.
+
+        Call this after `pump` has ended. If a frame was written only in part, write nothing, because the close frame
+        would become a part of it.
+        """
         if self._writing or self.close_sent:
             return
         self.close_sent = True

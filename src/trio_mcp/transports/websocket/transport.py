@@ -27,9 +27,10 @@ _REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 
 
 class WebSocketTransport(FramedTransport):
-    """A transport that sends and receives messages as WebSocket text frames over ``stream``. ``received`` are the bytes
-    that were already read. A server passes ``unread``, a counter for bytes of messages that `receive` hasn't returned
-    yet.
+    """A transport that sends and receives messages as WebSocket text frames over ``stream``.
+
+    ``received`` are the bytes that were already read. A server passes ``unread``, a counter for bytes of messages that
+    `receive` hasn't returned yet.
 
     The creator of a transport starts `serve` or `connect` in the background. Either method owns the transport's tasks
     (trio-websocket's reader, the one writer, and the pings), and ends when the transport is closed. `aclose` closes the
@@ -167,8 +168,10 @@ class WebSocketTransport(FramedTransport):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send either the whole message or nothing, without waiting: see `FramedTransport.send_nowait`. If several
-        messages were received together, nothing is sent this way, as in `LineTransport.send_nowait`."""
+        """Send either the whole message or nothing, without waiting: see `FramedTransport.send_nowait`.
+
+        If several messages were received together, nothing is sent this way, as in `LineTransport.send_nowait`.
+        """
         if not self._at_once:
             return 0
         self._at_once -= 1
@@ -191,8 +194,9 @@ class WebSocketTransport(FramedTransport):
 
     async def _is_alive(self) -> bool:
         """Ping the peer, and return whether anything arrives within the timeout, which starts when the ping is written.
-        If this process's tasks couldn't run for a while, and so couldn't read the response, the timeout starts
-        again."""
+
+        If this process's tasks couldn't run for a while, and so couldn't read the response, the timeout starts again.
+        """
         stream, begun = self._stream, trio.current_time()
         deadline = begun + self._ping_timeout
         with trio.move_on_at(deadline):
@@ -237,8 +241,11 @@ class WebSocketTransport(FramedTransport):
 
 def _is_fault(group: BaseExceptionGroup[Any]) -> bool:
     """Return whether ``group`` contains only errors of the connection: no cancellation, and no other exception that
-    must propagate. This is a separate function to avoid a reference cycle: the tracebacks of a split group refer to the
-    frame in which its parts are variables."""
+    must propagate.
+
+    This is a separate function to avoid a reference cycle: the tracebacks of a split group refer to the frame in which
+    its parts are variables.
+    """
     return group.split(Exception)[1] is None
 
 

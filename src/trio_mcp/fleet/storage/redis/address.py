@@ -95,8 +95,10 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddre
 
 
 def _split(url: str) -> SplitResult:
-    """Split the Redis URL ``url`` into its parts. Error messages quote some parts. Raises `ValueError` if one of those
-    parts may contain a piece of the password."""
+    """Split the Redis URL ``url`` into its parts.
+
+    Error messages quote some parts. Raises `ValueError` if one of those parts may contain a piece of the password.
+    """
     try:
         split = urlsplit(url)
     except ValueError:  # the original error may contain the password

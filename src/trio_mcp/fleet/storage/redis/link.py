@@ -220,7 +220,9 @@ class Link:
         self, client: RedisClient, node: Any, command: Sequence[Value], answer: Exception, deadline: float
     ) -> Any:
         """Follow the redirect of a command: the first cluster node hasn't run the command, but has named another node.
-        Send the command to that node, and return the reply or an exception."""
+
+        Send the command to that node, and return the reply or an exception.
+        """
         is_asking = (error_text(answer) or "").startswith("ASK ")
         try:
             (again,) = await self._send(client, [command], deadline, node=node, is_asking=is_asking)
@@ -289,8 +291,10 @@ class Link:
         return nodes
 
     async def _answer(self, client: RedisClient, sent: _PendingCommand, deadline: float) -> Any:
-        """Wait for the reply to a command that was sent, and return the reply or an exception. The wait can't be
-        cancelled, since the command may have changed something."""
+        """Wait for the reply to a command that was sent, and return the reply or an exception.
+
+        The wait can't be cancelled, since the command may have changed something.
+        """
         answer: Any = None
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             answer = await sent.request

@@ -234,8 +234,10 @@ async def _check_policy(link: Link) -> None:
 
 
 class Bus:
-    """Distributes the messages that this replica receives from Redis. Change notifications on ``channel`` go to the
-    readers that watch for them, and messages to this replica go to ``courier``.
+    """Distributes the messages that this replica receives from Redis.
+
+    Change notifications on ``channel`` go to the readers that watch for them, and messages to this replica go to
+    ``courier``.
 
     Calls ``on_gap`` as well if messages may have been lost, for example because Redis was unavailable.
 
@@ -321,8 +323,10 @@ class RedisRateLimits:
         self._prefix = prefix.encode()
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token from the rate limit bucket ``key``, and return 0. If the bucket is empty, return the
-        milliseconds until the bucket's next token. See `RateLimits.acquire`."""
+        """Take a token from the rate limit bucket ``key``, and return 0.
+
+        If the bucket is empty, return the milliseconds until the bucket's next token. See `RateLimits.acquire`.
+        """
         name = b"%b:b:%b" % (self._prefix, hashlib.sha256(key).hexdigest().encode())
         args = [b"%d" % each for each in (limit, period_ms, burst)]
         return int(await self._link.script(_SCRIPTS["rate_take"], [name], args))

@@ -64,8 +64,10 @@ class _SubscriptionReader(HintQueue[ChannelMessage]):
 
 
 class ChannelSubscriptions:
-    """The channel subscriptions of one `Link`. This object checks its connection by sending messages to the channel
-    ``own_channel`` with the function ``publish``."""
+    """The channel subscriptions of one `Link`.
+
+    This object checks its connection by sending messages to the channel ``own_channel`` with the function ``publish``.
+    """
 
     def __init__(
         self, address: RedisAddress, limit: float, own_channel: str, publish: Callable[[str, bytes], Awaitable[None]]
@@ -121,8 +123,10 @@ class ChannelSubscriptions:
         self.gaps += 1
 
     def _send(self, command: str, *channels: str) -> None:
-        """Send a SUBSCRIBE or UNSUBSCRIBE command, if there is a connection. Without a connection, no command is
-        needed: each new connection subscribes to all channels."""
+        """Send a SUBSCRIBE or UNSUBSCRIBE command, if there is a connection.
+
+        Without a connection, no command is needed: each new connection subscribes to all channels.
+        """
         if self._connection is not None and channels:
             if command == "SUBSCRIBE":
                 self._unconfirmed.update(channels)

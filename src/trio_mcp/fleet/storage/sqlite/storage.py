@@ -247,8 +247,10 @@ class SQLiteRateLimits:
         self._now = now
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token from the rate limit bucket ``key``, and return 0. If the bucket is empty, return the
-        milliseconds until the bucket's next token. See `RateLimits.acquire`."""
+        """Take a token from the rate limit bucket ``key``, and return 0.
+
+        If the bucket is empty, return the milliseconds until the bucket's next token. See `RateLimits.acquire`.
+        """
 
         def take(connection: sqlite3.Connection) -> int:
             now, interval = self._now(), period_ms / limit
