@@ -58,6 +58,6 @@ def test_server_secrets_that_are_not_a_list_of_bytes_raise_with_instructions(sec
 
 
 async def test_serving_an_object_that_is_not_a_server_raises() -> None:
-    with pytest.raises(TypeError, match="server must be a Server, or what proxy"):
+    with pytest.raises(TypeError, match="server must be a Server or the result of proxy"):
         async with open_memory("batch.py"):  # type: ignore[arg-type]
             await trio.sleep_forever()

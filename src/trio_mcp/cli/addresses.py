@@ -229,9 +229,7 @@ def _check_names(host: str, allowed_origins: list[str] | None, allowed_hosts: li
     try:
         host_checks_for(host, allowed_origins, allowed_hosts)
     except ValueError as error:
-        raise CommandError(
-            f"--allowed-host and --allowed-origin set allowed_hosts= and allowed_origins= of serve_http: {error}"
-        ) from None
+        raise CommandError(f"--allowed-host or --allowed-origin is invalid: {error}") from None
 
 
 def host_and_port(text: str) -> tuple[str, int]:

@@ -421,8 +421,9 @@ class WorkerShare:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> bool:
-        """Wake the call that has waited longest for a slot of this share, or of a share within this share. Return false
-        if no call can run."""
+        """Wake the call that has waited longest for a worker thread of this share. Return false if no waiting call can
+        run.
+        """
         if not self.may_have(SlotState.RUNNING):
             return False
         for share in tuple(self.queue):

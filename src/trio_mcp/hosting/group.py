@@ -47,7 +47,7 @@ logger = logging.getLogger("trio_mcp")
 
 @frozen
 class GroupSkill:
-    """A skill of a server in a group.
+    """A skill that one of the group's servers offers.
 
     Identify it by its member and its URI, never by its name, since several skills may have the same name (SEP-2640,
     Names).

@@ -219,7 +219,7 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
         # The object may be a broken request or a broken reply, so the error must not have the object's id.
-        # An error with this id could end a call of the peer that has the same id.
+        # Don't send an error with this id: the peer may have a call with the same id, which the error would end.
         return _invalid("a message must have a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)

@@ -416,7 +416,7 @@ class SchemaFaults:
         return message.partition(" is not one of ")[0][:_LONGEST_VALUE] + choices if choices else message
 
     def locate(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:
-        """Return one line of text that locates a fault of an invalid ``value``, when `describe` would take too long.
+        """Return one line of text that says where ``value`` violates the schema.
 
         ``fits`` returns whether a part is valid for a subschema.
         """

@@ -355,8 +355,7 @@ class Connection:
                 act(state.receive(decode(received, max_batch=self.limits.max_batch)), received)
 
     def process_event(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
-        """Handle ``event``, which arrived in ``line`` and belongs to ``exchange``, not to the connection's own
-        exchange.
+        """Handle ``event``, which was read from the bytes ``line``, as a part of ``exchange``.
 
         Synchronous. Call it only while `run` is running.
         """

@@ -359,11 +359,11 @@ class ListenStream:
         )
 
     def list_changed(self, method: str) -> None:
-        """Report on the stream that a list changed, with the notification ``method``."""
+        """Send the notification ``method`` on the stream, because a list has changed."""
         self._send(_line(method, self._params()))
 
     def resource_updated(self, uri: str) -> None:
-        """Report on the stream that the resource ``uri`` changed."""
+        """Send on the stream that the resource ``uri`` has changed."""
         self._send(_line("notifications/resources/updated", self._params(uri=uri)))
 
     def task_changed(self, state: DetailedTask) -> None:

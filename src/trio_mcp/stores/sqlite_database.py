@@ -95,7 +95,7 @@ class Database:
 
 @define(eq=False)
 class _QueuedCall(Generic[T]):
-    """A function that waits until it can use a connection, and its result or error."""
+    """A function that runs as soon as it can use a connection, with its result or error."""
 
     work: Callable[[sqlite3.Connection], T]
     task: trio.lowlevel.Task | None = None

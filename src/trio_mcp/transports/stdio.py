@@ -73,7 +73,7 @@ def _printing_line_by_line() -> Generator[None]:
         yield
     finally:
         if is_writable(1):
-            with suppress(OSError, ValueError):  # flushes the text that print has left in the buffer to standard error
+            with suppress(OSError, ValueError):  # print may have buffered text: write it to standard error
                 printing.reconfigure(line_buffering=before)
 
 

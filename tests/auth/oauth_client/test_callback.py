@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -130,6 +131,12 @@ def test_unregistered_error_code_of_an_oauth_callback_is_in_the_exception() -> N
     with pytest.raises(AuthorizationError, match=r"denied the user access: app_not_approved_by_team\Z") as caught:
         web_with(answering(error="app_not_approved_by_team")).run(sign_in(settings(), context()))
     assert caught.value.code is None
+
+
+def test_state_that_returns_as_the_error_of_an_oauth_callback_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "token_urlsafe", lambda *_: "onlyLetters")  # which look like an error code
+    with pytest.raises(AuthorizationError, match=r"denied the user access: an unknown error\Z"):
+        web_with(answering(error="onlyLetters")).run(sign_in(settings(), context()))
 
 
 def test_malformed_error_in_an_oauth_callback_is_not_quoted() -> None:

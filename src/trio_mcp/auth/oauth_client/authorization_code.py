@@ -215,7 +215,8 @@ def _code(callback: str, request: _SignInRequest) -> str:
     if issuer is not None and issuer != request.server.issuer:
         raise AuthorizationError("the response comes from another authorization server")
     if "error" in answer:
-        raise refused("the authorization server denied the user access", answer["error"])
+        sent = request.state, request.verifier  # which the server could return as its error
+        raise refused("the authorization server denied the user access", answer["error"], secrets=sent)
     code = answer.get("code", "")
     if not 0 < len(code) <= _LONGEST_CODE:
         raise AuthorizationError("the response of the authorization server has no code")

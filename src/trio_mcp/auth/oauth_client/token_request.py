@@ -194,7 +194,7 @@ class TokenClient:
 
 
 def _listed_methods(server: ServerMetadata) -> Collection[str]:
-    # RFC 8414 section 2: a server that lists no methods accepts a secret in the header.
+    # RFC 8414 section 2: without a list of authentication methods, the server accepts client_secret_basic.
     listed = server.token_endpoint_auth_methods_supported
     return ("client_secret_basic",) if listed is None else listed
 

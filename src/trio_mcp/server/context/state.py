@@ -92,7 +92,7 @@ class CallerState:
         """Storage of the values in a passive context, which tests create."""
 
     def at(self, handle: str) -> CallerState:
-        """Return a separate state of the same caller, with the name ``handle`` and its own values.
+        """Return another state of the same caller: the one that is named ``handle``, with values of its own.
 
         For a client without a token and session, the state belongs to every client that has ``handle``. So let the
         server generate the handle, for example with `secrets.token_urlsafe`, and send it to one client only. Raises

@@ -303,7 +303,9 @@ class StatelessEndpoint:
         connection.feed(event, posted.body, exchange)
 
     def response_to(self, request: InboundRequest) -> ResponseHandle | None:
-        """Return the HTTP response to a request in progress, or `None` if it is a notification."""
+        """Return the HTTP response for a request that is in progress. Return `None` for a notification, which has no
+        response.
+        """
         held = self._connection.exchange.find(request)
         exchange = None if held is None else held.exchange
         return exchange.response if isinstance(exchange, StatelessExchange) else None
