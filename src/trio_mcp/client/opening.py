@@ -110,7 +110,7 @@ class Opening:
         check_opened_under_trio(name)
         settings = ClientSettings(**options)
         if settings.prior is not None:
-            from .prior import read_prior  # lazy import: few clients have a prior response
+            from .prior import read_prior  # lazy import: few clients set prior=
 
             read_prior(settings.prior).check_server(target)
         return cls(settings, target)
@@ -182,7 +182,7 @@ class Opening:
 def _client_of(channel: FramedTransport, settings: ClientSettings, timeouts: CallTimeouts, settle: Negotiate) -> Client:
     if settings.prior is None:
         return Client(channel, settings, timeouts)
-    from .prior_client import PriorClient  # lazy import: few clients have a prior response
+    from .prior_client import PriorClient  # lazy import: few clients set prior=
 
     return PriorClient(channel, settings, timeouts, settle)
 

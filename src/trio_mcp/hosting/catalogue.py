@@ -129,8 +129,8 @@ class CatalogueEntry(Generic[T]):
     """The transform with which the group presents a tool: see `MemberDescription.tools`."""
 
     def arguments(self, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the arguments to send to the server when a caller has ``sent`` arguments for the tool: the tool's
-        transform may add or remove some."""
+        """Return the arguments to send to the server for a call with the arguments ``sent``. The tool's transform may
+        add or remove arguments."""
         return sent if self.transform is None else self.transform.arguments(sent)
 
     @property

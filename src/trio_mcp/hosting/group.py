@@ -261,8 +261,8 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool for a view (MCP app) of the server ``member``. ``name`` is the server's own name for the tool,
-        not its catalogue name. See `call_tool`.
+        """Call a tool of the server ``member`` on behalf of an MCP app that this server provides. ``name`` is the
+        server's own name for the tool, not its catalogue name. See `call_tool`.
 
         Raises `NotInCatalogue` for a tool of another member, and for a tool that views must not call (SEP-1865,
         Visibility); nothing is sent.

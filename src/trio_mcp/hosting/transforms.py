@@ -62,8 +62,8 @@ class ToolTransform:
         return attrs.evolve(tool, input_schema=schema, **given)
 
     def arguments(self, sent: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments to send to the server when a caller has ``sent`` arguments for the tool: hidden
-        arguments are removed, and preset arguments are added."""
+        """Return the arguments to send to the server for a call with the arguments ``sent``. Hidden arguments are
+        removed, and preset arguments are added."""
         hidden = {*self.presets, *self.hidden_arguments}
         return {**{name: value for name, value in (sent or {}).items() if name not in hidden}, **self.presets}
 

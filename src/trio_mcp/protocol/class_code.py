@@ -101,7 +101,7 @@ def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchange
 
 
 def _hook(names: dict[str, Any], name: str, field: Field, hint: Any, hook_for: Callable[[Any], Any]) -> Any:
-    """Return the reader or writer of a field.
+    """Return the function that encodes or decodes the values of a field.
 
     If the field is optional and its type is a class, create the function only when a value occurs, because most
     capabilities are never declared.

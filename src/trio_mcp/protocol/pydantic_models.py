@@ -64,7 +64,8 @@ def _is_dataclass(kind: Any) -> bool:
 
 
 def readable(hint: Any) -> Any:
-    """Return ``hint``, or a class that represents it if pydantic must parse the whole annotation.
+    """Return the type with which a value of the annotation ``hint`` is decoded: ``hint``, or a class that lets pydantic
+    decode the value.
 
     This is necessary for some metadata and for dataclasses, and to parse models inside other types in one step.
 

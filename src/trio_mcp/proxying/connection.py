@@ -314,7 +314,7 @@ class ReadingOrder:
         the event that starts its turn."""
 
     def add(self, request: InboundRequest) -> None:
-        """Record that ``request`` was read now, after all requests that were added before."""
+        """Record that ``request`` was read after all requests that were added before."""
         self._numbers[request] = next(self._count)
 
     async def wait_for_turn(self, request: InboundRequest) -> None:

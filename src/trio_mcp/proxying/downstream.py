@@ -411,7 +411,8 @@ class ProxyClient(Downstream):
         self._queue.put(event, size)
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Send the client a notification from the response to ``call``: see `Downstream.put_in_call`."""
+        """Forward a notification to the client. The upstream server sent it on the response stream of ``call``. See
+        `Downstream.put_in_call`."""
         if call.scope.outbox is self._outbox:
             self.put(event, named=False)  # queue the notification, too, so that all notifications stay in order
         else:

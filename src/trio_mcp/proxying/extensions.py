@@ -197,7 +197,7 @@ def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSON
 
 
 def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
-    """Cancel the call that ``request``, a client's request of the extension `CancelAcknowledged`, names.
+    """Cancel the call that is named in ``request``, which is a request of the extension `CancelAcknowledged`.
 
     Returns the response if that call has already ended. Raises `CapabilityMissing` if the client hasn't declared the
     extension.

@@ -383,7 +383,8 @@ class Upstream(Relay):
 
 
 def _only_channel(downstream: Downstream) -> Respondent:
-    """Return ``downstream``, or one of its calls, to which to send a request that names neither a call nor a client.
+    """Choose the channel for a server's request that names neither a call nor a client: ``downstream`` or one of its
+    calls.
 
     Raises `CodedError` if the right call or channel is unclear.
     """

@@ -17,8 +17,8 @@ from .requests import InboundRequest
 
 
 class StatelessState(ConnectionState):
-    """Validates the messages of a server's clients that arrive independently, each in its own exchange (2026-07-28
-    basic, Statelessness).
+    """Validates messages from a server's clients. Each message is independent of the others and has its own exchange
+    (2026-07-28 basic, Statelessness).
 
     Each client chooses its own ids, so requests are identified by their object. A message can't name a request of
     another exchange: otherwise one client could cancel the work of another.

@@ -300,7 +300,7 @@ class TaskHost:
         scope.exchange.peer.pack()
 
     def _run_again(self, record: TaskRecord, until: float) -> None:
-        """Run a background task again that was taken over from another process.
+        """Run a background task again, after it was taken over from another process.
 
         The lease lasts until the time ``until``. Raises `LookupError` or `ValueError` if its record can't be used.
         """

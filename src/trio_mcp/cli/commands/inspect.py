@@ -378,7 +378,8 @@ def _differences(card: ServerCard, client: Client, live: set[str]) -> Iterator[s
     told = card.endpoint.supported_protocol_versions if card.endpoint is not None else None
     if told is None:
         return
-    # Compare only revisions that the server reports: a modern server reports no legacy ones, a legacy server just one.
+    # Compare only revisions that the server reports. A modern server reports no legacy revisions, and a legacy server
+    # reports one.
     claimed = {name for name in told if name not in _LEGACY} if not client.revision.handshake else live & set(told)
     if claimed != live:
         yield _said("revisions", ", ".join(sorted(claimed)) or "none of these", ", ".join(sorted(live)))

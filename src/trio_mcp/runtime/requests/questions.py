@@ -212,7 +212,7 @@ class AnswerLog:
         self._before = {}
 
     def take_forgotten(self) -> tuple[str, ...]:
-        """Return the keys of the earlier input requests whose records were deleted since the last call."""
+        """Return the keys of the input requests whose records were deleted since this method was last called."""
         forgotten, self._forgotten = self._forgotten, ()
         return forgotten
 

@@ -212,7 +212,7 @@ class CallerTasks(StoredTasks):
         own_ttl = None if own is None else own.ttl_ms if ttl is None else self._milliseconds(ttl)
         if own is not None and await own.delegate(own_ttl, message):
             return await self.get_task(own.id)
-        self._request.request.unpack()  # the new task stores the parameters, so restore them from text
+        self._request.request.unpack()  # decode the parameters again: the new task stores them
         host = self._host()
         settings = host.settings
         ttl_ms = self._milliseconds(settings.ttl if ttl is None else ttl)
