@@ -279,7 +279,7 @@ class DatabaseTaskStore:
         was_set = before is not None and ahead - before > _CLOCK_STEP
         if was_set or steady - asked > lease_ms / 1000 / _LOCKED:
             self._suspend_claims(lease_ms)
-        # Released tasks can always be claimed, because their lease ended at 0.
+        # Released tasks can always be claimed: their times are before all leases (`_BEFORE_ALL_LEASES`).
         return 1 if steady < self._claims_suspended_until else now
 
     def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
