@@ -193,7 +193,11 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
                 kind, location = connection.TCPConnection, hosts[0]
             opened = ConnectionPool(connection_class=_closing_buffers(kind), location=location, **options)
     async with opened as pool:
-        yield RedisClient(pool, getattr(pool, "cluster_layout", None))
+        try:
+            yield RedisClient(pool, getattr(pool, "cluster_layout", None))
+        finally:
+            # A call that still waits for a connection would make one that nothing closes.
+            pool.connection_class = cast("Any", _refuse_connection)
 
 
 @asynccontextmanager
@@ -228,19 +232,23 @@ async def _open_primary(
     from coredis import Sentinel, connection
     from coredis.pool import SentinelConnectionPool
 
-    managed = _closing_buffers(connection.SentinelManagedConnection)
-
     class Pool(SentinelConnectionPool):
         async def _construct_connection(self) -> connection.SentinelManagedConnection:
             primary = await self.get_primary_location()
-            return managed(primary, self.service_name, True, **self.connection_kwargs)
+            return self.connection_class(primary, self.service_name, True, **self.connection_kwargs)
 
     patience = limit / (len(hosts) + 1)  # several sentinels may fail to answer, one after the other
     sentinel = Sentinel(hosts, sentinel_kwargs={"connect_timeout": patience, "stream_timeout": patience, **secured})
     for each in sentinel.sentinels:
         each.connection_pool.connection_class = _closing_buffers(connection.TCPConnection)
-    async with sentinel, Pool(address.service, sentinel, **options) as pool:
+    primary_pool = Pool(address.service, sentinel, **options)
+    primary_pool.connection_class = _closing_buffers(connection.SentinelManagedConnection)
+    async with sentinel, primary_pool as pool:
         yield pool
+
+
+def _refuse_connection(*_: object, **__: object) -> Any:
+    raise OSError(errno.ENOTCONN, "the connections to Redis were closed")
 
 
 class _ClosesBuffers:
@@ -309,8 +317,6 @@ class RedisClient:
                 return await self._pool.get_connection(node=node)
             except failures():
                 raise
-            except RuntimeError as error:  # another task has closed the pool while this call waited for a connection
-                raise OSError(errno.ENOTCONN, "the connections to Redis were closed") from error
             except Exception as error:  # coredis couldn't parse the replies
                 raise OSError(errno.ENOTCONN, f"could not connect to Redis: {error}") from error
 
