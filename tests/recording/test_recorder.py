@@ -19,6 +19,7 @@ from trio_mcp import (
     open_client,
     open_http,
     open_memory,
+    open_stdio,
     open_tcp,
     open_websocket,
     serve_http,
@@ -83,6 +84,31 @@ def events(path: Path) -> list[tuple[str, float]]:
     """The events in the order of their times, with milliseconds."""
     found = [(entry.event, round(entry.t / 1000)) for entry in entries(path) if entry.event is not None]
     return sorted(found, key=lambda each: each[1])
+
+
+RECORDED_SERVER = """
+import sys
+
+from trio_mcp import Server, run
+
+run(Server("s"), "stdio", record=sys.argv[1])
+"""
+
+
+async def test_stdio_client_records_the_start_of_its_server_process(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
+    async with open_stdio([sys.executable, "-c", RECORDED_SERVER, str(theirs)], record=ours):
+        pass
+    (started,) = [entry for entry in entries(ours) if entry.event == "process.started"]
+    assert started.pid == read_recording(theirs).header.pid
+    assert started.t < 0, "before the connection was recorded"
+    assert started.t < min(entry.t for entry in entries(ours) if entry.dir == "in")
+
+
+async def test_client_without_a_server_process_records_no_process_start(server: Server, tmp_path: Path) -> None:
+    async with open_memory(server, record=tmp_path / "a.jsonl"):
+        pass
+    assert "process.started" not in dict(events(tmp_path / "a.jsonl"))
 
 
 @ERAS

@@ -293,6 +293,57 @@ async def test_svg_draws_a_cancel_as_one_line_from_caller_to_handler(tmp_path: P
     assert line.attrib["d"].count("m") == 1, "one arrow head"
 
 
+STARTED = {"t": -40_000, "event": "process.started", "pid": 4712}
+
+
+def test_process_start_in_a_client_recording_ends_at_the_first_message_of_the_server(tmp_path: Path) -> None:
+    text = {"t": 100_000, "dir": "in", "bytes": 9, "reason": "no JSON"}
+    lines = [STARTED, call(0, "out", 1), text, reply(960_000, "in", 1)]
+    (start,) = timeline([read_recording(written(tmp_path / "a.jsonl", "client", 50.0, lines))]).starts
+    assert (start.pid, start.started_at, start.ready_at) == (4712, pytest.approx(49.96), pytest.approx(50.96))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_process_start_in_recordings_of_both_sides_ends_when_the_server_begins_to_serve(
+    tmp_path: Path, swapped: bool
+) -> None:
+    ours = written(tmp_path / "a.jsonl", "client", 50.0, [STARTED, call(0, "out", 1), reply(960_000, "in", 1)])
+    # The server's clock is 100 s ahead, and the server begins to serve 10 ms before it receives the call.
+    theirs = written(tmp_path / "b.jsonl", "server", 150.94, [call(10_000, "in", 1), reply(10_000, "out", 1)])
+    paths = [theirs, ours] if swapped else [ours, theirs]
+    found = timeline([read_recording(path) for path in paths])
+    ((start, request),) = zip(found.starts, found.requests, strict=True)
+    assert (start.ready_at or 0) - start.started_at == pytest.approx(0.51), "the middle of what the round trip allows"
+    assert (request.received or 0) - (start.ready_at or 0) == pytest.approx(0.01)
+
+
+def test_timeline_draws_the_process_start_as_the_first_row(tmp_path: Path) -> None:
+    lines = [STARTED, call(0, "out", 1), reply(960_000, "in", 1)]
+    for width in (1000, 390):
+        found = timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, lines))])
+        tree = ET.fromstring(svg(found, width=width))
+        (bar,), (called,) = parts_of(tree, "start", "rect")[:1], parts_of(tree, "call", "rect")[:1]
+        assert float(bar.attrib["y"]) < float(called.attrib["y"])
+        assert float(bar.attrib["x"]) < float(called.attrib["x"])
+        texts = {each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")}
+        assert {"start of process 4712", "1 s", "process start"} <= texts
+
+
+def test_timeline_draws_the_start_of_a_process_that_sends_nothing_as_unfinished(tmp_path: Path) -> None:
+    found = timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, [STARTED, call(0, "out", 1)]))])
+    tree = ET.fromstring(svg(found))
+    assert len(parts_of(tree, "start open", "rect")) == 1
+    assert "no message" in {each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")}
+    check_trace(perfetto(found))
+
+
+def test_perfetto_trace_has_the_process_start_in_a_row_of_its_own(tmp_path: Path) -> None:
+    lines = [STARTED, call(0, "out", 1), reply(960_000, "in", 1)]
+    events = check_trace(perfetto(timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, lines))])))
+    starts = [(each["ph"], each["ts"]) for each in events if each["name"] == "start of process 4712"]
+    assert starts == [("b", 0.0), ("e", 1_000_000.0)]
+
+
 def test_empty_recording_gives_an_empty_svg(tmp_path: Path) -> None:
     found = timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, []))])
     ET.fromstring(svg(found))

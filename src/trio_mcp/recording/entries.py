@@ -37,6 +37,7 @@ _Time: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 
 EventName: TypeAlias = Literal[
+    "process.started",
     "call.began",
     "call.left",
     "handler.began",
@@ -51,6 +52,7 @@ EventName: TypeAlias = Literal[
 ]
 """Events of a recording: what happened without a message on the wire.
 
+- ``process.started``: the client started the server as the child process ``pid``.
 - ``call.began``: this side made a request. ``for`` is the request it was made for, if any, which can be in another
   recording of the process.
 - ``call.left``: the caller left the request.
@@ -134,6 +136,8 @@ class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The request whose handler made this call."""
     count: int = 0
     """Number of messages that were dropped."""
+    pid: int = 0
+    """Id of the process that was started."""
     post: int = 0
     """Number of the HTTP exchange that the message or request belongs to; else 0.
 
@@ -327,12 +331,20 @@ class Recording:
         reason: str | None = None,
         work_for: Reference | None = None,
         post: int = 0,
+        pid: int = 0,
     ) -> None:
         """Record an event. ``at`` is its time on trio's clock, by default now. See `RecordedEntry.post` for
         ``post``."""
         if not self._is_closed:
             entry = RecordedEntry(
-                t=self._now(at), event=name, id=request_id, cause=cause, reason=reason, work_for=work_for, post=post
+                t=self._now(at),
+                event=name,
+                id=request_id,
+                cause=cause,
+                reason=reason,
+                work_for=work_for,
+                post=post,
+                pid=pid,
             )
             if not self._put(WriteJob(self, entry.t, entry=entry)):
                 self._dropped += 1

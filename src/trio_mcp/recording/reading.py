@@ -39,6 +39,17 @@ class Tick:
 
 
 @define(eq=False)
+class ProcessStart:
+    """The start of a server process by its client, on the time axis."""
+
+    pid: int
+    started_at: float
+    ready_at: float | None = None
+    """When the server began to serve; if only the client has recorded, when its first message arrived. `None` if
+    there was no message."""
+
+
+@define(eq=False)
 class TimedRequest:
     """A request with its times, in seconds on the common time axis. `None` means that a time wasn't recorded.
 
@@ -189,6 +200,10 @@ class RecordingReader:
         self._open = _OpenRequests()
         self._tokens: dict[tuple[Origin, RequestId], TimedRequest] = {}
         self._asked: dict[RequestId, Reference] = {}
+        self.begin = recorded.header.wall
+        """The time of the recording's header on the time axis."""
+        self.process: ProcessStart | None = None
+        """The start of the server process, if this client started it."""
 
     def read(self) -> None:
         """Read the file of the recording. Raises `OSError` and `BadRecording`."""
@@ -197,6 +212,8 @@ class RecordingReader:
             if entry.event is not None:
                 self._event(entry, at)
             for message in entry.messages:
+                if entry.dir == "in" and self.process is not None and self.process.ready_at is None:
+                    self.process.ready_at = at
                 self._message(message, entry, at)
 
     def _message(self, message: dict[str, Any], entry: RecordedEntry, at: float) -> None:
@@ -304,6 +321,8 @@ class RecordingReader:
             del self._tokens[request.origin, request.token]
 
     def _event(self, entry: RecordedEntry, at: float) -> None:
+        if entry.event == "process.started" and self.process is None:
+            self.process = ProcessStart(entry.pid, at)
         if entry.event == "call.began" and entry.id is not None:
             if entry.work_for is not None and len(self._asked) < MOST_REQUESTS:
                 self._asked[entry.id] = entry.work_for
@@ -357,7 +376,12 @@ class RecordingReader:
                 yield from zip(mine, theirs, strict=False)
 
     def shift(self, seconds: float) -> None:
-        """Add ``seconds`` to the times of all requests of the recording."""
+        """Add ``seconds`` to all times of the recording."""
+        self.begin += seconds
+        if self.process is not None:
+            self.process.started_at += seconds
+            if self.process.ready_at is not None:
+                self.process.ready_at += seconds
         for request in self.all():
             request.shift(seconds)
 
@@ -365,6 +389,9 @@ class RecordingReader:
         """Return the requests of both recordings. A request that is in both has the times from both recordings."""
         if other is None:
             return list(self.all())
+        for client, server in ((self, other), (other, self)):
+            if client.process is not None:
+                client.process.ready_at = server.begin
         seen = set[TimedRequest]()
         for mine, theirs in list(self.pairs(other)):
             seen.add(theirs)

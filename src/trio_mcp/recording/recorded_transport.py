@@ -40,6 +40,7 @@ class RecordedTransport(FramedTransport):
         self._rest = 0
         """The rest of a message that `send_nowait` has begun to send. `send` sends these bytes first."""
         self.network = transport.network
+        self.child = transport.child
         self.names_calls = transport.names_calls
 
     async def receive(self) -> Received:

@@ -106,7 +106,11 @@ class Recorder:
         from .recorded_transport import RecordedTransport
 
         recording = self._start(role, transport.network)
-        return transport if recording is None else RecordedTransport(transport, recording)
+        if recording is None:
+            return transport
+        if transport.child is not None:
+            recording.event("process.started", at=transport.child.started_at, pid=transport.child.pid)
+        return RecordedTransport(transport, recording)
 
     def _start(self, role: str, network: str | None = None) -> Recording | None:
         """Start the recording of a connection. Return `None` if the maximum number of files is reached."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from .reading import Tick, TimedRequest
+from .reading import ProcessStart, Tick, TimedRequest
 from .timeline import Timeline
 
 MOST_ROWS: Final = 300
@@ -36,6 +36,7 @@ _STYLE: Final = Path(__file__).with_name("timeline.css").read_text("utf-8")
 
 
 _LEGEND: Final = (
+    ('<rect class="start" width="18" height="9" rx="2"/>', "process start"),
     ('<rect class="call" width="18" height="9" rx="2"/>', "call"),
     ('<rect class="failed" width="18" height="9" rx="2"/>', "failed call"),
     ('<rect class="handler" width="18" height="9" rx="2"/>', "handler"),
@@ -69,10 +70,11 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e3:.4g} ms" if abs(seconds) < 1 else f"{seconds:.4g} s"
 
 
-def _busy(rows: Sequence[TimedRequest]) -> list[tuple[float, float]]:
-    """Return the time spans in which there are requests. Short idle gaps, which aren't shortened in the picture, are
-    included."""
-    times = sorted((row.started_at, row.ended_at) for row in rows) or [(0.0, 1.0)]
+def _busy(starts: Sequence[ProcessStart], rows: Sequence[TimedRequest]) -> list[tuple[float, float]]:
+    """Return the time spans in which a server process starts or there are requests. Short idle gaps, which aren't
+    shortened in the picture, are included."""
+    times = [(start.started_at, start.ready_at or start.started_at) for start in starts]
+    times = sorted([*times, *((row.started_at, row.ended_at) for row in rows)]) or [(0.0, 1.0)]
     merged = [times[0]]
     for begin, end in times[1:]:
         if begin > merged[-1][1]:
@@ -94,7 +96,8 @@ class _Drawing:
         self._timeline = timeline
         self._title = title
         self._rows = timeline.requests[:MOST_ROWS]
-        self._segments = _busy(self._rows)
+        self._starts = timeline.starts[:MOST_ROWS]
+        self._segments = _busy(self._starts, self._rows)
         self._begin = self._segments[0][0]
         self._cut = _CUT * sum(end - begin for begin, end in self._segments)
         """Seconds that a shortened idle gap takes on the axis."""
@@ -104,8 +107,9 @@ class _Drawing:
         """True if names are drawn above their bars, and not before them."""
         self._is_told = len(self._rows) <= _MOST_TOLD
         """True if there is enough space for labels beside the marks."""
-        longest = max((_indent(row) + 7 * len(_label(row)[:_MOST_LABEL]) for row in self._rows), default=0)
-        self._left = 12 if self._is_narrow else min(_LABELS, longest + 24)
+        labels = [12 + 7 * len(_start_label(start)) for start in self._starts]
+        labels += [_indent(row) + 7 * len(_label(row)[:_MOST_LABEL]) for row in self._rows]
+        self._left = 12 if self._is_narrow else min(_LABELS, max(labels, default=0) + 24)
         self._bar = 14 if self._is_told else 9
 
     def _on_axis(self, at: float) -> float:
@@ -123,7 +127,7 @@ class _Drawing:
         return round(self._left + self._on_axis(at) / self._span * (self._width - self._left - _RIGHT), 2)
 
     def parts(self) -> Iterator[str]:
-        heights = [self._height(row) for row in self._rows]
+        heights = [self._height(row) for row in (*self._starts, *self._rows)]
         heads = [*_wrapped(self._sides(), self._width - 24)]
         top = 24 + 14 * len(heads) + 22
         bottom = top + sum(heights)
@@ -149,8 +153,8 @@ class _Drawing:
             y += height_of_row
         yield from self._axis(top, bottom)
         y = top
-        for row, height_of_row in zip(self._rows, heights, strict=True):
-            yield from self._row(row, y)
+        for row, height_of_row in zip((*self._starts, *self._rows), heights, strict=True):
+            yield from self._start_row(row, y) if isinstance(row, ProcessStart) else self._row(row, y)
             y += height_of_row
         yield from (part for _, part in legend)
         if more:
@@ -184,7 +188,9 @@ class _Drawing:
 
     # Rows
 
-    def _height(self, row: TimedRequest) -> int:
+    def _height(self, row: ProcessStart | TimedRequest) -> int:
+        if isinstance(row, ProcessStart):
+            return 12 + self._bar + _LINE * self._is_narrow
         above, below = self._row_text(row)
         return 8 + 2 * self._bar + 2 + _LINE * (self._is_narrow + bool(above) + bool(below))
 
@@ -201,6 +207,15 @@ class _Drawing:
     def _at(self, moments: dict[str, float | None]) -> str:
         found = sorted((at, word) for word, at in moments.items() if at is not None)
         return ", ".join(f"{word} {duration(at - self._begin)}" for at, word in found)
+
+    def _start_row(self, start: ProcessStart, y: int) -> Iterator[str]:
+        upper, ready_at = y + 6 + _LINE * self._is_narrow, start.ready_at
+        words = "no message" if ready_at is None else duration(ready_at - start.started_at)
+        yield f"<g><title>{_start_label(start)}: {words}</title>"
+        yield f'<text x="12" y="{y + 14 if self._is_narrow else upper + self._bar - 3}">{_start_label(start)}</text>'
+        yield self._rect("start", start.started_at, ready_at, self._segments[-1][1], upper)
+        x = self._x(self._segments[-1][1] if ready_at is None else ready_at) + 5
+        yield f'<text class="small" x="{x}" y="{upper + self._bar - 4}">{words}</text></g>'
 
     def _row(self, row: TimedRequest, y: int) -> Iterator[str]:
         label, arrow = _label(row), "↳ " if row.depth else ""
@@ -263,6 +278,8 @@ class _Drawing:
         """Return the SVG elements of the legend, each with the number of the line in which it is drawn."""
         x, line = 12.0, 0
         seen = {word for row in self._rows for word in _seen(row)}
+        if self._starts:
+            seen.add("process start")
         for form, words in _LEGEND:
             if words not in seen:
                 continue
@@ -272,6 +289,10 @@ class _Drawing:
             yield line, f'<g transform="translate({x} {at - 9})">{form}</g>'
             yield line, f'<text class="small" x="{x + 23}" y="{at}">{words}</text>'
             x += 36 + 5.8 * len(words)
+
+
+def _start_label(start: ProcessStart) -> str:
+    return f"start of process {start.pid}"
 
 
 def _label(row: TimedRequest) -> str:

@@ -26,7 +26,7 @@ import msgspec
 from ..classes import frozen
 from ..jsonrpc.messages import RequestId
 from .entries import Recorded
-from .reading import RecordingReader, TimedRequest
+from .reading import ProcessStart, RecordingReader, TimedRequest
 
 
 @frozen
@@ -48,6 +48,8 @@ class Timeline:
     """The possible error of ``offset``, in seconds."""
     sides: Sequence[str]
     """A description of each recording."""
+    starts: Sequence[ProcessStart] = ()
+    """The starts of server processes by their clients."""
 
 
 def timeline(recordings: Sequence[Recorded]) -> Timeline:
@@ -90,7 +92,8 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
                 of_recordings += ((reading.recorded.header.id, each) for each in whole)
     left_out = sum(reading.left_out for reading in readings)
     sides = [f"{each.header.role} (process {each.header.pid})" for each in recordings]
-    return Timeline(_nested(requests, _StartedRequests(of_recordings)), left_out, offset, uncertainty, sides)
+    starts = [each.process for each in readings if each.process is not None]
+    return Timeline(_nested(requests, _StartedRequests(of_recordings)), left_out, offset, uncertainty, sides, starts)
 
 
 def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, float] | None:
@@ -177,10 +180,14 @@ _HANDLERS: Final = 2
 
 def perfetto(timeline: Timeline) -> bytes:
     """Return ``timeline`` as trace data in JSON, for the Perfetto viewer."""
-    begin = min((each.started_at for each in timeline.requests), default=0.0)
+    begin = min((each.started_at for each in (*timeline.starts, *timeline.requests)), default=0.0)
     events = [*_names(_CALLERS, "calls"), *_names(_HANDLERS, "handlers")]
-    for number, request in enumerate(timeline.requests):
-        events += _RequestRows(request, number, begin).events()
+    for number, start in enumerate(timeline.starts):
+        ready_at = start.started_at if start.ready_at is None else start.ready_at
+        row = _TraceRow(f"{number:#x}", begin)
+        events += row.slice(_HANDLERS, f"start of process {start.pid}", start.started_at, ready_at)
+    for number, request in enumerate(timeline.requests, len(timeline.starts)):
+        events += _RequestRow(request, number, begin).events()
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
@@ -189,30 +196,38 @@ def _names(pid: int, name: str) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "pid": pid, "tid": pid, "name": kind, "args": {"name": name}}
 
 
-class _RequestRows:
-    """Creates the trace events of one request for Perfetto. ``number`` identifies the request."""
+class _TraceRow:
+    """Creates the trace events of one row for Perfetto. ``name`` identifies the row. ``begin`` is the time 0 of the
+    trace."""
 
-    def __init__(self, request: TimedRequest, number: int, begin: float) -> None:
-        self._request = request
-        self._number = number
+    def __init__(self, name: str, begin: float) -> None:
+        self._name = name
         self._begin = begin
 
-    def _event(self, phase: str, pid: int, name: str, at: float, **args: Any) -> dict[str, Any]:
+    def event(self, phase: str, pid: int, name: str, at: float, **args: Any) -> dict[str, Any]:
         # Use a local id, because Perfetto shows other ids in a common row of all processes, not below any process.
-        row = {"local": f"{self._number:#x}"}
+        row = {"local": self._name}
         event: dict[str, Any] = {"ph": phase, "cat": "mcp", "id2": row, "pid": pid, "tid": pid, "name": name}
         event["ts"] = round((at - self._begin) * 1e6, 3)
         return {**event, "args": args} if args else event
 
-    def _slice(
+    def slice(
         self, pid: int, name: str, begin: float, end: float, *inside: dict[str, Any], **args: Any
     ) -> Iterator[Any]:
-        first, last = self._event("b", pid, name, begin, **args), self._event("e", pid, name, max(begin, end))
+        first, last = self.event("b", pid, name, begin, **args), self.event("e", pid, name, max(begin, end))
         for each in inside:
             each["ts"] = min(max(each["ts"], first["ts"]), last["ts"])
         yield first
         yield from sorted(inside, key=lambda each: each["ts"])
         yield last
+
+
+class _RequestRow(_TraceRow):
+    """Creates the trace events of one request."""
+
+    def __init__(self, request: TimedRequest, number: int, begin: float) -> None:
+        super().__init__(f"{number:#x}", begin)
+        self._request = request
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Return the trace events of the request: of its call, and of its handler."""
@@ -223,20 +238,20 @@ class _RequestRows:
             args["made for"] = request.parent.id
         has_handler = request.began is not None or request.received is not None
         ticks = [
-            self._event("n", _HANDLERS if has_handler else _CALLERS, tick.kind, tick.at, words=tick.text)
+            self.event("n", _HANDLERS if has_handler else _CALLERS, tick.kind, tick.at, words=tick.text)
             for tick in request.ticks
         ]
         if request.sent is not None:
             end = request.answered or request.left or request.cancel_sent or request.ended_at
             cancels = [("caller left", request.left), ("cancel sent", request.cancel_sent)]
-            inside = [self._event("n", _CALLERS, word, at) for word, at in cancels if at is not None]
-            yield from self._slice(_CALLERS, name, request.sent, end, *inside, *([] if has_handler else ticks), **args)
+            inside = [self.event("n", _CALLERS, word, at) for word, at in cancels if at is not None]
+            yield from self.slice(_CALLERS, name, request.sent, end, *inside, *([] if has_handler else ticks), **args)
         began = request.began or request.received
         if began is not None:
             over = request.done or request.returned or request.replied or request.ended_at
             inside = list(ticks)
             if request.cancel_read is not None:
-                inside.append(self._event("n", _HANDLERS, "cancel read", request.cancel_read))
+                inside.append(self.event("n", _HANDLERS, "cancel read", request.cancel_read))
             if request.finally_began is not None:
-                inside += self._slice(_HANDLERS, "finally and cleanup", request.finally_began, over)
-            yield from self._slice(_HANDLERS, name, began, over, *inside, **args)
+                inside += self.slice(_HANDLERS, "finally and cleanup", request.finally_began, over)
+            yield from self.slice(_HANDLERS, name, began, over, *inside, **args)

@@ -125,6 +125,15 @@ class SendRecorder:
     """Function that records a message, without its newline, that isn't sent by `send_nowait` or `Transport.send`."""
 
 
+@value
+class ChildProcess:
+    """A child process at the other end of a transport."""
+
+    pid: int
+    started_at: float
+    """When the process was started, on trio's clock."""
+
+
 class Transport(ABC):
     """A channel for whole MCP messages, over which a client or server runs. See `open_client` and `serve_transport`.
 
@@ -167,6 +176,8 @@ class FramedTransport(Transport):
     waiting.
     """
 
+    child: ChildProcess | None = None
+    """The server process that this client has started, if any."""
     names_calls: bool = False
     """True if each received message carries the id of the request in whose response it arrived: see
     `Frame.related_request_id`."""

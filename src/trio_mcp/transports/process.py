@@ -20,7 +20,7 @@ from typing import Final, Protocol, cast
 import trio
 
 from ..jsonrpc.errors import clean
-from ..runtime.transport import ConnectionLost, FramedTransport
+from ..runtime.transport import ChildProcess, ConnectionLost, FramedTransport
 from .lines import LineTransport
 from .process_tree import ProcessGroup
 
@@ -48,10 +48,13 @@ class ProcessTransport(FramedTransport):
 
     network = "pipe"
 
-    def __init__(self, process: trio.Process, max_message_bytes: int, stderr: TextSink | None) -> None:
+    def __init__(
+        self, process: trio.Process, max_message_bytes: int, stderr: TextSink | None, started_at: float
+    ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
+        self.child = ChildProcess(process.pid, started_at)
         self._stdin: trio.abc.SendStream = process.stdin
         self._pipes = trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream](process.stdin, process.stdout)
         self._lines = LineTransport(self._pipes, max_message_bytes)
@@ -225,6 +228,7 @@ async def start_process(
         if inherit_env
         else {name: os.environ[name] for name in INHERITED_ENVIRONMENT if name in os.environ}
     )
+    started_at = trio.current_time()
     try:
         process = await trio.lowlevel.open_process(
             command,
@@ -243,7 +247,7 @@ async def start_process(
             f"{Path(command[0]).name[:_LONGEST]} could not be started{where}: {error.strerror}{hint}",
             command=shown_command(command),
         ) from error.with_traceback(None)  # avoid a reference cycle through trio's threads
-    return ProcessTransport(process, max_message_bytes, stderr)
+    return ProcessTransport(process, max_message_bytes, stderr, started_at)
 
 
 _LINES: Final = 20

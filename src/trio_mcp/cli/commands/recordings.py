@@ -69,11 +69,13 @@ def record(output: str, max_bytes: int, command: tuple[str, ...]) -> int:
 async def _relay(recorder: Recorder, command: tuple[str, ...]) -> int:
     recording = recorder._start("relay", "pipe")
     assert recording is not None, "the first one"
+    started_at = trio.current_time()
     try:
         child = await trio.lowlevel.open_process(list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
         await recording.aclose()
         raise CommandError(f"cannot start {command[0]}: {error}") from None
+    recording.event("process.started", at=started_at, pid=child.pid)
     assert child.stdin is not None, "a pipe"
     assert child.stdout is not None, "a pipe"
     async with trio.open_nursery() as nursery:
