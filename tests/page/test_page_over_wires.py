@@ -90,6 +90,9 @@ async def test_call_from_the_inspector_page_shows_progress_and_cancels_with_its_
         page = await browser.open(address)
         await page.shows("h1", "garden")
         await page.shows("#revision", era)
+        # The process id of a server that the inspector has started, and the minutes and seconds since connecting.
+        process = "process [0-9]+, " if wire in ("command", "configured") else ""
+        await page.run(f"until(() => /^{process}[0-9]+:[0-9][0-9]$/.test(one('#place').textContent))")
         await chosen(page, "grow")
         await page.type("[name=plant]", "Rosa")
         await page.type("[name='pot.size']", "7")

@@ -94,6 +94,8 @@ class FrameLog(Recorder):
         super().__init__(os.devnull)  # nothing is written to a file: recordings only store messages here
         self._added = added
         self._header: Header | None = None
+        self.pid: int | None = None
+        """Process id of the server, if the inspector started the server as a child process."""
         self._frames = deque[LoggedFrame]()
         self._bytes = 0
         self._number = 0
@@ -106,7 +108,7 @@ class FrameLog(Recorder):
         self._header = header = new_header(role, network)
         self._frames.clear()
         self._methods.clear()
-        self._bytes = 0
+        self._bytes, self.pid = 0, None
         return Recording(self._put, self._written, Path(os.devnull), header)
 
     def _put(self, job: WriteJob) -> bool:
@@ -114,6 +116,8 @@ class FrameLog(Recorder):
         header = self._header
         if header is None or job.recording.header is not header:  # ignore a late message of an earlier connection
             return True
+        if job.entry is not None and job.entry.event == "process.started":
+            self.pid = job.entry.pid
         self._number += 1
         frame = LoggedFrame(self._number, job, header.wall, self._methods)
         self._frames.append(frame)

@@ -212,7 +212,8 @@ class Inspection:
             async with self._target.open(**self._options()) as client:
                 self._client, self._questions.revision = client, client.revision
                 self._connections += 1
-                self._changed({**_about(client), "connection": self._connections})
+                connection = {"connection": self._connections, "pid": self._frames.pid, "since": time.time() * 1000}
+                self._changed({**_about(client), **connection})
                 async with open_service_nursery("the connection is over") as self._nursery:
                     self._nursery.start_soon(self._request_logs, client)
                     task_status.started()

@@ -6,6 +6,7 @@ import { at } from "./view.js";
 const STATES = { connecting: "connecting", connected: "connected", lost: "connection lost" };
 const [name, revision, state, facts, more, ping, reconnect] =
   ["name", "revision", "state", "facts", "more", "ping", "reconnect"].map(at);
+const place = at("place");
 
 /** The latest state that the inspector's own server has sent. */
 export let server = { state: "connecting" };
@@ -30,6 +31,7 @@ export function drawServer() {
   revision.textContent = server.revision ? `${server.revision}, ${server.era}` : "";
   state.textContent = STATES[server.state];
   state.dataset.state = server.state;
+  drawPlace();
   const told = [];
   if (server.reason) told.push(el("p", { className: "bad" }, visible(server.reason)));
   if (info) told.push(el("p", {}, `${shortName(info.name, 200)} ${shortName(info.version, 80)}`));
@@ -40,10 +42,21 @@ export function drawServer() {
   if (server.state === "lost") more.open = true;
 }
 
+/** Show the process id of the server, and how long the connection has been open. */
+function drawPlace() {
+  const seconds = Math.max(0, Math.floor((Date.now() - server.since) / 1000));
+  const elapsed = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+  const words = server.pid ? [`process ${server.pid}`, elapsed] : [elapsed];
+  place.textContent = state.dataset.state === "connected" && server.since ? words.join(", ") : "";
+}
+
+setInterval(drawPlace, 1000);
+
 /** Show that the inspector's own server has ended. */
 export function programEnded() {
   state.textContent = "trio-mcp has ended";
   state.dataset.state = "lost";
+  drawPlace();
 }
 
 reconnect.addEventListener("click", () => {
