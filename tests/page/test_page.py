@@ -361,6 +361,30 @@ async def test_inspector_page_reads_resources_and_prompts_with_completion(browse
         await page.shows(".card .result", "praise the ro, warm")
 
 
+async def test_timelines_of_the_inspector_page_follow_a_running_call(browser: Browser) -> None:
+    server, ends = Server("garden"), trio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        await ends.wait()
+        return "waited"
+
+    async with inspected(browser, server) as page:
+        await chosen(page, "wait")
+        await page.click("#detail button.main")
+        await page.click(".card button", "Timeline")
+        await page.run("until(() => one('.card .timeline')?.naturalWidth)")
+        await page.run("window.first = one('.card .timeline').src")
+        await page.run("until(() => one('.card .timeline').src !== window.first)")  # while the call runs
+        await page.click("#tabs button", "Messages")
+        await page.run("until(() => one('#detail .timeline')?.naturalWidth)")
+        await page.run("window.first = one('#detail .timeline').src")
+        ends.set()
+        await page.run("until(() => one('#detail .timeline').src !== window.first)")  # for the result
+        picture = await page.run("fetch(one('#detail .timeline').src).then((response) => response.text())")
+        assert "wait #" in picture
+
+
 async def test_inspector_page_lists_messages_with_secrets_masked(browser: Browser) -> None:
     server = Server("garden")
 

@@ -46,8 +46,7 @@ function showPicture() {
   show(
     el("h2", {}, "Timeline"),
     hint("Secrets are masked. Select a message to see it."),
-    button("Draw again", showPicture),
-    timelineImage(""),
+    timelineImage("", () => messages.all.at(-1)),
   );
 }
 

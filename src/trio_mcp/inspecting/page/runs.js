@@ -118,18 +118,30 @@ class Card {
       this.pictures.replaceChildren();
       return;
     }
-    this.pictures.append(timelineImage(`run=${this.last.id}`));
+    // A running request grows without news. The last picture is drawn after its end.
+    const version = () => (this.last.status === "running" ? Date.now() : this.last);
+    this.pictures.append(timelineImage(`run=${this.last.id}`, version));
   }
 }
 
-/** A picture drawn by the inspector's own server. */
-export function timelineImage(query) {
+const REDRAWN_EVERY = 1000; // milliseconds
+
+/** A picture drawn by the inspector's own server. While it is on the page, it is drawn again when `version()` changes. */
+export function timelineImage(query, version) {
   const image = el("img", { alt: "The requests on one axis of time", className: "timeline" });
-  image.src = `timeline.svg?${query}&now=${Date.now()}`;
   const link = el("a", { title: "Open the picture alone" }, image);
-  link.href = image.src;
   link.target = "_blank";
   link.rel = "noopener noreferrer";
+  let drawn;
+  const load = () => {
+    drawn = version();
+    link.href = image.src = `timeline.svg?${query}&now=${Date.now()}`;
+  };
+  load();
+  const redraw = setInterval(() => {
+    if (!image.isConnected) clearInterval(redraw);
+    else if (image.complete && version() !== drawn) load();
+  }, REDRAWN_EVERY);
   return el("div", { className: "picture" }, link);
 }
 
