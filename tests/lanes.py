@@ -56,7 +56,7 @@ COMMANDS: Final = {
 SCHEDULES: Final = {
     *("auth/oauth_client/test_secrets_stay.py", "auth/oauth_client/test_token_keeper_random.py"),
     *("bridging/test_cancelled_at_random.py", "connecting/test_slow_servers.py", "fleet/test_shared_storm.py"),
-    *("exhaustive/test_exhaustive.py", "exhaustive/test_replays.py"),
+    *("exhaustive/test_exhaustive.py", "exhaustive/test_replays.py", "exhaustive/test_hostile_replays.py"),
     "hosting/test_group_at_random.py",
     *("interaction/test_cancel_acknowledged_random.py", "interaction/test_http_random.py"),
     "interaction/test_on_asyncio_random.py",

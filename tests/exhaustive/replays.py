@@ -29,7 +29,7 @@ from trio_mcp.runtime.connection import Connection
 from trio_mcp.runtime.transport import Transport
 from trio_mcp.types import ElicitResult
 
-__all__ = ["Gate", "OpenWire", "Replay", "Unreplayable", "replay"]
+__all__ = ["Gate", "OpenWire", "Replay", "Unreplayable", "replay", "tables_checked", "until"]
 
 _BY_RUNTIME: Final = ("start", "end", "stop answering", "tear up", "tear down")
 """Events that need no order. Messages that are torn were never delivered, since `lose` discards them."""
@@ -101,7 +101,7 @@ class Gate(Transport):
 
     async def let_up(self) -> None:
         """Deliver the oldest message of the client, or the end of a lost connection."""
-        await _until(lambda: self.up or self.is_lost)
+        await until(lambda: self.up or self.is_lost)
         if self.up:
             await self._pass_up(self.up.popleft())
         else:
@@ -109,7 +109,7 @@ class Gate(Transport):
 
     async def let_down(self) -> None:
         """Deliver the oldest message of the server, or the end of a lost connection."""
-        await _until(lambda: self._arrived or self.is_lost)
+        await until(lambda: self._arrived or self.is_lost)
         if not self._arrived:
             self._arrived.append(ConnectionLost("the connection is lost"))
         self._credit += 1
@@ -134,7 +134,7 @@ class Gate(Transport):
         await self._channel.aclose()
 
 
-async def _until(holds: Callable[[], Any]) -> None:
+async def until(holds: Callable[[], Any]) -> None:
     """Wait until the condition ``holds``, since a machine under load delivers late."""
     with trio.fail_after(PATIENCE):
         while not holds():  # noqa: ASYNC110 - nothing notifies of all these conditions
@@ -252,16 +252,16 @@ class Replay:
                 await self._until_started(number)
                 self._order(number, "ask")
             case "give up", (number,):
-                await _until(lambda: self.handlers[number].asking is not None)
+                await until(lambda: self.handlers[number].asking is not None)
                 asking = self.handlers[number].asking
                 assert asking is not None
                 asking.cancel()
                 self.given_up.append(number)
             case "reply", (number,):
-                await _until(lambda: len(self.questions) > number)
+                await until(lambda: len(self.questions) > number)
                 self.questions[number].gate.set()
             case "retry", (number, _):
-                await _until(lambda: number in self.of_call)
+                await until(lambda: number in self.of_call)
                 self.of_call[number].gate.set()
             case "up" | "down" | "lose", _ if self.gate is None:
                 if name == "lose":
@@ -282,7 +282,7 @@ class Replay:
 
     async def _until_started(self, number: int) -> None:
         if not self.calls[number].was_left:
-            await _until(lambda: number in self.handlers)
+            await until(lambda: number in self.handlers)
 
     def _order(self, number: int, order: str) -> None:
         handler = self.handlers.get(number)
@@ -312,7 +312,7 @@ class Replay:
         left = [number for number, call in self.calls.items() if call.was_left]
         for number in (*self.given_up, *left):
             if (question := self.of_call.get(number)) is not None:
-                await _until(lambda question=question: question.ended)
+                await until(lambda question=question: question.ended)
         for _ in range(2):  # a handler that asks continues after its answer
             for question in self.questions:
                 question.gate.set()
@@ -321,7 +321,7 @@ class Replay:
                 if number not in left:
                     self._order(number, "return")
             await self._quiet()
-        await _until(self._is_over)  # a server that has lost its client ends a moment later
+        await until(self._is_over)  # a server that has lost its client ends a moment later
         self._check_calls()
         self._check_wire()
         if self.gate is None or not self.gate.is_lost:
@@ -373,9 +373,9 @@ class Replay:
 
 
 @asynccontextmanager
-async def _recorded(connections: list[Connection]) -> AsyncGenerator[None]:
-    """Add the connections that are made inside the block to ``connections``."""
-    make = Connection.__init__
+async def tables_checked() -> AsyncGenerator[None]:
+    """After the block, check that the tables of all connections made inside it are empty."""
+    make, connections = Connection.__init__, list[Connection]()
 
     def made(self: Connection, *args: Any, **options: Any) -> None:
         make(self, *args, **options)
@@ -386,18 +386,17 @@ async def _recorded(connections: list[Connection]) -> AsyncGenerator[None]:
         yield
     finally:
         Connection.__init__ = make
+    for each in connections:
+        state: Any = each.state
+        left = [*state.inbound, *state.outbound, *getattr(state, "_parked", {}).values()]
+        assert not left, f"the tables of the {state.role} are not empty at the end: {left}"
 
 
 async def replay(
     open_wire: OpenWire, trace: Sequence[Action], *, leaves: bool, cushion: float = 0.0, **options: Any
 ) -> None:
     """Replay ``trace``: see `Replay.run`. Raises `AssertionError` for a broken invariant, and `Unreplayable`."""
-    connections: list[Connection] = []
     running = Replay()
     running.cushion = cushion
-    async with _recorded(connections):
+    async with tables_checked():
         await running.run(open_wire, trace, options, leaves=leaves)
-    for each in connections:
-        state: Any = each.state
-        left = [*state.inbound, *state.outbound, *getattr(state, "_parked", {}).values()]
-        assert not left, f"the tables of the {state.role} are not empty at the end: {left}"

@@ -4,27 +4,24 @@ wire."""
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final
 
 import pytest
 import trio
+from tests.exhaustive.channels import CHANNELS, OpenChannel
 from tests.exhaustive.defects import DEFECTS, Defect, changed
 from tests.exhaustive.explorer import Action
 from tests.exhaustive.parts import PARTS
 from tests.exhaustive.replays import Gate, OpenWire, replay
 from tests.interaction.by_http import open_by_http
 
-from trio_mcp import Client, Server, open_client, serve_tcp, serve_websocket
+from trio_mcp import Client, Server, open_client
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.runtime.limits import DEFAULT_LIMITS
 from trio_mcp.runtime.transport import Transport
-from trio_mcp.testing import memory_transport_pair, open_server
-from trio_mcp.transports.lines import LineTransport
-from trio_mcp.transports.websocket.transport import WebSocketTransport
 
 MOST: Final = DEFAULT_LIMITS.max_message_bytes
 
@@ -39,47 +36,13 @@ async def gated(channel: Transport, options: dict[str, Any]) -> AsyncGenerator[t
             yield client, gate
 
 
-@asynccontextmanager
-async def memory(server: Server, options: dict[str, Any]) -> AsyncGenerator[tuple[Client, Gate]]:
-    ours, theirs = memory_transport_pair()
-    async with open_server(server, theirs), gated(ours, options) as opened:
-        yield opened
-
-
-def _ends() -> tuple[LineTransport, LineTransport]:
-    (read_ours, write_theirs), (read_theirs, write_ours) = os.pipe(), os.pipe()
-    ours = trio.StapledStream(trio.lowlevel.FdStream(write_ours), trio.lowlevel.FdStream(read_ours))
-    theirs = trio.StapledStream(trio.lowlevel.FdStream(write_theirs), trio.lowlevel.FdStream(read_theirs))
-    return LineTransport(ours, MOST), LineTransport(theirs, MOST)
-
-
-@asynccontextmanager
-async def pipes(server: Server, options: dict[str, Any]) -> AsyncGenerator[tuple[Client, Gate]]:
-    """Lines over two pipes, as over the standard streams of a process."""
-    ours, theirs = _ends()
-    async with open_server(server, theirs), gated(ours, options) as opened:
-        yield opened
-
-
-@asynccontextmanager
-async def tcp(server: Server, options: dict[str, Any]) -> AsyncGenerator[tuple[Client, Gate]]:
-    async with open_service_nursery("the replay is over") as nursery:
-        [listener] = await nursery.start(partial(serve_tcp, server, "127.0.0.1", 0, handle_signals=False))
-        stream = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
-        async with gated(LineTransport(stream, MOST), options) as opened:
+def over(open_channel: OpenChannel) -> OpenWire:
+    @asynccontextmanager
+    async def wire(server: Server, options: dict[str, Any]) -> AsyncGenerator[tuple[Client, Gate]]:
+        async with open_channel(server) as channel, gated(channel, options) as opened:
             yield opened
 
-
-@asynccontextmanager
-async def websocket(server: Server, options: dict[str, Any]) -> AsyncGenerator[tuple[Client, Gate]]:
-    async with open_service_nursery("the replay is over") as nursery:
-        [listener] = await nursery.start(partial(serve_websocket, server, "127.0.0.1", 0, handle_signals=False))
-        port = listener.socket.getsockname()[1]
-        stream = await trio.open_tcp_stream("127.0.0.1", port)
-        transport = WebSocketTransport(stream, MOST, ping_interval=60, ping_timeout=60, close_code=1000)
-        await nursery.start(transport.connect, f"127.0.0.1:{port}", "/mcp", [])
-        async with gated(transport, options) as opened:
-            yield opened
+    return wire
 
 
 @asynccontextmanager
@@ -89,10 +52,7 @@ async def http(server: Server, options: dict[str, Any]) -> AsyncGenerator[tuple[
 
 
 WIRES: Final[dict[str, OpenWire]] = {
-    "memory": memory,
-    "pipes": pipes,
-    "tcp": tcp,
-    "websocket": websocket,
+    **{name: over(open_channel) for name, open_channel in CHANNELS.items()},
     "http": http,
 }
 
