@@ -161,7 +161,7 @@ async def test_extension_notifications_to_client_that_does_not_read_are_bounded(
 
 def test_notify_rejects_request_bound_client_and_undeclared_notifications() -> None:
     server = Server("s", extensions=[search])
-    for row, words in ((of_request, "belongs to a request"), (from_client, "is not a notification that servers send")):
+    for row, words in ((of_request, "belongs to a request"), (from_client, "must be a notification from servers")):
         with pytest.raises(ValueError, match=words):
             server.notify(row, Grown(1))
     other = Extension("com.example/other").notification(grown.name, Grown)

@@ -44,7 +44,7 @@ async def test_relative_references_are_loaded_once_per_document() -> None:
 @pytest.mark.parametrize("uri", ["pets.json", "https://evil.test/pets.json", "file:///etc/passwd", "//evil.test/x"])
 def test_reference_to_another_document_without_a_loader_raises_value_error(uri: str) -> None:
     described = document(parameters=[{"$ref": f"{uri}#/Id"}])
-    with pytest.raises(ValueError, match=r"leads to another document, and none is fetched: pass a loader"):
+    with pytest.raises(ValueError, match=r"leads to another document, which is not fetched: pass a loader"):
         from_openapi(described, http=HTTP, operations=["do"])
 
 

@@ -103,7 +103,10 @@ async def test_openapi_document_with_any_value_at_any_position_is_read_or_raises
     ("described", "words"),
     [
         (document(parameters=5), "GET /do: parameters must be a list, not 5"),
-        (document(parameters=[{"in": "query"}]), "GET /do: the name of a parameter must be a string, not None"),
+        (
+            document(parameters=[{"in": "query"}]),
+            "GET /do: the name of a parameter must be a non-empty string, not None",
+        ),
         (document(servers=[{"url": "http://[::1"}]), "GET /do: the server URL cannot be used: "),
         (document(servers=7), "GET /do: servers must be a list, not 7"),
         (document(tags="pets"), "tags must be a list, not 'pets'"),

@@ -154,7 +154,7 @@ def test_string_arguments_of_a_lenient_tool_beyond_the_limits_are_rejected(given
 
 def test_items_in_json_strings_of_a_lenient_tool_count_towards_the_set_limit() -> None:
     handler = UserFunction.of(_function(set[datetime.timedelta], ...))
-    with pytest.raises(BadArguments, match="too large: arguments with sets"):
+    with pytest.raises(BadArguments, match="too large: because the parameters include a set"):
         handler.bind({"v": json.dumps([1] * 6000)}, strict=False)
 
 

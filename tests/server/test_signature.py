@@ -261,5 +261,5 @@ def test_dict_with_an_unsupported_key_type_raises_at_registration(kind: Any) -> 
     async def count(by: Any) -> None: ...
 
     count.__annotations__["by"] = list[kind]
-    with pytest.raises(TypeError, match=r"count: parameter 'by': the keys of a JSON object are strings.*dict\[str"):
+    with pytest.raises(TypeError, match=r"count: parameter 'by': dict keys of type .* are not supported.*dict\[str"):
         UserFunction.of(count)

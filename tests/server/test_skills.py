@@ -146,7 +146,7 @@ async def test_unknown_skill_uri_is_an_error(skills: Skills, era: Era, uri: str)
     async with open_memory(Server("s", extensions=[skills]), era=era, extensions=[Skills()]) as client:
         code, message = await refusal(client, "skills/get", uri)
     assert code == -32602
-    assert message.startswith("No skill is served at ")
+    assert message.startswith("This server has no skill at ")
     assert len(message) < 1100
 
 

@@ -271,7 +271,7 @@ async def test_handler_that_returns_the_task_of_another_call_is_an_error(
     async with knowing(server) as peer:
         state = await state_of(peer, await task_of(peer, "render"))
     assert state["result"]["isError"]
-    assert "not the task of its call" in caplog.text
+    assert "returned the TaskState of another task" in caplog.text
 
 
 async def test_tool_annotated_with_task_state_has_the_output_schema_of_its_result() -> None:

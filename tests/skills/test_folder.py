@@ -98,13 +98,13 @@ def test_symlinks_in_a_skill_folder_are_refused(folder: Path, target: str, where
     (folder.parent / "secret").write_text(TEXT)
     (folder / where).unlink(missing_ok=True)
     (folder / where).symlink_to(folder.parent / target)
-    with pytest.raises(ValueError, match="a skill must not contain links"):
+    with pytest.raises(ValueError, match="a skill must not contain symbolic links"):
         read_folder(folder)
 
 
 def test_fifo_in_a_skill_folder_is_refused_without_blocking(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
-    with pytest.raises(ValueError, match="pipe: not a regular file"):
+    with pytest.raises(ValueError, match="pipe: a skill file must be a regular file"):
         read_folder(folder)
 
 

@@ -145,7 +145,7 @@ async def test_changed_file_of_a_loaded_skill_raises_skill_changed(era: Era, oth
 async def test_front_matter_that_differs_from_the_entry_raises_skill_changed(era: Era, changed: dict[str, Any]) -> None:
     entry = {"frontmatter": {**ENTRY["frontmatter"], **changed}}
     async with Liar(entry).opened(era) as client:
-        with pytest.raises(SkillChanged, match="in the front matter differs from the listing"):
+        with pytest.raises(SkillChanged, match="in the front matter differs from the server's listing"):
             await load(client)
 
 
@@ -251,7 +251,7 @@ async def test_skill_uri_may_have_another_scheme() -> None:
         ([], "must have one item of contents, not 0"),
         ([TextResourceContents(URI, TEXT)] * 2, "must have one item of contents, not 2"),
         ([BlobResourceContents(URI, "no base64!")], "is not valid base64"),
-        ([BlobResourceContents(URI, base64.b64encode(TEXT.encode()).decode())], "is not text"),
+        ([BlobResourceContents(URI, base64.b64encode(TEXT.encode()).decode())], "must be text, not binary data"),
         ([TextResourceContents(URI, TEXT)], ""),
         ([TextResourceContents("skill://other/SKILL.md", TEXT)], ""),
     ],
@@ -269,7 +269,7 @@ async def test_skill_file_must_have_exactly_one_content_part(contents: list[Any]
 async def test_wrong_file_size_raises_skill_changed_despite_a_correct_digest(size: int) -> None:
     async with Liar({"resources": [GOOD[0], {**GOOD[1], "size": size}]}).opened() as client:
         loaded = await load(client)
-        with pytest.raises(SkillChanged, match=f"has 5 bytes, but {size} were listed"):
+        with pytest.raises(SkillChanged, match=f"has 5 bytes, but the server's listing says {size}"):
             await loaded.read("references/FORMS.md")
 
 

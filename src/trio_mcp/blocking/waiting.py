@@ -66,12 +66,12 @@ class BridgedContext(AbstractContextManager[V]):
 
     def __enter__(self) -> V:
         check_may_block()
-        if self._was_entered:  # `_finished` can report the end of only one with block
+        if self._was_entered:  # `_finished` can report only one exit, so refuse to enter twice
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         news, ended = threading.Event(), self._finished
 
-        # This function must not refer to the context manager, which is closed when garbage-collected.
+        # This function must not refer to the context manager, so that garbage collection can close the manager.
         def tell(_: Callback | None) -> None:
             ended.set()
             news.set()

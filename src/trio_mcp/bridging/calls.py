@@ -92,7 +92,7 @@ class BridgedCall(Generic[T]):
                 self._error = error
             except trio.Cancelled:
                 raise
-            except BaseException as error:  # if SystemExit were raised here, it would end all clients
+            except BaseException as error:  # handle SystemExit here, because it would end trio and thereby all clients
                 cancelled, self._error = _split_cancelled(error)
                 if cancelled is not None:
                     raise cancelled from None
@@ -378,7 +378,7 @@ def _next_callback(inbox: queue.SimpleQueue[Callback | None], call: BridgedCall[
         try:
             return inbox.get(timeout=_WAIT_INTERVAL)
         except queue.Empty:
-            if is_over:  # a Ctrl-C may have removed the notice of the call's end from the queue
+            if is_over:  # a Ctrl-C may have removed the message from the queue that reports the end of the call
                 return None
 
 

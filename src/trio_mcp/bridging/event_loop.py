@@ -34,8 +34,8 @@ def running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise RuntimeError(
-            "trio_mcp.aio needs a running asyncio event loop: call it in a coroutine that asyncio.run runs, also after"
-            " a fork, or use trio_mcp.blocking"
+            "trio_mcp.aio needs a running asyncio event loop: call it in a coroutine that asyncio.run runs (in a forked"
+            " process too, call asyncio.run again), or use trio_mcp.blocking"
         ) from None
 
 
@@ -63,7 +63,7 @@ async def run_in_trio(start: StartWork, make: Callable[[BridgedCall[Any]], Await
             call.cancel("the caller is gone")
             raise
         except BaseException as error:
-            # The event loop no longer runs this task, and the queue has replaced GeneratorExit with its own exception.
+            # The event loop no longer runs this task: the queue raised its own exception in place of GeneratorExit.
             if loop.is_closed():
                 call.cancel("the caller is gone")
                 raise GeneratorExit from None
@@ -121,12 +121,12 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
 
     async def __aenter__(self) -> T:
         loop = running_loop()
-        if self._was_entered:  # `_finished` can report the end of only one async with block
+        if self._was_entered:  # `_finished` can report only one exit, so refuse to enter twice
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         opened, ended = _uncancellable_future(), self._finished
 
-        # This function must not refer to the context manager, which is closed when garbage-collected.
+        # This function must not refer to the context manager, so that garbage collection can close the manager.
         def tell(_: Callback | None) -> None:
             ended.set_result(None)
             if not opened.done():

@@ -91,7 +91,7 @@ class FrameLog(Recorder):
     """
 
     def __init__(self, added: Callable[[LoggedFrame], None]) -> None:
-        super().__init__(os.devnull)  # nothing is written to a file: recordings only store messages here
+        super().__init__(os.devnull)  # this recorder stores messages in memory, and never opens its file
         self._added = added
         self._header: Header | None = None
         self.pid: int | None = None
@@ -114,7 +114,7 @@ class FrameLog(Recorder):
     def _put(self, job: WriteJob) -> bool:
         """Store a message or an event. If there are too many, the oldest are dropped. See `Recorder._put`."""
         header = self._header
-        if header is None or job.recording.header is not header:  # ignore a late message of an earlier connection
+        if header is None or job.recording.header is not header:  # ignore a late message from an earlier connection
             return True
         if job.entry is not None and job.entry.event == "process.started":
             self.pid = job.entry.pid

@@ -76,7 +76,7 @@ async def complete(client: Client, asked: JSONObject) -> JSONObject:
     refs = {"prompt": PromptReference, "template": ResourceTemplateReference}
     kind, name, argument, value = (asked.get(key) for key in ("kind", "name", "argument", "value"))
     if not all(isinstance(each, str) for each in (kind, name, argument, value)) or kind not in refs:
-        raise InvalidPageRequest("a completion needs the name and an argument of a prompt or a template")
+        raise InvalidPageRequest("a completion request must name a prompt or a template, and one of its arguments")
     found = await client.complete(refs[kind](cast("str", name)), cast("str", argument), cast("str", value))
     return {"values": [cut(each, 1000) for each in found.values[:100]]}
 
@@ -228,11 +228,11 @@ class Inspection:
             "on_list_changed": self._list_changed,
             "on_unreadable": self._unreadable,
             "record": self._frames,
-            "cache": None,  # don't cache, because the user wants to see the current responses
+            "cache": None,  # don't cache, so that the user sees the server's current responses
         }
 
     async def _request_logs(self, client: Client) -> None:
-        # Set a level: without one, a modern server sends no logs, and a legacy server chooses the level.
+        # Set a log level: without a level, a modern server sends no logs, and a legacy server chooses the level.
         if client.server_capabilities.logging is not None:
             try:
                 with trio.fail_after(self._timeout):
@@ -341,7 +341,9 @@ class Inspection:
         """Respond to the server's input request with what the user has entered in the inspector's page."""
         number, answer = asked.get("question"), asked.get("answer")
         if not (isinstance(number, int) and isinstance(answer, dict)):
-            raise InvalidPageRequest("an answer must be an object, and needs the number of its input request")
+            raise InvalidPageRequest(
+                "'answer' must be an object, and 'question' the number of the input request that it answers"
+            )
         self._questions.answer(number, cast("JSONObject", answer))
 
     async def frame(self, asked: JSONObject) -> Any:
@@ -358,7 +360,7 @@ class Inspection:
         assert self._nursery is not None, "there is a connection"
         given: Any = asked.get("arguments")
         if not isinstance(name, str) or not (given is None or isinstance(given, dict)):
-            raise InvalidPageRequest("a request must have a name, and its arguments must be an object")
+            raise InvalidPageRequest("'name' must be a string, and 'arguments' must be an object if they are given")
         arguments = cast("JSONObject | None", given)
 
         async def work(run: Run, on_progress: OnProgress) -> Outcome:
@@ -440,7 +442,7 @@ def _about(client: Client) -> JSONObject:
         "era": "legacy" if revision.handshake else "modern",
         "instructions": None if client.instructions is None else cut(client.instructions, 20_000),
         "capabilities": unstructure(declared, revision),
-        # Always list tools: some servers have tools without declaring the capability.
+        # Always list tools, because some servers don't declare the tools capability although they have tools.
         "has": [*(kind for kind, is_there in kinds.items() if is_there), *([] if kinds["tools"] else ["tools"])],
         "logs": declared.logging is not None,
         "completions": declared.completions is not None,

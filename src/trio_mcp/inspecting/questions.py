@@ -104,7 +104,7 @@ class PageQuestions:
         `CodedError` if the user refuses."""
         answer = await self._answer_to("sampling", self._plain(request))
         if "text" not in answer:
-            raise CodedError(_REFUSED, "the user refused to write a response in place of a model")
+            raise CodedError(_REFUSED, "the user refused the sampling request")
         return CreateMessageResult("assistant", TextContent(answer["text"]), "a person at a page", "endTurn")
 
     async def roots(self) -> list[Root]:
@@ -174,7 +174,7 @@ def _sampled(_: JSONObject, answer: JSONObject) -> JSONObject:
 def _rooted(_: JSONObject, answer: JSONObject) -> JSONObject:
     roots: Any = answer.get("roots")
     if not isinstance(roots, list) or len(cast("list[Any]", roots)) > _MOST_ROOTS:
-        raise InvalidPageAnswer(f"roots must be a list of at most {_MOST_ROOTS}")
+        raise InvalidPageAnswer(f"roots must be a list of at most {_MOST_ROOTS} roots")
     try:
         found = [structure(root, Root) for root in cast("list[Any]", roots)]
     except ValueError as error:

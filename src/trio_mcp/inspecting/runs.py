@@ -100,7 +100,7 @@ class PageStream:
         with trio.move_on_after(_KEEP_ALIVE):
             while not self._waiting:
                 await self._wakeup.sleep()
-            await trio.sleep(_PAUSE)  # pause, so that the page isn't redrawn for every progress report
+            await trio.sleep(_PAUSE)  # wait for more events, so that the page isn't redrawn for every progress report
         if not self._waiting:
             return KEEP_ALIVE
         keys = list(self._waiting)[:_AT_ONCE]
@@ -273,7 +273,7 @@ class Runs:
             run.status, run.error = "failed", error_text(error)
         finally:
             if run.status == "running":
-                run.status = "lost"  # the connection has ended before the request was done
+                run.status = "lost"  # the request was still running when the connection ended
             run.ended = trio.current_time()
             self._bytes += len(run.result or b"")
             self._discard_old()

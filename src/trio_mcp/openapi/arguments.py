@@ -216,12 +216,12 @@ class Arguments:
             else:
                 cookies[parameter.name] = parameter.texts(value)[0]
         if {".", ".."} & set(path.split("/")):
-            raise UnsendableArguments("a segment of the URL's path would be . or ..")
+            raise UnsendableArguments("the URL's path must not have a segment . or ..")
         content: JSONObject = {}
         if self._body is not None and (body := given.get(self._body.argument, self)) is not self:
             content = self._body.parts(body)
         headers |= {name.encode(): said.encode() for name, said in content.pop("headers", {}).items()}
-        if http.params:  # otherwise httpx2 would replace the query of the URL with `http.params`
+        if http.params:  # httpx2 would otherwise replace the URL's query by `http.params`
             query = [part for part in query if unquote(part.partition("=")[0]) not in http.params]
             query.append(str(http.params))
         target = server.raw_path.rstrip(b"/") + path.encode() + (b"?" + "&".join(query).encode() if query else b"")
@@ -237,8 +237,8 @@ class Arguments:
 
 def _segment(parameter: Parameter, value: Any) -> str:
     texts = [str(part) for part in re.split(r"[/\\;]", _simple(parameter, value, _text))]
-    if ".." in texts or "." in texts:  # some servers decode the path, and then go to the parent folder
-        raise UnsendableArguments(f"{parameter.argument} must not have . or .. as a segment of the path")
+    if ".." in texts or "." in texts:  # some servers resolve . and .. only after they have decoded the path
+        raise UnsendableArguments(f"{parameter.argument} must not contain a path segment . or ..")
     if not (text := parameter.texts(value)[0]):
         raise UnsendableArguments(f"{parameter.argument} must not be empty, because the URL's path would change")
     return text
@@ -309,7 +309,7 @@ class ArgumentReader:
                 parameter, base = self._document.follow(value, operation.base)
                 place, name = str(parameter.get("in")), parameter.get("name")
                 if not isinstance(name, str) or not name:
-                    raise ValueError(f"the name of a parameter must be a string, not {reprlib.repr(name)}")
+                    raise ValueError(f"the name of a parameter must be a non-empty string, not {reprlib.repr(name)}")
                 if place not in _LOCATIONS:
                     raise ValueError(
                         f"the parameter {name!r} must be in path, query, header or cookie, not in {place!r}"

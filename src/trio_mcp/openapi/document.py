@@ -142,12 +142,12 @@ class Document:
         if uri not in self._loaded:
             if self._loader is None:
                 raise ValueError(
-                    f"the reference {reference[:200]!r} leads to another document, and none is fetched: pass a loader, "
-                    f"for example from_openapi(..., loader={{{uri[:200]!r}: document}}.__getitem__)"
+                    f"the reference {reference[:200]!r} leads to another document, which is not fetched: pass a "
+                    f"loader, for example from_openapi(..., loader={{{uri[:200]!r}: document}}.__getitem__)"
                 )
             try:
                 loaded = self._loader(uri)
-            except KeyError:  # a loader that is the __getitem__ of a mapping raises KeyError
+            except KeyError:  # a loader such as `mapping.__getitem__` raises KeyError for an unknown document
                 raise ValueError(f"the loader has no document {uri[:200]!r}") from None
             self._loaded[uri] = _plain(loaded, f"the document {uri[:200]!r}")
         return self._loaded[uri]
@@ -228,7 +228,8 @@ def _plain(document: object, name: str) -> JSONObject:
             plain = None
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name} cannot be written as JSON: {error}") from None
-        if plain is None or is_too_deep(plain, _MAX_LEVELS):  # some Python versions recurse deeper than others
+        # json.dumps may succeed for deep values, depending on the Python version
+        if plain is None or is_too_deep(plain, _MAX_LEVELS):
             raise ValueError(f"{name} has more than {_MAX_LEVELS} levels, or contains itself")
         return plain
     raise ValueError(f"{name} must be a mapping, not {reprlib.repr(document)}")

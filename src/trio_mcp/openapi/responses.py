@@ -98,7 +98,7 @@ class ResponseReader:
         declared: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
         if not is_wrapped:
             declared = {**self._schemas.resolved(schema), "type": "object"}
-        # Also allow a note instead of data, for a successful response that doesn't match the document.
+        # A successful response may not match the document. The tool then returns a note instead of data.
         complete = self._schemas.complete({"type": "object", "anyOf": [declared, _NOTE]})
         without_note = {**complete["anyOf"][0], "$defs": complete.get("$defs", {})}
         return OperationResponses(name, complete, LateValidator(without_note), is_wrapped)
@@ -200,11 +200,12 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
     """Read the body of an HTTP response. Return the body, or its beginning, and an error text. The error text is empty
     if the body is complete."""
     try:
-        body = response.content  # an event hook of the author's HTTP client has already read the body
+        body = response.content  # this fails unless an event hook of the author's HTTP client has read the body
     except httpx2.ResponseNotRead:
         codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
         codings = [each for each in codings if each not in ("", "identity")]
-        if codings and codings not in _CODINGS:  # with gzip three times, 300 bytes can expand to 4 GiB
+        # refuse other codings: compressed three times with gzip, 4 GiB are only 300 bytes
+        if codings and codings not in _CODINGS:
             return b"", "the body has a content coding other than gzip"
         try:
             body = await _unpacked(response, limit, is_packed=bool(codings))
@@ -228,7 +229,9 @@ async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -
         async for piece in pieces:
             while piece and len(body) <= limit:
                 if unpack.eof:
-                    raise httpx2.DecodingError("bytes follow the compressed body")
+                    raise httpx2.DecodingError(
+                        "the compressed body must end with the response, but more bytes follow it"
+                    )
                 body += unpack.decompress(piece, min(_PIECE, limit + 1 - len(body))) if is_packed else piece
                 piece = unpack.unconsumed_tail or unpack.unused_data
                 await trio.lowlevel.checkpoint()

@@ -149,9 +149,9 @@ class Schemas:
             raise ValueError(f"a schema must be an object, not {reprlib.repr(node)}")  # noqa: TRY004 - a document's fault
         schema = cast("JSONObject", node)
         if refused := [keyword for keyword in _REFUSED if keyword in schema]:
-            raise ValueError(f"a schema has {refused[0]}, which is not supported")
+            raise ValueError(f"a schema has the keyword {refused[0]}, which is not supported")
         if not all(map(_is_usable, map(str, members_of(schema.get("patternProperties"))))):
-            # Leave out these keywords. The API itself checks the names of all properties.
+            # Leave out keywords with regular expressions that cannot be used. The API itself checks the property names.
             schema = {keyword: said for keyword, said in schema.items() if keyword not in _BY_PATTERN}
         made: JSONObject = {}
         if "$ref" in schema:
@@ -166,7 +166,7 @@ class Schemas:
             gone = {*gone, *self._excluded_properties(schema, base)}
         for keyword, said in schema.items():
             if said is None and keyword not in ("default", "const"):
-                continue  # some generators write null for a missing value
+                continue  # some generators of OpenAPI documents write null for a missing value
             if keyword in _PLAIN:
                 made[keyword] = said
             elif keyword in _ONE:
@@ -213,7 +213,7 @@ class Schemas:
         ahead: list[tuple[Any, str]] = [(schema, base)]
         for node, where in ahead:  # which grows meanwhile
             if len(ahead) > _MAX_PARTS:
-                raise ValueError(f"a schema has more than {_MAX_PARTS} parts by allOf and references")
+                raise ValueError(f"a schema may include at most {_MAX_PARTS} schemas through allOf and $ref")
             part = members_of(node)
             yield part, where
             ahead += [(each, where) for each in items_of(part, "allOf")]
@@ -257,7 +257,7 @@ def _required_in(schema: JSONObject) -> list[str]:
     if not isinstance(required, list):
         return []
     if faults := [name for name in cast("list[Any]", required) if not isinstance(name, str)]:
-        raise ValueError(f"required must be a list of strings, not of {reprlib.repr(faults[0])}")
+        raise ValueError(f"the keyword required must be a list of strings, not of {reprlib.repr(faults[0])}")
     return cast("list[str]", required)
 
 

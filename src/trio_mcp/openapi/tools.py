@@ -111,7 +111,7 @@ def _naming(operation: APIOperation) -> Generator[None]:
     except ValueError as error:
         raise ValueError(f"{operation.method} {operation.path}: {error}") from None
     except RecursionError:
-        raise ValueError(f"{operation.method} {operation.path}: nested too deeply") from None
+        raise ValueError(f"{operation.method} {operation.path}: the operation is nested too deeply") from None
 
 
 def _text(root: JSONObject, key: str) -> str | None:
@@ -145,7 +145,7 @@ def _chosen(document: Document, wanted: Collection[str] | Callable[[APIOperation
     for operation in document.operations():
         place = f"{operation.method} {operation.path}"
         names = {place} & set(wanted)
-        # Compare each form only with its own field, because an operationId can look like another method and path.
+        # Compare operationIds only with operationIds, because an operationId can look like another method and path.
         if operation.id is not None and operation.id in wanted and not _PLACE.match(operation.id):
             names.add(operation.id)
         for name in names:
@@ -170,8 +170,9 @@ def _allowed(url: httpx2.URL, removal: str, home: httpx2.URL, allowed: Collectio
         return url
     origin = f"{url.scheme}://{url.netloc.decode()}"
     raise ValueError(
-        f"the document has this operation at {origin}, but http is for {home}. Either send the credentials of http "
-        f"there as well: origins=[{origin!r}]; or use base_url instead of the servers: {removal}"
+        f"the document has this operation at {origin}, but the argument http is a client for {home}. To send the "
+        f"credentials of http to {origin} too, pass origins=[{origin!r}]. To use the base_url of http instead of the "
+        f"servers in the document: {removal}"
     )
 
 
@@ -224,7 +225,7 @@ class _APITool:
                 await response.aclose()
         except httpx2.TimeoutException:
             return error_result("the API did not answer in time")
-        except httpx2.HTTPStatusError as error:  # an event hook of the author's HTTP client has raised this exception
+        except httpx2.HTTPStatusError as error:  # an event hook of the author's HTTP client raised this
             return error_result(status_of(error.response))
         except httpx2.HTTPError as error:
             logger.warning("%s: %s: %s", name, type(error).__name__, clean(str(error))[:200])

@@ -70,7 +70,7 @@ def check_keys(found: list[kinds.Type]) -> None:
                 if not isinstance(one, _KEYS):
                     name = type(one).__name__.removesuffix("Type").lower()
                     raise TypeError(
-                        f"the keys of a JSON object are strings, which cannot be parsed as {name}: write dict[str, …]"
+                        f"dict keys of type {name} are not supported, because JSON keys are strings: write dict[str, …]"
                     )
 
 
@@ -144,8 +144,8 @@ def check_fields(where: str, hint: Any) -> None:
     for kind in fielded_classes(hint):
         if is_model(kind):
             raise TypeError(
-                f"{where}: msgspec, which validates the class around {kind.__name__}, would ignore the validators of "
-                "this pydantic dataclass: write a BaseModel"
+                f"{where}: the validators of the pydantic dataclass {kind.__name__} would not run, because msgspec "
+                "validates the class that contains it: write a BaseModel instead"
             )
         parameters: Any = {} if is_typeddict(kind) else signature(kind).parameters
         for field, annotated in hints_of(kind).items():
@@ -166,9 +166,9 @@ def as_msgspec(hint: Any, default: Any) -> tuple[Any, Any]:
         if _is_field_info(note):
             default = _default_of(note) if default is Parameter.empty else default
             if note.validation_alias is not None:
-                words = "aliases are not supported; call the parameter"
-                raise TypeError(f"{words} {note.alias or 'it is called on the wire'}")
-    with suppress(TypeError, NameError):  # msgspec supports no bounds for some types, for example Decimal
+                words = "a parameter must not have an alias: rename the parameter to"
+                raise TypeError(f"{words} {note.alias or 'its name in JSON'}")
+    with suppress(TypeError, NameError):  # msgspec cannot limit the values of some types, such as Decimal
         said = _with_metas(hint)
         if readable(said) is said:
             kinds.type_info(said)
@@ -334,5 +334,5 @@ def _words(kind: str, title: str | None, value: Any) -> Iterator[str]:
             yield "\n".join(("Examples:", *(text for _, text in value)))
         case "admonition":
             yield f"{title}: {value.contents}"
-        case _:  # drop sections that don't apply to functions, such as "Attributes"
+        case _:  # leave out sections that don't apply to functions, such as "Attributes"
             pass

@@ -90,7 +90,7 @@ class ConnectedClient:
             raise NoBackChannel("this server is stateless, so it cannot wait for its client's answer")
         if self._sender is not None:
             raise NoBackChannel(
-                "this client has no connection: a server can send it requests only in the response to a request"
+                "this client has no connection: the server can send requests only in responses to the client's requests"
             )
         if not self._connection.state.client_capabilities.supports("roots"):
             raise CapabilityMissing("roots", self.revision)

@@ -106,7 +106,7 @@ class ServerConnection:
         `ServedConnection.everything_changed`."""
         self.subscriptions.everything_changed()
 
-    # Requests that the reader task answers immediately
+    # Methods that answer requests at once, in the task that reads messages
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Answer a request at once if that is possible without waiting.
@@ -122,7 +122,7 @@ class ServerConnection:
             return LATER if result is LATER else Now(result)
         if request.method.extension is not None:
             handlers = extension_handlers(self._server)
-            if not request.method.is_request:  # a notification without a session: the client's extensions are unknown
+            if not request.method.is_request:  # without a session, the server doesn't know the client's extensions
                 return LATER if handlers.wants(request.method) else Now(_DONE)
             handlers.check(request)
             if request.method.ahead:
@@ -181,7 +181,7 @@ class ServerConnection:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         return LATER
 
-    # Requests that need a task of their own
+    # Methods that answer requests in a trio task of their own
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
         """Answer a request, in the trio task started for the request.
@@ -260,7 +260,7 @@ class ServerConnection:
         if event.method.name != "notifications/roots/list_changed" or self._server._roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
-            return False  # one later call of the registered function covers both changes
+            return False  # the function is already scheduled, and its call covers this change too
         self._roots_changed = True
         return True
 
@@ -284,7 +284,7 @@ class ServerConnection:
             needed = required_scopes(self._server, event.method.name, event.params, self.connection.peer.auth)
             try:
                 self._check_scopes(needed)
-            except CodedError:  # a notification gets no error response
+            except CodedError:  # a notification has no response, so no error can be sent
                 return False
         return True
 

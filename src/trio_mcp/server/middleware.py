@@ -179,7 +179,7 @@ def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset
             )
         if name in known:
             continue
-        words = "is answered at once, without a task" if name in METHODS else "is not a request of clients"
+        words = "the server answers without starting a task" if name in METHODS else "is not a request from clients"
         methods = ", ".join(sorted(known))
         raise ValueError(f"middleware cannot apply to {name!r}, which {words}. Allowed methods: {methods}")
     return frozenset(names) or known
@@ -221,7 +221,7 @@ class MiddlewareChains:
         self._prompts = prompts
         places = dict[int, int]()
         for place, (_, each) in enumerate(declared):
-            places.setdefault(id(each), place)  # a function that is registered twice keeps its first position
+            places.setdefault(id(each), place)  # if a function is registered twice, its first position counts
         placed = [
             (methods, each.at_position(places[id(each)]) if isinstance(each, PositionedMiddleware) else each)
             for methods, each in declared

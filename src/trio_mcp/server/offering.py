@@ -295,7 +295,8 @@ class Offering:
 
         def register(function: A) -> A:
             check_middleware(function)
-            self._middleware.append((names, function))  # later changes take effect at the next start of the server
+            # the server composes its middleware when it starts, so this takes effect at the next start
+            self._middleware.append((names, function))
             return function
 
         return register(cast("Any", methods[0])) if is_bare else register
@@ -398,7 +399,7 @@ def _named(
             return (offering._tools.named(params, auth),)
         case "prompts/get":
             return (offering._prompts.registry.get_for(auth, _text(params.get("name")), disabled=True),)
-        case "completion/complete":  # suggestions reveal values of the prompt or template, so its scopes apply
+        case "completion/complete":  # suggested values belong to the prompt or template, so its scopes apply
             ref = as_object(params.get("ref"))
             uri = _text(ref.get("uri"))
             prompt = offering._prompts.registry.get_for(auth, _text(ref.get("name")))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
 else:
-    # TypeVar defaults exist from Python 3.13 on, and nothing reads them at run time.
+    # Only type checkers read the default of this TypeVar. At run time, defaults exist from Python 3.13 on.
     L_co = TypeVar("L_co", covariant=True)
 
 
@@ -176,7 +176,7 @@ _CACHEABLE: Final = (*(row.name for row in ROWS if row.cacheable), "skills/list"
 
 def _is_ttl(_: Any, __: Any, ttl_ms: int) -> None:
     # By MCP 2026-07-28 (caching page), the TTL must be 0 or more.
-    # The type check refuses `True`, which is an int in Python.
+    # Check the exact type, because `True` is an int in Python, but isn't a valid TTL.
     if type(ttl_ms) is not int or not 0 <= ttl_ms <= _LONGEST:
         raise ValueError(f"ttl_ms must be an integer from 0 to {_LONGEST}, not {ttl_ms!r}")
 
@@ -222,7 +222,7 @@ class ContextNames(Generic[L_co]):
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # type checkers must not see this method, because they report unknown attributes themselves
+    if not TYPE_CHECKING:  # hide this method from type checkers, so that they report unknown attributes
 
         def __getattr__(self, name: str) -> NoReturn:
             from ..mistakes import CONTEXT_NAMES, raise_no_attribute

@@ -85,8 +85,8 @@ class RoundStates:
             return LATER
         sealed = self._open(text, request, peer.principal)
         if sealed.handle and self._exists(request, peer):
-            # Don't check the expiry of a parked handler here.
-            # `Parking` checks the expiry with a monotonic clock, because such a clock cannot be set back.
+            # Don't check here whether a parked handler has expired.
+            # `Parking` checks this with a monotonic clock, which cannot be set back.
             if self._replica and sealed.replica not in ("", self._replica):
                 request.continuation = RemoteRetry(responses, handle=sealed.handle, replica=sealed.replica)
                 return LATER
@@ -215,7 +215,8 @@ class StateCipher:
             sealed = decode_base64url(text)
         except ValueError:
             raise BadRequestState("not base64") from None
-        if base64.urlsafe_b64encode(sealed).decode() != text:  # different base64 texts can stand for the same bytes
+        # base64 is ambiguous: other texts can decode to the same bytes
+        if base64.urlsafe_b64encode(sealed).decode() != text:
             raise BadRequestState("the base64 text of the requestState differs from the issued text")
         try:
             return msgspec.json.decode(self._keys.open(sealed, _PURPOSE), type=SealedState)

@@ -220,7 +220,7 @@ class Server(Offering):
 
     def _task_records(self) -> Sequence[TaskRecords]:
         if self._running_tasks:
-            # Create a task host only in the thread of its trio run. The current thread may be a different thread.
+            # Each task host may only be created in its own trio run, and this thread may not run trio.
             return [tasks.records for tasks in self._running_tasks if tasks.has_host]
         if self._tasks is None or self._tasks.store is None:
             return ()
@@ -362,7 +362,7 @@ class Server(Offering):
         """Return the value that the lifespan yielded in the server run that uses ``host``."""
         return self._lifespans[host]
 
-    if not TYPE_CHECKING:  # type checkers must not see this method, because they report unknown attributes themselves
+    if not TYPE_CHECKING:  # hide this method from type checkers, so that they report unknown attributes
 
         def __getattr__(self, name: str) -> Any:
             from ..mistakes import SERVER_NAMES, raise_no_attribute
@@ -527,7 +527,7 @@ def _check_usable(version: str, lifespan: object, page_size: int | None, foreign
     doesn't."""
     if foreign:
         _refuse(foreign)
-    if len(version.split()) > 4:  # in other SDKs, the second argument is the instructions
+    if len(version.split()) > 4:  # other SDKs take the instructions as their second argument
         raise ValueError(
             f"version must be like '1.0', not {version[:100]!r}; to pass instructions, write instructions=..."
         )

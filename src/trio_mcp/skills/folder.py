@@ -77,7 +77,7 @@ def front_matter_of(text: str) -> JSONObject:
     if len(written) > LONGEST:
         raise ValueError(f"the front matter is longer than {LONGEST} characters")
     if _BREAKS.search(written):
-        raise ValueError("the front matter has a line separator that YAML parsers treat differently")
+        raise ValueError("the front matter must not have the line separators U+0085, U+2028 and U+2029: use newlines")
     try:
         said = _value_of(written)
     except yaml.YAMLError as error:
@@ -102,9 +102,9 @@ def _value_of(written: str) -> Any:
             case yaml.DocumentStartEvent:
                 documents += 1
                 if documents > 1:
-                    raise ValueError("the front matter must be a single document")
+                    raise ValueError("the front matter must be a single document of YAML")
             case yaml.AliasEvent:
-                raise ValueError("the front matter has an alias: write the value out")
+                raise ValueError("the front matter must not have a YAML alias (*name): repeat the value instead")
             case yaml.MappingStartEvent | yaml.SequenceStartEvent:
                 is_mapping = type(event) is yaml.MappingStartEvent
                 if event.tag not in (None, "!", f"{_YAML_PREFIX}{'map' if is_mapping else 'seq'}"):
@@ -256,7 +256,8 @@ def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> Sk
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
         # SEP-2640, Resource Mapping: a name must follow the rules of the Agent Skills specification.
         raise ValueError(
-            f"{name[:200]!r} is not a valid skill name: use 1 to 64 of a-z, 0-9 and single hyphens in between"
+            f"{name[:200]!r} is not a valid skill name: use 1 to 64 of the characters a-z and 0-9, "
+            "with single hyphens between them"
         )
     if SKILL_FILE not in contents:
         raise ValueError(f"{name}: {SKILL_FILE} is missing")
@@ -320,7 +321,7 @@ def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
             folders.sort()
             for name in folders:
                 if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-                    raise ValueError(f"{folder / where / name}: a skill must not contain links")
+                    raise ValueError(f"{folder / where / name}: a skill must not contain symbolic links")
             for name in sorted(names):
                 path = os.path.normpath(os.path.join(where, name))
                 count += 1
@@ -339,11 +340,11 @@ def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, 
     Raises `ValueError` if the file has more than ``room`` bytes.
     """
     if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-        raise ValueError(f"{path}: a skill must not contain links")
+        raise ValueError(f"{path}: a skill must not contain symbolic links")
     with open(os.open(name, _FILE, dir_fd=at), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"{path}: not a regular file")
+            raise ValueError(f"{path}: a skill file must be a regular file")
         contents = file.read(room + 1)
     if len(contents) > room:
         raise ValueError(f"{path}: {_LIMITS}")

@@ -91,7 +91,7 @@ class LoadedSkill:
             raise ValueError(f"{path[:200]!r} is not a path in a skill: write it like references/FORMS.md")
         if self._files is None:
             return await _read(self._reads, self.entry.root + quote(name), None)
-        # SEP-2640, Integrity and Verification: treat an unlisted file like a file with a wrong digest.
+        # SEP-2640, Integrity and Verification: a file that isn't listed is an error, like a file with a wrong digest.
         if name not in self._files:
             raise SkillChanged(f"{self.entry.uri[:200]} lists no file {name[:200]!r}")
         file = self._files[name]
@@ -101,7 +101,7 @@ class LoadedSkill:
 async def load(reads: Reads, entry: Skill) -> LoadedSkill:
     """Read the ``SKILL.md`` of the listed skill ``entry``, and verify that this file matches the listing. See
     `Client.load_skill`."""
-    from .folder import front_matter_of  # imported late: it needs PyYAML, which few clients have
+    from .folder import front_matter_of  # lazy import: the module needs PyYAML, which few clients have
 
     try:
         files = entry.files()
@@ -109,15 +109,17 @@ async def load(reads: Reads, entry: Skill) -> LoadedSkill:
         raise ProtocolViolation(f"the skill {entry.uri[:200]} is invalid: {error}") from None
     text = await _read(reads, entry.uri, None if files is None else files[SKILL_FILE])
     if not isinstance(text, str):
-        raise SkillChanged(f"{entry.uri[:200]} is not text")
+        raise SkillChanged(f"the file {entry.uri[:200]} must be text, not binary data")
     try:
         found = await trio.to_thread.run_sync(front_matter_of, text)
     except ValueError as error:
         raise SkillChanged(f"{entry.uri[:200]}: {error}") from None
-    # SEP-2640, Integrity and Verification: compare field by field, and fail for any difference.
+    # SEP-2640, Integrity and Verification: compare the front matter field by field, and fail for any difference.
     for name in (*found, *entry.frontmatter):
         if name not in found or name not in entry.frontmatter or not _is_same(found[name], entry.frontmatter[name]):
-            raise SkillChanged(f"{entry.uri[:200]}: {name[:100]!r} in the front matter differs from the listing")
+            raise SkillChanged(
+                f"{entry.uri[:200]}: {name[:100]!r} in the front matter differs from the server's listing"
+            )
     return LoadedSkill(entry, text, files, reads)
 
 
@@ -144,7 +146,7 @@ async def _read(reads: Reads, uri: str, file: SkillFile | None) -> str | bytes:
 
 async def _contents(result: ReadResourceResult, uri: str, file: SkillFile | None) -> str | bytes:
     if len(result.contents) != 1:
-        raise SkillChanged(f"{uri[:200]} must have one item of contents, not {len(result.contents)}")
+        raise SkillChanged(f"the response for {uri[:200]} must have one item of contents, not {len(result.contents)}")
     (part,) = result.contents
     if isinstance(part, TextResourceContents):
         contents = part.text.encode(errors="surrogatepass")
@@ -155,11 +157,11 @@ async def _contents(result: ReadResourceResult, uri: str, file: SkillFile | None
             raise SkillChanged(f"{uri[:200]} is not valid base64") from None
     if file is not None:
         if len(contents) != file.size:
-            raise SkillChanged(f"{uri[:200]} has {len(contents)} bytes, but {file.size} were listed")
+            raise SkillChanged(f"{uri[:200]} has {len(contents)} bytes, but the server's listing says {file.size}")
         is_long = len(contents) >= _IN_THREAD
         digest = await trio.to_thread.run_sync(digest_of, contents) if is_long else digest_of(contents)
         if digest != file.digest:
-            raise SkillChanged(f"the digest of {uri[:200]} differs from the listing")
+            raise SkillChanged(f"the digest of {uri[:200]} differs from the digest in the server's listing")
     return part.text if isinstance(part, TextResourceContents) else contents
 
 

@@ -59,7 +59,7 @@ class ScriptedUser:
         handlers: dict[str, Any] = {
             name: _in_this_task(option) if callable(option) else option for name, option in options.items()
         }
-        # Tests must be able to give invalid answers, as a faulty client does.
+        # Don't check forms, so that a test can give invalid answers, as a faulty client does.
         self._answers = Answers(
             ClientSettings(**handlers),
             Workers(running=1, asking=1, abandoned=1).share(Caller(alone=True)),
@@ -300,7 +300,7 @@ class RecordingContext(RequestContext):
             method, params = method.name, unstructure(params, self.revision)
         if lacks_notification(method, "server", self.revision):
             raise MethodUnavailable(method, self.revision)
-        frame_notification(method, params)  # raises an error if the message can't be encoded, as a real context does
+        frame_notification(method, params)  # if the message can't be encoded, raise an error like a real context
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.is_cancelled:
             self.notifications.append(SentMessage(method, params))
@@ -326,7 +326,7 @@ class RecordingContext(RequestContext):
         encode_value(params)
         await trio.lowlevel.checkpoint_if_cancelled()
         self.questions.append(SentMessage(method, params))
-        # Answer in the same way whether or not the handler runs as a background task.
+        # Answer in the same way if the handler runs as a background task.
         return await self._user.answer(method, params, self.revision)
 
 

@@ -66,7 +66,7 @@ class ExtensionHandlers:
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
         if not row.sent_by("client"):
-            raise ValueError(f"{row.name} is sent by servers, so clients handle it: pass handlers={{...}} to open_*")
+            raise ValueError(f"a server cannot handle {row.name}, which servers send: pass handlers={{...}} to open_*")
         if row in self._handlers or row in self._notification_handlers:
             raise ValueError(f"{row.name} already has a handler")
 
@@ -87,7 +87,7 @@ class ExtensionHandlers:
         lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
         handled = {name for name, row in self._rows.items() if row in self._handlers or row.ahead}
         if missing := [name for name in lacking if name not in handled]:
-            raise RuntimeError(f"{', '.join(missing)} of a declared extension has no handler: add @server.handles(...)")
+            raise RuntimeError(f"no handler for the extension request {', '.join(missing)}: add @server.handles(...)")
         for extension in self._extensions:
             extension._check(server)
 
@@ -143,9 +143,11 @@ class ExtensionHandlers:
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
         if row.is_request or not row.sent_by("server"):
-            raise ValueError(f"{row.name} is not a notification that servers send")
+            raise ValueError(f"server.notify cannot send {row.name}: it must be a notification from servers to clients")
         if row.of_request:
-            raise ValueError(f"{row.name} belongs to a request: use ctx.send_notification(...)")
+            raise ValueError(
+                f"server.notify cannot send {row.name}, which belongs to a request: use ctx.send_notification(...)"
+            )
 
     def wants(self, row: Method) -> bool:
         """Return whether a handler is registered for the extension notification ``row``."""
@@ -176,7 +178,9 @@ def _parsed_handler(function: Callable[..., Any], row: Method, *, asyncio: bool)
     if handler.names:
         said = inspect.get_annotations(function, eval_str=True).get(handler.names[0], row.params)
         if said is not row.params and said != row.params:
-            raise TypeError(f"{function.__qualname__}: {row.name} takes {_name(row.params)}, not {said!r}")
+            raise TypeError(
+                f"{function.__qualname__}: the parameter of {row.name} must be a {_name(row.params)}, not {said!r}"
+            )
     return handler
 
 

@@ -36,7 +36,7 @@ _TEXTS: Final = ("text/", "application/json", "application/xml", "application/ya
 
 def _guessed(path: str) -> str | None:
     kind, packed = mimetypes.guess_type(path, strict=False)
-    return kind if packed is None else f"application/{packed}"  # a compressed file isn't text, for example rows.csv.gz
+    return kind if packed is None else f"application/{packed}"  # a compressed file, such as rows.csv.gz, isn't text
 
 
 @frozen

@@ -196,7 +196,7 @@ class InjectedHandler:
         except BaseExceptionGroup as group:
             if failure is None or sole_exception(group) is not failure:
                 raise
-            raise failure from None  # a nursery in a provider wraps exceptions in an exception group
+            raise failure from None  # trio wraps the exception in a group if the provider has a nursery
         finally:
             values.end_grace()
             del failure  # break the reference cycle: the exception's traceback refers to this frame

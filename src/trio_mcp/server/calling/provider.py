@@ -159,8 +159,10 @@ class Provider:
                 )
         brief = [name_of(each.function) for each in needs.values() if not each.once]
         if note.once and (context_name is not None or brief):
-            lacking = f"{', '.join(brief)}, of a request" if brief else "the context of a request"
-            raise TypeError(f"{name} is provided once for the server, but needs {lacking}: leave out once=True")
+            lacking = f"{', '.join(brief)}, which has no once=True" if brief else "a RequestContext"
+            raise TypeError(
+                f"{name} has once=True, so it is called without a request, but needs {lacking}: leave out once=True"
+            )
         written: Any = inspect.unwrap(cast("Any", _callee(function)))
         is_async = inspect.iscoroutinefunction(written) or inspect.isasyncgenfunction(written)
         is_generator = inspect.isgeneratorfunction(written) or inspect.isasyncgenfunction(written)

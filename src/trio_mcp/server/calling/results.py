@@ -79,7 +79,9 @@ def _check(kind: Any, function: Any) -> None:
             "    right:  encoders={Frame: encode_frame}"
         )
     if not isinstance(kinds.type_info(cast("Any", kind)), kinds.CustomType):
-        raise TypeError(f"{kind.__name__} already has a JSON form: write an encoder only for a class that has none")
+        raise TypeError(
+            f"{kind.__name__} must not have an encoder, because it is converted to JSON without one: remove the encoder"
+        )
     if inspect.iscoroutinefunction(function):
         raise TypeError(
             f"the encoder of {kind.__name__} is async: write a plain function, with def instead of async def"
@@ -225,7 +227,7 @@ def _items(value: Any) -> list[Any] | None:
     """Return the items of a list or a similar iterable. Return `None` for any other value."""
     if isinstance(value, list | tuple):
         return cast("list[Any]", value)
-    if isinstance(value, _SINGLE):  # fast path for lists, because the check below takes longer
+    if isinstance(value, _SINGLE):  # check for lists first, because this is faster than the check below
         return None
     return cast("list[Any]", collected(value)) if isinstance(value, ITERATED) else None
 
@@ -262,7 +264,7 @@ def _structured(value: Any, encoders: Encoders | None = None, *, is_wrapped: boo
     if isinstance(value, CallToolResult):
         return value
     plain = to_plain(value, encoders)
-    # Send structured content as text too, for clients that don't support it (recommended by MCP 2025-06-18).
+    # For clients without structured content, also send the data as text (recommended by MCP 2025-06-18).
     return CallToolResult([_as_text(plain)], structured_content={"result": plain} if is_wrapped else plain)
 
 
@@ -334,7 +336,7 @@ _WRITE: Final = partial(write_foreign, inner=_spelled_out)
 
 
 def _fields(value: Any, names: list[str]) -> dict[str, Any]:
-    # If the constructor doesn't set a dataclass field, its default is a class attribute, which msgspec ignores.
+    # A dataclass field that the constructor doesn't set may have a class attribute as its default. msgspec ignores it.
     members = {name: getattr(value, name, msgspec.UNSET) for name in names}
     return {name: _spelled_out(member) for name, member in members.items() if member is not msgspec.UNSET}
 

@@ -178,12 +178,14 @@ class UserFunction:
         most = self._hashed_items_limit
         if most is not None and not is_checkable(arguments, most):
             raise BadArguments(
-                f"too large: arguments with sets, dicts with non-string keys, or lists of models may have at most "
-                f"{most:,} items and members (an integer of more than 64 bits counts as a thousand or more)"
+                f"too large: because the parameters include a set, a dict with non-string keys or a list of models, "
+                f"the arguments may have at most {most:,} items and members in total (an integer of more than 64 bits "
+                "counts as a thousand or more)"
             )
 
     def _repaired(self, arguments: JSONObject, strict: bool, fault: Exception) -> msgspec.Struct:
-        from ...protocol.schema_reading import read_leniently, with_choices  # lazy import: for invalid arguments
+        # lazy import: only invalid arguments need it
+        from ...protocol.schema_reading import read_leniently, with_choices
 
         try:
             if strict:
@@ -191,7 +193,7 @@ class UserFunction:
             else:
                 read = read_leniently(self.schema, arguments)
             if read is not arguments:
-                self._check_size(read)  # drop the parsed strings, which may contain large JSON values
+                self._check_size(read)  # check again, because the parsed strings may contain large JSON values
                 return msgspec.convert(read, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             fault = error
@@ -222,11 +224,11 @@ def _returned(hint: Any) -> Any:
 def _checked_name(function: Callable[..., Any]) -> str:
     """Return the name of a handler function for error messages. Raises `TypeError` unless the handler is a function or
     method."""
-    # Check this first, because inspect.isroutine() is true for a functools.partial from CPython 3.14 on.
+    # Check for functools.partial first: from CPython 3.14 on, inspect.isroutine() is true for a partial.
     if isinstance(function, functools.partial):
         raise TypeError(
-            "a functools.partial has no name, docstring and parameters of its own: write a function around it, or "
-            "Annotated[Type, Provide(function)] for parameters that clients must not pass"
+            "a handler must not be a functools.partial: write a function that calls it. For a parameter that "
+            "clients must not pass, write Annotated[Type, Provide(function)]"
         )
     if inspect.isroutine(function) and callable(function):
         return function.__qualname__
@@ -238,9 +240,7 @@ def _checked_name(function: Callable[..., Any]) -> str:
         )
     if callable(function):
         kind = type(function).__name__
-        raise TypeError(
-            f"an instance of {kind} is not a function: register its method, server.tool(thing.__call__), with a name"
-        )
+        raise TypeError(f"a handler must not be an instance of {kind}: write server.tool(name='...')(thing.__call__)")
     raise TypeError(f"{function!r} is not a function. To name a tool or prompt, write @server.tool(name='add')")
 
 
@@ -356,7 +356,7 @@ def _allows_none(hint: Any) -> bool:
         msgspec.convert(None, hint, dec_hook=read_foreign)
     except (msgspec.ValidationError, ValueError):
         return False
-    except TypeError:  # msgspec doesn't support the type, and raises an error that says so
+    except TypeError:  # msgspec doesn't support this type, and raises a TypeError
         return True
     return True
 

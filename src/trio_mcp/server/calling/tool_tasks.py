@@ -67,13 +67,13 @@ def task_of_call(
     Raises `CodedError` if the tool requires a task and the client has none, or the reverse: -32601 in 2025-11-25 and
     before, -32021 in later revisions.
     """
-    if scope.task is not None:  # the task already exists, and its handler runs again
+    if scope.task is not None:  # the handler runs again for an existing task
         return scope.task
     request, form = scope.request, scope.request.revision.tasks
     asks = form == "core" and params.task is not None
     if support is None or tasks is None:
         if asks and tasks is not None:
-            # By MCP 2025-11-25 (tasks page), the server SHOULD refuse to run this tool as a task.
+            # By MCP 2025-11-25 (tasks page), the server SHOULD refuse task requests for a tool without task support.
             raise CodedError(
                 METHOD_NOT_FOUND, f"{params.name} cannot run as a task: call it without the parameter task"
             )
@@ -109,7 +109,7 @@ def _task_needed(name: str, scope: RequestScope) -> CodedError:
     if revision.tasks == "extension":
         # By the tasks extension, the error code MUST be -32021, and the error must name the extension.
         return CapabilityMissing(TASKS_CAPABILITY, revision)
-    # By MCP 2025-11-25 (tasks page), the server MUST refuse a call without task if the tool runs only as a task.
+    # By MCP 2025-11-25 (tasks page), the server MUST refuse an ordinary call of a tool that runs only as a task.
     return CodedError(METHOD_NOT_FOUND, f"{name} runs only as a task: call it with the parameter task")
 
 
@@ -124,7 +124,7 @@ def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallTool
         raise _task_needed(name, scope)
     if not (task.is_delegated and task.id == state.id):
         raise RuntimeError(
-            f"{name} returned a TaskState that is not the task of its call: return the first state that "
+            f"{name} returned the TaskState of another task: return the first state that "
             "ctx.caller_tasks.create_task() returned in this call"
         )
     task.detach()
@@ -140,11 +140,11 @@ async def run_task(
     scope.task = task
     try:
         if scope.request.revision.tasks == "core":
-            await task.start()  # the client sent the call as a task, so it waits for the task id
+            await task.start()  # the client requested a task, so it waits for the task id
         elif not task.has_started:
             task.start_later()
         running = call()
-        del call  # free memory, because thousands of tasks may be waiting
+        del call  # free the call's memory, because thousands of tasks may be waiting
         result = await running
     except (CapabilityMissing, NotStarted):
         raise

@@ -124,7 +124,7 @@ def typed_text(text: str, kind: type[T]) -> T:
     try:
         return kind()
     except TypeError as error:
-        raise ValueError(f"the text is empty, and there is no default: {error}") from None
+        raise ValueError(f"the text is empty, but the class has fields without defaults: {error}") from None
 
 
 def _is_of_specification(kind: Any) -> bool:

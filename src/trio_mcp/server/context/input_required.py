@@ -193,7 +193,8 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         rounds += 1
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
-        await trio.lowlevel.checkpoint()  # without requests of the handler, the loop has no other checkpoint
+        # the handler may have requested nothing, and then the loop has no other checkpoint
+        await trio.lowlevel.checkpoint()
         if scope.runner.stateless and scope.request.revision.server_requests:
             raise no_back_channel_when_stateless(scope.request.method, scope.request.revision)
         asked = _askable(result, scope)

@@ -485,7 +485,7 @@ class RequestContext(ContextNames[L_co]):
         asked = Form.of(form)
         question = ElicitFormParams(message, asked.schema, meta=meta)
         asking = self._ask("elicitation/create", question, ElicitResult, task_ttl)
-        del question  # free memory, here and below, because thousands of tasks may await answers
+        del question  # free the question's memory, because thousands of tasks may await answers
         answer = await asking
         if answer.action != "accept":
             return ElicitAnswer(answer.action)

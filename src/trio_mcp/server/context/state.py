@@ -157,7 +157,7 @@ def _entry_of(scope: RequestScope, handle: str) -> _Entry:
         state = _states[host] = HostState(host)
     owner = owner_of(scope)
     if owner is None and scope.exchange.forgot_client:
-        # Refuse state for a task that runs again: its connection is unknown, so all clients would share the state.
+        # Refuse state to a task that runs again: its client is unknown, so all clients would share the state.
         raise CodedError(INVALID_REQUEST, _FORGOTTEN)
     if owner is None and not handle:
         raise CodedError(INVALID_REQUEST, _ANONYMOUS)
@@ -173,7 +173,7 @@ class HostState:
         replica = None if host is None else host.replica
         if replica is not None and replica.state is None:
             raise RuntimeError(
-                "the shared storage of this server keeps no caller state: its Replica was created without state="
+                "the shared storage of this server cannot store ctx.state: pass state= when you create its Replica"
             )
         if host is not None and replica is None and host.stateless:
             raise RuntimeError(_STATELESS)

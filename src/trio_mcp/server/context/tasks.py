@@ -117,8 +117,8 @@ class StoredTasks:
         """
         if status not in ("working", "failed", "cancelled"):
             raise ValueError(
-                f"update_task_status cannot set {status!r}: call store_task_result to complete a task; "
-                "its handler sets input_required by calling ctx.elicit or ctx.sample"
+                f"update_task_status cannot set the status {status!r}: to complete a task, call store_task_result. "
+                "A task gets the status input_required when its handler calls ctx.elicit or ctx.sample"
             )
         records, _ = await self._find(task_id)
         words = message or f"the task was {status}"

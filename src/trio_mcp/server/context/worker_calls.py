@@ -64,7 +64,7 @@ def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
 
     Raises the exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler.
     """
-    if scope is None:  # a passive context, which tests create, works without trio
+    if scope is None:  # a passive context, which tests create, needs no trio run
         return trio.from_thread.run_sync(call) if is_trios_thread() else call()
     if is_own := in_worker_thread():
         trio.from_thread.check_cancelled()
@@ -106,6 +106,6 @@ def is_trios_thread() -> bool:
     in the thread."""
     try:
         trio.from_thread.check_cancelled()
-    except RuntimeError:  # the handler itself started this thread
+    except RuntimeError:  # trio didn't start this thread, so the handler did
         return False
     return True

@@ -146,7 +146,7 @@ class WorkerContext(ContextNames[L_co]):
     def cancellation(self) -> Cancellation | None:
         """The reason why the request was cancelled. See `RequestContext.cancellation`."""
         known = self._original.cancellation
-        if known is None and _thread_is_cancelled():  # the reason can only be read in trio's thread
+        if known is None and _thread_is_cancelled():  # only trio's thread can read the reason of the cancellation
             with suppress(trio.RunFinishedError):
                 known = trio.from_thread.run_sync(getattr, self._original, "cancellation")
         return known

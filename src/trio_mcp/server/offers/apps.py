@@ -54,7 +54,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
             view = UI.of(tool.listed).view
             if view is None:
                 continue
-            # By SEP-1865, the resource of a view MUST exist on the server.
+            # By SEP-1865, the view of a tool MUST be a resource of the server.
             types = {each.listed.mime_type for each in _entries_of(view, server._resources)}
             if APP_TYPE not in types:
                 lacks = "there is no such resource" if not types else f"that resource is not {APP_TYPE}"

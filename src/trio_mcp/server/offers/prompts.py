@@ -156,7 +156,7 @@ class Completions:
         kind, name = ("prompt", prompt) if prompt is not None else ("resource", normal_uri(cast("str", resource)))
         key = kind, name, argument
         if key in self._completers:
-            raise ValueError(f"{key[1]!r}, argument {argument!r} already has a completion function")
+            raise ValueError(f"the argument {argument!r} of {key[1]!r} already has a completion function")
         self._unchecked.add(key)
         self._completers[key] = handler
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
 else:
-    # TypeVar defaults exist from Python 3.13 on, and nothing reads them at run time.
+    # Only type checkers read the default of this TypeVar. At run time, defaults exist from Python 3.13 on.
     L_co = TypeVar("L_co", covariant=True)
 
 
@@ -162,7 +162,7 @@ class Registry(Generic[T]):
         serials = sorted(self._serials.items(), key=itemgetter(1))
         items = {name: self._items[name] for name, _ in serials}
         for kept, found in ((self._serials, dict(serials)), (self._items, items)):
-            kept.clear()  # change this dict, don't replace it: `get` and `names` are its bound methods
+            kept.clear()  # clear this dict instead of replacing it: `get` and `names` are methods bound to it
             kept.update(cast("dict[str, Any]", found))
 
     def known(self, name: str) -> T | None:

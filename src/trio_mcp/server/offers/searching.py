@@ -57,7 +57,7 @@ class ToolSearch:
         read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         self._own = {
             SEARCH: RegisteredTool.of(self.search_tools, {"annotations": read_only}),
-            # The tool that `call_tool` calls decides whether the call becomes a task.
+            # A call of `call_tool` becomes a task if the tool that it calls decides so.
             CALL: RegisteredTool.of(call_tool, {"task": "optional"}),
         }
         self.listed: Registry[RegisteredTool] = Registry("tool", None)
@@ -82,7 +82,7 @@ class ToolSearch:
         called, given = inner.get("name"), inner.get("arguments", {})
         tool = find(called) if isinstance(called, str) else None
         if tool is None or not isinstance(given, dict) or not _is_for_model(tool.listed):
-            return name, inner, entry  # `call_tool` itself reports that its arguments are invalid
+            return name, inner, entry  # `call_tool` handles the call, and reports that its arguments are invalid
         return tool.listed.name, cast("JSONObject", given), tool
 
     async def search_tools(

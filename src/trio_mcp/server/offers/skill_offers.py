@@ -220,7 +220,7 @@ class SkillOffers:
             if inside == SKILL_FILE:
                 hints = self._hints("skills/get", is_private=depends_on_caller(offer))
                 return GetSkillResult(offer.skill.entry, hints.ttl_ms, hints.scope)
-        raise _not_found("No skill is served", params.uri)
+        raise _not_found("This server has no skill", params.uri)
 
     async def answer_directory(self, params: ReadDirectoryParams, ctx: RequestContext) -> ReadDirectoryResult:
         """Return the direct children of a folder in a skill, as the result of a request. Raises `CodedError` (-32602)
@@ -231,7 +231,7 @@ class SkillOffers:
         for offer, inside in self._at(params.uri, ctx.auth):
             if inside not in offer.skill.files:
                 return ReadDirectoryResult(list(_children(offer.skill, inside, params.uri)))
-        raise _not_found("There is no folder of a skill", params.uri)
+        raise _not_found("No skill of this server has a folder", params.uri)
 
 
 def _not_found(what: str, uri: str) -> CodedError:

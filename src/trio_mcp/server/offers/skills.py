@@ -221,7 +221,7 @@ class Skills(SkillsExtension):
         folder.paths = list(found)
         return faults
 
-    # Methods that the server calls on its extension
+    # Methods that the server calls on this extension
 
     def _register(self, server: Any) -> None:
         """Add the skills to ``server``, which was created with this extension. See `Extension._register`."""

@@ -173,8 +173,8 @@ def _described(handler: UserFunction, output: JSONObject | None, options: ToolOp
 def check_name(name: str) -> None:
     """Raise `ValueError` unless ``name`` is a valid tool name."""
     if not _NAME.fullmatch(name):
-        # By MCP 2025-11-25 (tools page), tool names are limited to these characters.
-        # For any other name, some hosts reject the whole list.
+        # By MCP 2025-11-25 (tools page), only these characters are allowed in tool names.
+        # If a tool has any other name, some hosts reject the whole list of tools.
         raise ValueError(
             f"{name[:200]!r} is not a valid tool name: use 1 to 128 letters from A to Z, digits, _, - and .; "
             + ("set one with name=..." if name == "<lambda>" else "the name for people is title=...")
@@ -265,7 +265,7 @@ class Tools:
             except BadArguments as error:
                 fault = str(error)
             # Free large arguments before the handler runs.
-            # If there is middleware, keep them, because it may call the tool again.
+            # If there is middleware, keep the arguments, because middleware may call the tool again.
             if request.size > _LARGE and is_own and arguments and fault is None and task is None:
                 request.put_away("arguments")
         if fault is not None:
@@ -470,7 +470,7 @@ class _ConcurrencyLimit:
 
     async def __aenter__(self) -> None:
         try:
-            # Don't checkpoint here, because calls of other tools could overtake this call.
+            # First try without a checkpoint. During a checkpoint, calls of other tools could overtake this call.
             self._limiter.acquire_nowait()
         except trio.WouldBlock:
             await self._limiter.acquire()

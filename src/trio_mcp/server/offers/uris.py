@@ -63,7 +63,7 @@ def checked_uri(uri: str) -> str:
     is invalid.
     """
     if len(uri) <= LONGEST_URI and uri.count(":") == 1 and "@" not in uri and _PLAIN.fullmatch(uri):
-        return uri  # for most URIs, this avoids compiling the other patterns
+        return uri  # a fast path for most URIs, which doesn't compile the other patterns
     shown, plain = uri[:200], _ANY_EXPRESSION.sub("0", uri)
     if not _SCHEME.match(uri):
         raise ValueError(f"{shown!r} is not a URI: it must begin with a scheme, for example 'data://{shown}'")
@@ -190,7 +190,7 @@ class UriTemplate:
         text = normal if query is None else normal[: query.start()]
         self._query: tuple[str, ...] = () if query is None else tuple(query[2].split(","))
         if mark and (mark == "?") == ("?" in text):
-            raise ValueError(f"{template}: write {{?name}} where the query begins, and {{&name}} after a ?")
+            raise ValueError(f"{template}: write {{?name}} to begin the query, or {{&name}} if a ? comes before it")
         found = list(_EXPRESSION.finditer(text))
         literals = _EXPRESSION.split(text)[:: _EXPRESSION.groups + 1]
         if self.is_template("".join(literals)):

@@ -176,7 +176,8 @@ class EventLimitTests(TestedStorage):
                 assert await stays.append(1, [b"12345"])
                 assert await ended.append(1, [b"12345"], finish=True, retention_ms=keep)
                 if not await dead.finish_dead("me", b"12345", retention_ms=keep) or not await stays.is_there():
-                    continue  # the machine was too slow: the session expired before the test used it again
+                    # try again with a longer time: this machine was too slow, so the session expired before its use
+                    continue
                 for log in (ended, dead):
                     await wait_until(partial(_is_forgotten, StreamUnderTest(two.events, log.name, log.session_id)))
                     assert not await log.append(1, [b"12345"], finish=True)
@@ -196,7 +197,8 @@ class EventLimitTests(TestedStorage):
                 assert await log.append(1, [b"a"], finish=True)
                 await StreamUnderTest(one.events, "more", log.session_id).take_over("me", keep)
                 if not await log.append(1, [b"a"], finish=True):
-                    continue  # the machine was too slow: the session expired too early
+                    # try again with a longer time: this machine was too slow, so the session expired too early
+                    continue
                 await other.open(retention_ms=keep)
                 await wait_until(other.is_gone)
                 assert await log.is_there()

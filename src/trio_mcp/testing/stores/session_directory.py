@@ -117,7 +117,7 @@ class SessionDirectorySuite(TestedStorage):
             for name, first in (("i", "b"), ("j", "a")):
                 assert await try_open_session(two.sessions, name, name.encode(), limit=8, is_used=True) == first
                 await expect_hints(hints, first)
-            # Ann and Bob now have two sessions each.
+            # The callers Ann and Bob now have two sessions each.
             last = await try_open_session(one.sessions, "k", b"k", limit=8)
             assert last in ("d", "e", "f")
             rest = {"\ud800", *"defghijk"} - {last}

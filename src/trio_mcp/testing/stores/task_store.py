@@ -412,7 +412,7 @@ class HintTests(TestedTaskStorage):
                     one = changed
                 gaps, is_over = 0, False
                 while not is_over:
-                    # If no lost notification has been reported yet, the machine may just be slow.
+                    # Wait longer for the first report of lost notifications, because the machine may be slow.
                     with trio.move_on_after(0.1 if gaps else 2.0) as scope:
                         gaps += isinstance(await anext(hints), HintsLost)
                     is_over = scope.cancelled_caught
