@@ -60,7 +60,7 @@ class RunningTask(Wrapper):
 
 
 class Changes(Wrapper, AsyncIterator[Change]):
-    """The changes on a server (`trio_mcp.types.Changes`), for asyncio."""
+    """Notifications of changes on a server, as an iterator (`trio_mcp.types.Changes`), for asyncio."""
 
     acknowledged = PassThrough[SubscriptionFilter]()
     """The changes that the server agreed to report. See `trio_mcp.types.Changes`."""
@@ -164,7 +164,7 @@ class Catalogue(Wrapper):
 
 
 class GroupTask(Wrapper):
-    """A task of a group's member (`trio_mcp.hosting.GroupTask`), for asyncio."""
+    """A task on a member server of a group (`trio_mcp.hosting.GroupTask`), for asyncio."""
 
     member = PassThrough[str]()
     """The name of the member that runs the task."""
@@ -176,7 +176,7 @@ class GroupTask(Wrapper):
 
 
 class Group(Wrapper):
-    """Many servers used at once (`trio_mcp.hosting.Group`), for asyncio. Any number of tasks may use it."""
+    """A client for many servers at once (`trio_mcp.hosting.Group`), for asyncio. Any number of tasks may use it."""
 
     remove = async_method(of_group.Group.remove)
     client = wrapped_method(of_group.Group.client, Client)
@@ -202,12 +202,12 @@ class Group(Wrapper):
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """The status of each member of the group, in the order in which the members were added."""
+        """The status of each member server of the group, in the order in which the servers were added."""
         return run_sync(self._begin, lambda: self._original.statuses)
 
     @property
     def catalogue(self) -> Catalogue:
-        """The tools, prompts and resources of all members of the group."""
+        """The tools, prompts and resources of all member servers of the group."""
         return Catalogue(self._original.catalogue, self._begin)
 
 

@@ -143,7 +143,7 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
-    """Return a method that returns an asyncio iterator over the items that the original trio method iterates over.
+    """Return a method whose result is an asyncio iterator over the items of the original trio method.
 
     The original is called when the first item is requested.
     """
@@ -158,7 +158,7 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractAsyncContextManager[V]]:
-    """Return a method that returns an async context manager for asyncio.
+    """Return a method whose result is an async context manager for asyncio.
 
     It enters the trio context manager that the original method returns, and wraps its value with ``view``.
     """

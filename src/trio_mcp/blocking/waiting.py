@@ -94,7 +94,7 @@ class BridgedContext(AbstractContextManager[V]):
         return self._view(hold.value, self.start)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread. It ends when this context manager exits, at the latest."""
+        """Start ``work`` in the trio thread. The work ends when this context manager exits, at the latest."""
         assert self._context is not None, "it was entered"
         return self._context.start(work)
 
@@ -194,7 +194,7 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    """Return a method that returns a plain iterator over the items that the original trio method iterates over.
+    """Return a method whose result is a plain iterator over the items of the original trio method.
 
     The original is called when the first item is requested.
     """
@@ -209,7 +209,7 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractContextManager[V]]:
-    """Return a method that returns a plain context manager.
+    """Return a method whose result is a plain context manager, for blocking code.
 
     It enters the trio context manager that the original method returns, and wraps its value with ``view``.
     """

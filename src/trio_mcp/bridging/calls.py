@@ -111,7 +111,7 @@ class BridgedCall(Generic[T]):
             self.portal.run_soon(partial(self._scope.cancel, reason=reason))
 
     def result(self) -> T:
-        """Return the result of the call, which must have ended, or raise the call's exception.
+        """Return the result of the call, or raise the call's exception. The call must have ended.
 
         Raises `ConnectionLost` if the call ended because its client was closed.
         """
@@ -153,8 +153,8 @@ class BridgedCall(Generic[T]):
         return tell
 
     def with_callbacks(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments of a method. Callbacks in the arguments are wrapped so that they run in the
-        caller's thread or event loop."""
+        """Return the keyword arguments of a method with all callbacks wrapped, so that they run in the caller's thread
+        or event loop."""
         ways = {"on_progress": self.awaited_callback, "on_task": self.deferred_callback}
         return {key: ways[key](value) if value and key in ways else value for key, value in options.items()}
 
@@ -168,7 +168,7 @@ def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseEx
 
 
 def call_contained(handler: Callable[..., T], *args: Any) -> T:
-    """Call a plain handler in its thread, and return its result.
+    """Call the plain ``handler`` in the current thread, and return its result.
 
     If the handler raises an exception such as `SystemExit`, raise `RuntimeError` instead: in the trio thread,
     `SystemExit` would end all clients of the program.
@@ -185,7 +185,7 @@ def call_contained(handler: Callable[..., T], *args: Any) -> T:
 
 def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return ``functions``, the handlers of a client, with each plain function wrapped by `call_contained`. Async
-    functions stay unwrapped."""
+    functions aren't wrapped."""
     return {
         key: partial(call_contained, each) if callable(each) and not is_async(each) else each
         for key, each in functions.items()
@@ -308,8 +308,10 @@ def start_call(call: BridgedCall[Any], start: StartWork) -> TrioPortal:
 
 @define(eq=False)
 class BridgedItems(Generic[T]):
-    """Fetches the items of a trio iterator in the trio thread. ``make`` returns the iterator, and ``start`` starts the
-    fetch of each item."""
+    """Fetches the items of a trio iterator in the trio thread.
+
+    ``make`` returns the iterator, and ``start`` starts the fetch of each item.
+    """
 
     start: StartWork
     make: Callable[[], AsyncIterator[T]]
@@ -326,8 +328,10 @@ class BridgedItems(Generic[T]):
 
 @contextmanager
 def deferred_interrupts() -> Generator[None]:
-    """Defer a Ctrl-C to the end of the block. Right after the start of a call, a Ctrl-C could otherwise leave a call
-    that can't be cancelled or waited for."""
+    """Defer a Ctrl-C to the end of the block.
+
+    Right after the start of a call, a Ctrl-C could otherwise leave a call that can't be cancelled or waited for.
+    """
     interrupt = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(interrupt):
         yield  # only the main thread can be interrupted, and only if Python handles the signal
@@ -367,7 +371,7 @@ sleep."""
 
 
 def wait_for(event: threading.Event) -> None:
-    """Block until ``event`` is set, in such a way that a Ctrl-C is raised soon, whenever the user presses it."""
+    """Block until ``event`` is set. If the user presses Ctrl-C, the wait ends soon with `KeyboardInterrupt`."""
     while not event.wait(_WAIT_INTERVAL):
         pass
 
@@ -424,7 +428,7 @@ class Wrapper:
 
 
 def wrapping(original: Callable[..., Any]) -> Callable[[F], F]:
-    """Return `functools.wraps` for the method ``original``, with type hints that keep the decorated function a
+    """Like `functools.wraps` for the method ``original``. In addition, type checkers see the decorated function as a
     method."""
     return cast("Any", wraps(original))
 

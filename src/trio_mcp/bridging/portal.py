@@ -23,7 +23,8 @@ class ThreadWork(Protocol):
     """Interface of the work that the trio thread does for a caller."""
 
     async def run(self) -> None:
-        """Do the work in the trio thread. Raises nothing except a cancellation from outside."""
+        """Do the work in the trio thread. Raises no exception except `trio.Cancelled`, if the work is cancelled from
+        outside."""
 
     def finish(self) -> None:
         """Report to the caller that the work has ended completely. Raises nothing."""
@@ -97,7 +98,7 @@ class TrioPortal:
             work.finish()
 
     def join(self) -> None:
-        """If the trio thread has no more work, wait until it has ended, which takes only a moment."""
+        """If the trio thread has no more work, wait for its end, which takes only a moment."""
         if not (self._running_count or self.is_inherited):
             self._thread.join()
 

@@ -72,7 +72,7 @@ def _refusal(status: HTTPStatus, reason: str) -> Answer:
 
 
 class PageApplication(HttpApplication):
-    """The HTTP application of the web inspector: serves the page that shows ``inspection`` at ``/TOKEN/``.
+    """The HTTP application of the web inspector. It serves the page for ``inspection`` under the path ``/TOKEN/``.
 
     HTTP requests are handled by trio tasks in ``nursery``.
     """
@@ -140,7 +140,7 @@ class PageApplication(HttpApplication):
         return self._unread.held_for(self._caller)
 
     def report_unserved(self, body: UnservedBody) -> None:
-        """Do nothing: the web inspector doesn't report requests that were refused before they were handled. See
+        """Do nothing, because the web inspector doesn't report refused requests. See
         `HttpApplication.report_unserved`."""
 
     # Routes
@@ -254,7 +254,7 @@ def _worth(connection: HttpConnection) -> int:
 async def serve_page(
     inspection: Inspection, port: int = 0, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Serve the web inspector's page, which shows ``inspection``, on loopback until cancelled.
+    """Serve the web inspector's page for ``inspection`` on a loopback address, until cancelled.
 
     The ``task_status`` reports the page's address, with a new token. Raises `OSError` if the ``port`` isn't available.
     """

@@ -67,8 +67,10 @@ class LoggedFrame:
 
     @property
     def entry(self) -> RecordedEntry:
-        """The stored message or event, with its secrets masked. The first use searches the message for secrets, so use
-        this property in a thread."""
+        """The stored message or event, with its secrets masked.
+
+        The first use searches the message for secrets, so use this property in a thread.
+        """
         job = self._job
         if job is not None:
             entry = entry_of(job, _LONGEST) if job.entry is None else job.entry
@@ -144,7 +146,7 @@ class FrameLog(Recorder):
         return entry.message if entry.event is None else msgspec.to_builtins(entry)
 
     async def picture(self, begin: float, end: float, title: str) -> str:
-        """Return an SVG timeline of the requests between two times on trio's clock. It shows at most the last
+        """Return an SVG timeline of the requests between two times on trio's clock. The timeline shows at most the last
         `MOST_ROWS` requests."""
         header, frames = self._header, self.frames
 

@@ -44,8 +44,8 @@ _MOST_TASKS: Final = 200
 
 
 class InvalidPageRequest(ValueError):
-    """A page of the web inspector sent a request that is invalid, or impossible at this moment. The message is shown to
-    the user."""
+    """A page of the web inspector sent a request that is invalid, or that is impossible at this moment. The message is
+    shown to the user."""
 
 
 async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
@@ -95,8 +95,10 @@ async def ping(client: Client, asked: JSONObject) -> JSONObject:
 
 
 async def list_tasks(client: Client, asked: JSONObject) -> JSONObject:
-    """Return the MCP tasks in the server's list, if the server can list tasks, and the ids of all tasks that this
-    inspector has seen."""
+    """Return the MCP tasks of the server, and the ids of all tasks that this inspector has seen.
+
+    The tasks are missing if the server can't list tasks.
+    """
     listed: list[JSONObject] = []
     declared = client.server_capabilities.tasks
     if client.revision.tasks == "core" and declared is not None and declared.list is not None:
@@ -154,7 +156,8 @@ Era = Literal["auto", "modern", "legacy"]
 
 
 class Inspection:
-    """The state that the web inspector's pages show: the connection to the server ``target``, and the user's requests.
+    """The state of the web inspector: the connection to the server ``target``, and the user's requests. All pages show
+    this state.
 
     Pages send requests to `do`, and get events from `feed`.
 
@@ -308,9 +311,11 @@ class Inspection:
         return result
 
     async def picture(self, number: int | None) -> str:
-        """Return an SVG timeline. If ``number`` is the number of a run (a request that the user has started), the
-        timeline shows the time of that run; otherwise it shows the latest requests. Raises `InvalidPageRequest` if the
-        run is no longer stored."""
+        """Return an SVG timeline of one run (a request that the user has started), or of the latest requests.
+
+        If ``number`` is the number of a run, the timeline shows the time of that run. If it is `None`, the timeline
+        shows the latest requests. Raises `InvalidPageRequest` if the run is no longer stored.
+        """
         if number is None:
             return await self._frames.picture(-math.inf, math.inf, "The last requests")
         run = self._run(number)
@@ -334,7 +339,7 @@ class Inspection:
         self._leaving.cancel(reason="reconnected from the page")
 
     def cancel(self, asked: JSONObject) -> None:
-        """Cancel the run (a request that the user has started) that the page names."""
+        """Cancel a run (a request that the user has started). The page sends the number of the run."""
         self._runs.cancel(self._run(asked.get("run")).number)
 
     def answer(self, asked: JSONObject) -> None:

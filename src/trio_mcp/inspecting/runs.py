@@ -58,7 +58,7 @@ class PageFeed:
 
     @property
     def is_full(self) -> bool:
-        """True if the maximum number of inspector pages is open, so that another page is refused."""
+        """True if the maximum number of inspector pages is open. Another page is then refused."""
         return len(self._pages) >= MOST_PAGES
 
     @contextmanager
@@ -74,7 +74,7 @@ class PageFeed:
 
 
 class PageStream:
-    """The SSE stream of events for one inspector page. Stores the events that the page hasn't read yet."""
+    """The SSE stream of events for one inspector page. It stores the events that the page hasn't read yet."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -127,7 +127,7 @@ run_number: Final = ContextVar[int | None]("run_number", default=None)
 
 
 class TooManyRuns(Exception):
-    """The maximum number of requests is running already, so another one can't be started."""
+    """The user can't start another request, because the maximum number of requests is running."""
 
 
 def cut(text: str, limit: int = _MOST_WORDS) -> str:
@@ -152,8 +152,10 @@ def error_text(error: BaseException) -> str:
 
 @define(eq=False)
 class Run:
-    """A request that the user has started in the inspector's page. Times are on trio's clock, except ``since``, which
-    is in milliseconds since the epoch."""
+    """A request that the user has started in the inspector's page.
+
+    Times are on trio's clock, except ``since``, which is in milliseconds since the epoch.
+    """
 
     number: int
     kind: str
@@ -238,8 +240,8 @@ class Runs:
         return run
 
     def cancel(self, number: int) -> None:
-        """Cancel a run (a request that the user has started), and thereby its handler in the server. Does nothing if
-        the run has ended.
+        """Cancel a run (a request that the user has started), so that the server cancels its handler. Do nothing if the
+        run has ended.
 
         Raises `KeyError`.
         """

@@ -56,7 +56,7 @@ class Parameter:
     is_reserved: bool
 
     def texts(self, value: Any) -> list[str]:
-        """Encode ``value``, a call's value for this parameter, for the HTTP request.
+        """Return ``value``, the tool's argument for this parameter, in encoded form for the HTTP request.
 
         For a parameter in the path, the result has one string. For a parameter in the query, the result has strings
         like ``name=value``.
@@ -130,8 +130,7 @@ class Body:
     """The ``encoding`` object of each property of a form."""
 
     def parts(self, value: Any) -> JSONObject:
-        """Return the keyword arguments for `httpx2.AsyncClient.build_request` with which ``value`` is sent as the
-        request body.
+        """Return the keyword arguments for `httpx2.AsyncClient.build_request` that send ``value`` as the request body.
 
         Raises `UnsendableArguments` if ``value`` can't be sent.
         """
@@ -291,8 +290,8 @@ class ArgumentReader:
         return Arguments(complete, LateValidator(complete), path, tuple(parameters), body)
 
     def multiply(self, arguments: Iterable[Arguments]) -> bool:
-        """Return whether one of the arguments' schemas can't be used for validation, because expanding its references
-        may make the schema too large.
+        """Return whether one of the arguments' schemas can't be used for validation. The reason is that the schema may
+        become too large when its references are expanded.
 
         See `Schemas.multiply`.
         """
@@ -401,7 +400,7 @@ def _title_and_description(schema: JSONObject) -> JSONObject:
 
 
 def _preference(media_type: str) -> int:
-    """Return a number that says how well a media type suits a request body. A lower number is better."""
+    """Return how well a media type suits a request body, as a number. A lower number is better."""
     if is_json(media_type):
         return 0 if media_type == "application/json" else 1
     if media_type in (forms := ("application/x-www-form-urlencoded", "multipart/form-data")):
@@ -415,7 +414,7 @@ def _argument(name: str, location: str, taken: Collection[str]) -> str:
 
 
 def _described(schema: Any, data: JSONObject) -> Any:
-    """Return ``schema`` with a description added: the description of the schema's parameter or body."""
+    """Return ``schema`` with the description of its parameter or body added."""
     words = data.get("description")
     deprecated = {"deprecated": True} if data.get("deprecated") is True else {}
     if not isinstance(words, str) or not isinstance(schema, dict):

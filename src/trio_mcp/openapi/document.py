@@ -89,7 +89,7 @@ def items_of(holder: JSONObject, key: str) -> list[Any]:
 
 
 class Document:
-    """An OpenAPI document, ``root``.
+    """An OpenAPI document. ``root`` is its JSON data.
 
     If ``root`` refers to other documents, ``loader`` returns these documents. Raises `ValueError` if the OpenAPI
     version isn't supported.
@@ -218,7 +218,7 @@ def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
 
 
 def _plain(document: object, name: str) -> JSONObject:
-    """Return ``document`` as plain JSON data whose names are all strings. Raises `ValueError` if the document can't be
+    """Return ``document`` as plain JSON data, with strings as keys. Raises `ValueError` if the document can't be
     converted."""
     if isinstance(document, Mapping):
         try:

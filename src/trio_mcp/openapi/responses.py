@@ -188,8 +188,10 @@ class OperationResponses:
 
 
 def status_of(response: httpx2.Response) -> str:
-    """Return the status of an HTTP response with the standard phrase for this status. The server's own phrase isn't
-    used, because it may be any text."""
+    """Return the status code of an HTTP response with the standard phrase for this code.
+
+    The server's own phrase isn't used, because it may be any text.
+    """
     try:
         return f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
     except ValueError:
@@ -247,7 +249,7 @@ async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -
 
 
 async def _close_response(response: httpx2.Response, pieces: AsyncIterator[bytes]) -> None:
-    """Close the HTTP response, and end its generators now by reading the generators until they fail.
+    """Close the HTTP response. End the generators that read its body, by reading them until they fail.
 
     Otherwise httpx2 would leave the generators to the garbage collector.
     """

@@ -71,7 +71,7 @@ class Schemas:
         """True if a schema excludes properties, by the `id` of the schema. The document keeps the schema alive."""
 
     def converted(self, schema: Any, base: str) -> Any:
-        """Convert ``schema``, from the document ``base``, to JSON Schema.
+        """Convert ``schema``, a schema in the document ``base``, to JSON Schema.
 
         References in the result need definitions, which `complete` adds. Raises `ValueError` if the schema can't be
         read.
@@ -86,7 +86,7 @@ class Schemas:
         return made
 
     def complete(self, schema: JSONObject) -> JSONObject:
-        """Return ``schema``, a result of `converted`, with the definitions that its references need.
+        """Return ``schema``, which was returned by `converted`, with the definitions that its references need.
 
         If there are too many, only the nearest are kept; the others become schemas that allow anything. Raises
         `ValueError` for a schema that can't be sent.
@@ -284,8 +284,8 @@ def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
 
 
 class LateValidator:
-    """A schema validator that compiles its schema when the first value is validated: a document may have hundreds of
-    operations."""
+    """A schema validator that compiles its schema only when the first value is validated, because a document may have
+    hundreds of operations."""
 
     def __init__(self, schema: JSONObject) -> None:
         self._schema = schema
@@ -303,7 +303,7 @@ class LateValidator:
             raise self._made
 
     def faults(self, value: Any) -> str | None:
-        """Return descriptions of what is wrong with ``value`` or, if the schema is unusable, with the schema. See
+        """Return what is wrong with ``value``. If the schema is unusable, return what is wrong with the schema. See
         `SchemaValidator.faults`."""
         return str(self._made) if isinstance(self._made, ValueError) else self._made.faults(value)
 

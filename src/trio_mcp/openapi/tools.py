@@ -188,7 +188,7 @@ class _APITool:
     _max_bytes: int
 
     def options(self) -> ToolOptions:
-        """Return the keyword arguments with which to register the tool, taken from the document's description of the
+        """Return the keyword arguments that register the tool. They come from the document's description of the
         operation."""
         operation, data = self._operation, self._operation.data
         texts = [data[key] for key in ("summary", "description") if isinstance(data.get(key), str)]

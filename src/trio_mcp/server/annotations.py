@@ -47,7 +47,7 @@ _MAX_MODELS: Final = 20_000
 
 
 def needs_options(found: list[kinds.Type]) -> bool:
-    """Return whether an annotation includes a class that msgspec doesn't know, or a dict with non-string keys.
+    """Return whether an annotation includes a dict with non-string keys, or a class that msgspec doesn't support.
 
     ``found`` lists the types in the annotation, as `types_in` returns them.
     """
@@ -75,10 +75,10 @@ def check_keys(found: list[kinds.Type]) -> None:
 
 
 def hashed_items_limit(found: list[kinds.Type]) -> int | None:
-    """Limit the time for building sets, dicts and nested models from a client's argument.
+    """Return the maximum size of an argument whose types, such as sets and dicts, take long to build. `None` for no
+    limit.
 
-    Return how many items and members an argument with the types ``found`` may have, as `is_checkable` counts them.
-    Return `None` for no limit.
+    The size is the number of items and members, as `is_checkable` counts them. ``found`` lists the argument's types.
 
     Python randomizes the hashes of strings only. For all other types, a peer can send values with equal hashes, so that
     each item is compared with all earlier items. Integers of up to 64 bits hardly collide, so they need no limit.
@@ -265,7 +265,8 @@ def _check(where: str, name: str, hint: Any, default: Any) -> None:
 
 
 def fielded_classes(hint: Any) -> list[type[Any]]:
-    """Return the classes that have fields in the annotation ``hint``, including the classes of nested fields."""
+    """Return the classes with fields, such as dataclasses, that the annotation ``hint`` contains. The types of their
+    fields are searched too."""
     found: dict[type[Any], None] = {}
     ahead = [hint]
     while ahead:
@@ -301,8 +302,8 @@ _STYLES: Final = {
 
 
 def parameters_in(doc: str | None) -> tuple[str | None, dict[str, str]]:
-    """Split the docstring ``doc``: return the text without the section on parameters, and a dict with the description
-    of each parameter."""
+    """Split the docstring ``doc`` into two parts: the text without the section on parameters, and a dict with the
+    description of each parameter."""
     style = next((name for name, section in _STYLES.items() if doc is not None and section.search(doc)), None)
     if doc is None or style is None:
         return doc, {}

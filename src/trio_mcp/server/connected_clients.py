@@ -99,7 +99,7 @@ class ConnectedClient:
 
 
 class Observer(Protocol):
-    """A server's connection to a client, as the receiver of notifications about changes."""
+    """Interface of a server's connection to a client that is notified of changes."""
 
     def list_changed(self, method: str) -> None:
         """Notify this connection's client that a list changed. ``method`` is the notification's method, such as
@@ -143,7 +143,7 @@ class Observers:
         return iter(tuple(self._runs))
 
     def add(self, observer: Observer) -> None:
-        """Start notifying the connection ``observer`` of changes, in the current trio run."""
+        """Notify the connection ``observer`` of changes from now on, in the current trio run."""
         self._runs[observer] = current_run()
 
     def add_server(self, observers: Observers) -> None:
@@ -155,7 +155,7 @@ class Observers:
         self._runs[observers] = None
 
     def discard(self, observer: Observer) -> None:
-        """Stop notifying the connection ``observer``, if it was added."""
+        """Stop notifying the connection ``observer``. Do nothing if it wasn't added."""
         self._runs.pop(observer, None)
 
     @cached_property
@@ -165,8 +165,8 @@ class Observers:
 
     @property
     def notification_number(self) -> int:
-        """The sequence number of the extension notification that is being sent, among all extension notifications of
-        this server."""
+        """The sequence number of the extension notification that this server is sending. The server's extension
+        notifications are numbered in order."""
         return self._notification_number.number
 
     def list_changed(self, method: str) -> None:
@@ -209,7 +209,7 @@ class Observers:
         return [observer for observer, its in tuple(self._runs.items()) if its is run]
 
     def _notify_each_run(self, notify: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
-        """In each trio run with connections to notify, call ``notify(run, *args)``. ``run`` is that trio run."""
+        """Call ``notify(run, *args)`` in each trio run that has connections to notify. ``run`` is the trio run."""
         for run in dict.fromkeys(tuple(self._runs.values())):
             if run is None or run.is_current:
                 notify(run, *args)

@@ -109,7 +109,7 @@ class ServerConnection:
     # Methods that answer requests at once, in the task that reads messages
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Answer a request at once if that is possible without waiting.
+        """Answer a request at once if this is possible without waiting.
 
         Otherwise, let the runtime start a task for the request. See `RequestHandler.answer_now`.
         """
@@ -166,7 +166,8 @@ class ServerConnection:
         return _DONE
 
     def _cancel_abandoned(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Cancel the earlier call that ``request`` names. The response to ``request`` says how that call ended."""
+        """Cancel the earlier call that the client names in ``request``. The response tells the client how that call
+        ended."""
         found = self._endings.cancel(request, exchange.peer.principal)
         return LATER if found is None else Now(found)
 
@@ -250,7 +251,7 @@ class ServerConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return true for the notifications that this class handles: changed roots, and extension notifications with a
+        """Return true for a notification that this class handles: changed roots, or an extension notification with a
         registered handler.
 
         `ConnectionState` handles all other notifications.
@@ -336,7 +337,7 @@ class MiddlewareConnection(ServerConnection):
 
 
 class SharedConnection(MiddlewareConnection):
-    """A connection to a server that has replicas.
+    """A connection to a server that shares its work with other replicas.
 
     If a client retries a request whose handler is parked in another replica, the connection forwards the retry to that
     replica.

@@ -114,7 +114,7 @@ def keep_large_results(
 def _shortened(
     kept: _KeptResults, request: ServerRequest, result: CallToolResult, size: int, preview: int
 ) -> list[ContentBlock]:
-    """Store ``result``, which is ``size`` bytes long, in ``kept``.
+    """Store the tool result ``result`` in ``kept``, and return a shortened version. ``size`` is its size in bytes.
 
     Return the first ``preview`` characters of its text and, if the result could be stored, a link to the full result.
     """

@@ -89,7 +89,8 @@ class ServerRequest:
 
     @property
     def offer(self) -> str | None:
-        """The registered name of the tool or prompt, or the registered URI or template of the resource.
+        """The registered name of the tool or prompt that the request names. For a resource, its registered URI or
+        template.
 
         `None` if the request names nothing that is registered. Clients can't create new values, so you can use this
         value as a metric label.
@@ -104,12 +105,13 @@ class ServerRequest:
 
     @property
     def _streams(self) -> bool:
-        """True for a request that opens a notification stream, and ends only when its client closes the stream."""
+        """True for a request that opens a stream of notifications. Such a request ends only when its client closes the
+        stream."""
         return self._scope.request.method.streams
 
     @property
     def _has_arguments(self) -> bool:
-        """True for a tool call or a prompt request."""
+        """True for a request that calls a tool or gets a prompt."""
         return isinstance(self.params, CallToolParams | GetPromptParams)
 
     def move_on_after(self, seconds: float) -> AbstractContextManager[None, bool | None]:
@@ -164,7 +166,7 @@ class PositionedMiddleware(ABC):
 
 
 def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:
-    """Return the request methods called ``names``.
+    """Return the names of the request methods that middleware applies to.
 
     Without names, return all request methods, including the methods of extensions. Raises `ValueError` for a method
     that middleware cannot apply to.

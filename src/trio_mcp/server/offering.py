@@ -364,8 +364,9 @@ NO_SCOPES: Final = frozenset[str]()
 
 
 def required_scopes(offering: Offering, method: str, params: object, auth: Auth | None) -> frozenset[str]:
-    """Return the OAuth scopes that a request needs: the scopes of all tools, resources and prompts that the request
-    names and that exist for this caller.
+    """Return the OAuth scopes that a request needs.
+
+    These are the scopes of all tools, resources and prompts that the request names and that exist for this caller.
 
     The request itself isn't validated.
     """

@@ -206,7 +206,7 @@ NOT_CACHED: Final = CacheHints()
 
 
 def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> Mapping[str, CacheHints]:
-    """Return the cache hints of each cacheable method, by method. Raises `ValueError` if ``special`` names a method
+    """Return a dict with the cache hints of each cacheable method. Raises `ValueError` if ``special`` names a method
     without cache hints."""
     if unknown := sorted(set(special) - set(_CACHEABLE)):
         raise ValueError(f"{', '.join(unknown)} cannot be cached. Methods with cache hints: {', '.join(_CACHEABLE)}")
@@ -214,7 +214,7 @@ def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> M
 
 
 class ContextNames(Generic[L_co]):
-    """Base class of the context classes.
+    """Base class of `RequestContext` and `WorkerContext`, the contexts that handlers get.
 
     If a handler reads an attribute that only another SDK's context has, the error says what to write instead. Generic
     in the value that the lifespan yields: `RequestContext[Database]`.

@@ -111,7 +111,7 @@ class RoundStates:
 
 @frozen(kw_only=True)
 class RemoteRetry(Continuation):
-    """A retried request whose handler is parked in another process."""
+    """A retried request whose handler waits for the client's input in another process."""
 
     handle: bytes
     """Identifies the parked handler, as passed to `Seal`."""
@@ -138,7 +138,7 @@ _PURPOSE: Final = b"trio-mcp requestState 1 "
 
 
 class BadRequestState(ValueError):
-    """Raised for a ``requestState`` that was modified, or that none of the secrets can decrypt."""
+    """Raised for a ``requestState`` that was modified, or that cannot be decrypted with any of the secrets."""
 
 
 class SealedState(msgspec.Struct, frozen=True, array_like=True):

@@ -62,7 +62,7 @@ class RunningTasks:
             self.host()
 
     def host(self) -> TaskHost:
-        """Return the host that runs the tasks. If there is no host yet, create it."""
+        """Return the `TaskHost` that runs the tasks. The first use creates it."""
         if self._host is None:
             from ..tasks.host import TaskHost  # lazy import: servers without tasks start faster
             from ..tasks.record_writers import OutcomeReplies
@@ -79,7 +79,8 @@ class RunningTasks:
 
     @property
     def has_host(self) -> bool:
-        """True once a client requested a task. Before that, there are no task records. Can be read from any thread."""
+        """True once a client requested a task. Before that, there are no task records. Any thread may read this
+        property."""
         return self._host is not None
 
     @property
@@ -128,7 +129,7 @@ class RunningTasks:
 
 
 class _ToolTaskHandler:
-    """A `RequestHandler` that runs tools as tasks, for task requests that belong to no connection."""
+    """A `RequestHandler` that runs tool calls as tasks, without a connection to the client."""
 
     seal = None
 

@@ -50,15 +50,20 @@ class Fleet(ABC):
 
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:
-        """Give parked handlers, and requests that other replicas forwarded here, `Limits.drain_timeout` seconds to end.
+        """Let this replica finish two kinds of work within `Limits.drain_timeout` seconds.
+
+        The two kinds are handlers that wait for a client's input, and requests that other replicas forwarded here.
 
         If ``hurry`` is true, less than a second is left.
         """
 
     @abstractmethod
     async def drain(self) -> None:
-        """Shut down, and wait until this replica has no parked handlers, and runs no requests that another replica
-        forwarded here."""
+        """Call `shut_down`, and wait until this replica has finished its work.
+
+        The work consists of handlers that wait for a client's input, and of requests that other replicas forwarded
+        here.
+        """
 
 
 class SharedStorage(ABC):

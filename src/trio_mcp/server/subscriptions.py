@@ -51,7 +51,7 @@ _TELLING_MARKS: Final = 16
 
 
 class ClientSubscriptions:
-    """The changes of which one connection's client wants to be notified.
+    """The subscriptions of one connection's client: the changes that the client wants to be notified of.
 
     In legacy revisions: list changes, and the resources that the client subscribed to. In modern revisions: the changes
     that each open stream requested. One connection may use both.
@@ -105,7 +105,8 @@ class ClientSubscriptions:
         return _DONE
 
     def adopt(self, uris: Iterable[str]) -> None:
-        """Replace the client's subscriptions by ``uris``, which another replica has recorded for this session."""
+        """Replace the client's subscriptions by ``uris``. Another replica recorded these subscriptions for the client's
+        session."""
         before, after = self._state.subscriptions, set(uris)
         for uri in after - before:
             self._server._resources.change_watchers(uri, 1)
@@ -207,8 +208,11 @@ class ClientSubscriptions:
     # Changes
 
     def list_changed(self, method: str) -> None:
-        """Notify clients of a list change: a legacy client that is initialized, if the server declared the list, and
-        all streams for which the client requested the list."""
+        """Report a list change to the client.
+
+        A legacy client is notified if it is initialized, and if the server declared the list. Each stream reports the
+        change if the client requested the list for the stream.
+        """
         kind = method.split("/")[1]
         state = self._state
         if self.notifies_legacy and state.revision is not None and state.initialized and getattr(self._declared, kind):
@@ -218,8 +222,10 @@ class ClientSubscriptions:
                 stream.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Notify clients that the resource ``uri`` changed: a legacy client that subscribed to the resource, and all
-        streams for which the client requested the resource.
+        """Report to the client that the resource ``uri`` changed.
+
+        A legacy client is notified if it subscribed to the resource. Each stream reports the change if the client
+        requested the resource for the stream.
 
         Each notification contains the URI as the client spelled it.
         """
@@ -233,8 +239,10 @@ class ClientSubscriptions:
                 stream.resource_updated(spelling)
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Send an extension notification to a legacy client that is initialized and has declared the extension, and on
-        all streams for which the client requested the extension.
+        """Send an extension notification to the client.
+
+        A legacy client gets the notification if it is initialized and has declared the extension. Each stream sends the
+        notification if the client requested the extension for the stream.
 
         See `Server.notify`.
         """
@@ -249,8 +257,9 @@ class ClientSubscriptions:
                 stream.notify(row, params)
 
     def everything_changed(self) -> None:
-        """Notify a legacy client, and all streams, that everything they requested may have changed: each list and each
-        resource.
+        """Notify the client that everything it requested may have changed, each list and each resource.
+
+        This concerns a legacy client, and all streams.
 
         See `ServedConnection.everything_changed`.
         """
@@ -278,8 +287,11 @@ def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list
 
 
 def notify_everything_changed(connection: Connection, declared: ServerCapabilities) -> None:
-    """Send a legacy client one change notification for each list that can change according to ``declared``, and for
-    each resource that the client has subscribed to."""
+    """Notify a legacy client that all lists and all resources it subscribed to may have changed.
+
+    The client gets one notification for each list that can change according to ``declared``, and for each resource that
+    it has subscribed to.
+    """
     for kind in changing_lists(declared):
         connection.notify(f"notifications/{kind}/list_changed")
     for uri in connection.state.subscriptions:
@@ -375,7 +387,7 @@ class ListenStream:
         self.notify_task(unstructure(state, self._scope.request.revision))
 
     def notify_task(self, params: dict[str, Any]) -> None:
-        """Report the state of a task on the stream, with ``params`` as plain data. See `task_changed`."""
+        """Report the state of a task on the stream. ``params`` is the state as plain data. See `task_changed`."""
         meta: dict[str, Any] = params.get("_meta") or {}
         self._scope.put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
 
@@ -413,12 +425,12 @@ class ListenStream:
 
     @property
     def has_room(self) -> bool:
-        """True if a change that is reported now can be sent without queueing."""
+        """True if a change that is reported now can be sent at once, without queueing."""
         return not (self._waiting or self._outbox.is_full())
 
     async def room(self) -> None:
-        """Wait until the client has read enough that the outbox has room for another change. If the outbox already has
-        room, this isn't a checkpoint."""
+        """Wait until the client has read enough messages that another change can be sent. If this is already the case,
+        the call isn't a checkpoint."""
         await self._outbox.room()
 
     def _params(self, **more: Any) -> dict[str, Any]:
@@ -437,7 +449,7 @@ class ListenStream:
         self._waiting[line] = None
 
     async def _flush(self) -> None:
-        """Move the stream's queued changes into the outbox, in order, as soon as there is room."""
+        """Send the stream's queued changes, in order, as soon as the queue of outgoing messages has room."""
         with trio.CancelScope() as self._flush_scope:
             while self._waiting:
                 await self._outbox.room()
@@ -455,8 +467,9 @@ _READ_AGAIN: Final = 1.0
 
 
 class ListenedTasks:
-    """Reports state changes of tasks on ``stream``, to a client that requested them. ``records`` contains the task
-    records, under the client's ``scope``.
+    """Reports state changes of tasks on ``stream``, because a client requested these tasks.
+
+    ``records`` contains the task records, under the client's ``scope``.
 
     First the client gets the current state of each task, since a task may have changed or ended before the client
     subscribed. Then it gets each change. If several changes happen while the client reads slowly, it gets the last one.

@@ -48,7 +48,8 @@ def depends_on_caller(offer: Offer) -> bool:
 
 
 def checked_visible(name: str, visible: Visible | None) -> Visible | None:
-    """Wrap the predicate ``visible`` of the tool, resource or prompt ``name`` so that it never raises.
+    """Wrap the function ``visible``, which decides who sees the tool, resource or prompt ``name``, so that it never
+    raises.
 
     Raises `TypeError` unless ``visible`` is a plain function that takes the caller.
     """
@@ -94,7 +95,7 @@ _SCOPE: Final = lazy_pattern(r"[!#-\[\]-~]+")
 
 
 def checked_scopes(name: str, scopes: Sequence[str]) -> frozenset[str]:
-    """Return the ``scopes`` of the tool, resource or prompt ``name``.
+    """Validate the ``scopes`` of the tool, resource or prompt ``name``, and return them as a set.
 
     Raises `TypeError` for a single string, and `ValueError` for a scope that cannot occur in a token.
     """
@@ -111,8 +112,8 @@ def checked_scopes(name: str, scopes: Sequence[str]) -> frozenset[str]:
 
 
 def checked_tags(name: str, tags: Sequence[str]) -> frozenset[str]:
-    """Return the ``tags`` of the tool, resource or prompt ``name``. Raises `TypeError` unless the tags are a collection
-    of strings."""
+    """Validate the ``tags`` of the tool, resource or prompt ``name``, and return them as a set. Raises `TypeError`
+    unless the tags are a collection of strings."""
     if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
         raise TypeError(
             f'{name}: tags must be a list of strings:\n    wrong:  tags={tags!r}\n    right:  tags=["beta"]'

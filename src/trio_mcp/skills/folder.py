@@ -283,8 +283,11 @@ def skill_folders(root: Path) -> list[tuple[Path, str]]:
 
 
 def stamps_of(folder: Path) -> Stamps:
-    """Return metadata of all files below ``folder``. If the metadata differs later, a file has changed. Raises the
-    errors of `read_folder`."""
+    """Return file metadata, such as modification times, of all files below ``folder``. If the metadata differs later, a
+    file has changed.
+
+    Raises the errors of `read_folder`.
+    """
     stat_of: Any = os.stat
     return {path: _stamp(stat_of(name, dir_fd=at, follow_symlinks=False)) for path, name, at in _files_below(folder)}
 

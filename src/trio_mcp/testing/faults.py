@@ -59,7 +59,7 @@ class FaultyChannel(Transport):
         return f"injected fault: {type(fault).__name__} at message {self._counts[direction] - 1} {direction}"
 
     async def _lose(self, reason: str) -> None:
-        """Break the connection, so that both sides detect the loss."""
+        """Break the connection, so that both sides notice that it is lost."""
         if self._lost is None:
             self._lost = reason
             self._receiving.cancel(reason=reason)
@@ -143,7 +143,7 @@ def _prefix(message: bytes, at: float) -> bytes:
 
 @frozen
 class Delay:
-    """A fault: hold the message, and all later ones in its direction, for ``seconds``. Messages keep their order."""
+    """A fault: delay the message, and all later ones in its direction, by ``seconds``. Messages keep their order."""
 
     seconds: float = attrs.field(validator=attrs.validators.ge(0))
 

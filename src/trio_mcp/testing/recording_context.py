@@ -91,7 +91,8 @@ def _in_this_task(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
-    """Return a client callback that returns ``answers`` one after another, one per call, whatever the requests contain.
+    """Return a client callback that returns ``answers`` in order, one per call. The contents of the requests don't
+    matter.
 
     An answer that is an exception is raised. A request after the last answer raises `AssertionError`. Use it for the
     callbacks of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) or of a `RecordingContext`.
@@ -111,7 +112,7 @@ def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
 
 @frozen
 class SentMessage:
-    """A request or a notification that a handler sent, in the form it has on the wire."""
+    """A request or a notification that a handler sent, as the JSON data in the message."""
 
     method: str
     params: JSONObject | None
@@ -122,7 +123,7 @@ P = TypeVar("P")
 
 
 def recording(cls: C) -> C:
-    """Class decorator: each property inherited from the base class returns the value of the same name in
+    """Class decorator that replaces inherited properties: each one returns the value of the same name in
     ``self._given``, if there is one."""
     for name, member in vars(cls.__base__).items():
         if isinstance(member, property) and name not in vars(cls):
@@ -140,8 +141,8 @@ def _given_or(name: str, passive: Any) -> Callable[[Any], Any]:
 
 @recording
 class RecordingContext(RequestContext):
-    """A handler context for tests: it records what the handler reports and requests, and answers the handler's requests
-    with callbacks of the test.
+    """A handler context for tests. It records what the handler reports and requests, and answers the handler's requests
+    with the test's callbacks.
 
         async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
             assert await greet(ctx) == "Hello, Ann"
@@ -251,7 +252,8 @@ class RecordingContext(RequestContext):
             raise failure
 
     def cancel(self, reason: str | None = None, *, cause: CancelCause = CancelCause.PEER) -> None:
-        """Cancel the request of this context as the client would. Later reports and notifications aren't recorded.
+        """Cancel the request of this context, as the client would. Later reports and notifications of the handler
+        aren't recorded.
 
         Only the first call has an effect.
         """
@@ -352,7 +354,7 @@ class _RecordedLog(RequestLog):
 
 @recording
 class RecordedTask(TaskContext):
-    """A task context for tests: it records the status messages and checkpoints of a handler that runs as a task.
+    """A task context for tests. It records the status messages and checkpoints of a handler that runs as a task.
 
     Pass it to the context: ``RecordingContext(task=RecordedTask())``. ``restored`` and ``attempt`` simulate a run after
     a restart. ``ttl`` and ``requested_ttl`` are in seconds.

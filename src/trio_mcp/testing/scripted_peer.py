@@ -35,7 +35,8 @@ class UnexpectedMessage(AssertionError):
 
 
 class MissingMessage(AssertionError):
-    """Raised if a scripted peer waits for ``expected`` (a message pattern, for example), and no message arrives.
+    """Raised if a scripted peer waits for a message, and no message arrives. ``expected`` describes what the peer waits
+    for, for example a message pattern.
 
     ``ended`` is true if the connection ended, and false if the time ran out.
     """
@@ -145,7 +146,7 @@ class ScriptedPeer:
         return message
 
     async def until(self, pattern: Pattern) -> Any:
-        """Skip messages up to the first one that matches ``pattern``, and return it. Skipped messages stay in
+        """Skip messages until one matches ``pattern``, and return that message. Skipped messages stay in
         `transcript`."""
         pattern = _completed(pattern)
         while differences(pattern, message := await self._receive(pattern)):
@@ -180,7 +181,7 @@ class ScriptedPeer:
             raise UnexpectedMessage(expected, message, [], self.transcript)
 
     async def read_to_end(self) -> None:
-        """Read until the other side closes the connection, however long that takes. The messages are added to
+        """Read until the other side closes the connection, without a time limit. The messages are added to
         `transcript`."""
         with suppress(MissingMessage):
             while True:

@@ -82,8 +82,8 @@ class ExtensionHandlers:
         return register
 
     def check_complete(self, server: Any) -> None:
-        """Raise `RuntimeError` if an extension request has no handler, or if an extension rejects a tool, resource or
-        prompt of ``server``."""
+        """Raise `RuntimeError` if an extension request has no handler. Raise it too if an extension rejects a tool,
+        resource or prompt of ``server``."""
         lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
         handled = {name for name, row in self._rows.items() if row in self._handlers or row.ahead}
         if missing := [name for name in lacking if name not in handled]:
@@ -102,7 +102,7 @@ class ExtensionHandlers:
             raise CapabilityMissing(f"extensions.{name}", request.revision)
 
     async def answer(self, scope: RequestScope, value: Awaitable[Any]) -> Any:
-        """Convert the result of an extension request to plain data.
+        """Run an extension request, and return its result as plain data.
 
         Awaiting ``value`` runs the handler and any middleware, and returns the result. If the result has the wrong
         class, raise `TypeError`; the client gets only "internal error".

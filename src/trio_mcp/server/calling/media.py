@@ -77,7 +77,7 @@ class Media:
         raise ValueError(f"the MIME type of this {name} is unknown: write {name}(data, {self._KIND + 'TYPE'!r})")
 
     def read(self) -> ContentBlock:
-        """Return the content block with the encoded bytes.
+        """Return the bytes or the file as a content block, which contains the data as base64.
 
         Blocks the thread while reading the file. Raises `OSError` if the file can't be read, and `ValueError` if the
         file is too large.
@@ -164,7 +164,8 @@ def _read(value: Any) -> Any:
 
 
 async def read_media(value: Any, scope: RequestScope) -> list[Any]:
-    """Return ``value`` with all media and pillow images replaced by content blocks, also as items of a list or tuple.
+    """Return ``value`` with a content block in place of each `Media` object and pillow image. If ``value`` is a list or
+    tuple, its items are replaced.
 
     A worker thread of the request's caller reads the files. Raises `OSError` and `ValueError`, and the errors of
     `run_in_worker`.

@@ -36,7 +36,7 @@ Context managers of other modules may be shared by several requests, so they are
 
 
 class _ProvidedValues:
-    """The dependencies of one request or, if ``scope`` is missing, of a server.
+    """The dependencies that were opened for one request. If ``scope`` is missing, they belong to the whole server.
 
     Each dependency is entered when it is first needed, and closed when ``stack`` closes.
     """
@@ -50,8 +50,8 @@ class _ProvidedValues:
         """Cancel scope around all dependencies, which limits the time for their cleanup."""
 
     async def value(self, provider: Provider) -> Any:
-        """Return the value of the dependency ``provider``. If a test has replaced the dependency, return the value of
-        the replacement."""
+        """Return the value of the dependency ``provider``. If a test has replaced the dependency, the replacement
+        provides the value."""
         used = _overrides.get(provider.function, provider)
         if provider.once and self._scope is not None:
             shared = _server_values.get(self._scope.runner.host, {})
@@ -102,7 +102,7 @@ class _ProvidedValues:
         return WorkerContext(self._context) if provider.in_thread else self._context
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """Run ``call`` in a worker thread and return its result."""
+        """Run the blocking function ``call`` in a worker thread, and return its result."""
         scope = self._scope
         if scope is None:
             return await trio.to_thread.run_sync(call)
@@ -110,7 +110,7 @@ class _ProvidedValues:
         return await run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned)
 
     def begin_grace(self) -> None:
-        """If the request was cancelled, let its cleanup wait during the grace period.
+        """If the request was cancelled, allow the cleanup of its dependencies to wait until the grace period ends.
 
         Called before each value is closed, because the cancellation may arrive between two closes.
         """
@@ -118,13 +118,13 @@ class _ProvidedValues:
             self._scope.runner.graces.shield(self.cleanup)
 
     def end_grace(self) -> None:
-        """End the grace period, because all dependencies are closed."""
+        """End the grace period of the cleanup, because all dependencies are closed."""
         if self._scope is not None:
             self._scope.runner.graces.unshield(self.cleanup)
 
 
 class _LoopValues(_ProvidedValues):
-    """The dependencies of one request, or of a server, that are entered and closed in an asyncio task."""
+    """The dependencies that an asyncio task opens and closes, for one request or for the whole server."""
 
     def _context_for(self, provider: Provider) -> Any:
         return WorkerContext(self._context)
@@ -142,11 +142,12 @@ class _LoopValues(_ProvidedValues):
             raise
 
     def begin_grace(self) -> None:
-        """Do nothing: in an asyncio task, cleanup can wait even after a cancellation."""
+        """Do nothing: in an asyncio task, the cleanup of dependencies can wait even after a cancellation."""
 
 
 class InjectedHandler:
-    """A handler function whose ``Provide`` parameters get their values when `call` is called.
+    """A handler function with ``Provide`` parameters. `call` computes the values of these parameters, and passes them
+    to the function.
 
     ``notes`` contains the `Provide` of each such parameter. If ``on_asyncio`` is true, the handler and its providers
     run in one asyncio task.
@@ -241,7 +242,7 @@ _server_values: dict[RequestHost, Mapping[Callable[..., Any], Any]] = {}
 
 @asynccontextmanager
 async def open_server_providers(providers: Sequence[Provider], host: RequestHost) -> AsyncGenerator[None]:
-    """Enter the dependencies of a running server: the providers with ``once=True``.
+    """Open the dependencies of a running server: the providers with ``once=True``, which all requests share.
 
     The server's handlers run in ``host``. At the end of the ``async with`` block, the dependencies are closed in
     reverse order.

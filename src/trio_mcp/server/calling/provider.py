@@ -77,7 +77,7 @@ class Provide:
 
 
 def provide_of(owner: str, parameter: Parameter, hint: Any) -> Provide | None:
-    """Return the `Provide` in the annotation of a parameter of the function ``owner``.
+    """Return the `Provide` in the annotation of ``parameter``, a parameter of the function ``owner``.
 
     Return `None` if the parameter has no `Provide`. Raises `TypeError` if the parameter has two, or if the `Provide`
     has no effect because of its position.
@@ -112,8 +112,8 @@ def name_of(function: Any) -> str:
 
 @frozen(eq=False)
 class Provider:
-    """The function of a `Provide`, inspected once. Calling ``open`` calls the function. For a generator function,
-    ``open`` returns a context manager."""
+    """The function of a `Provide`, with its inspected signature. ``open`` calls the function, or returns a context
+    manager if it is a generator function."""
 
     function: Callable[..., Any]
     open: Callable[..., Any]
@@ -129,7 +129,8 @@ class Provider:
     """True if the function belongs to a handler that runs on asyncio."""
 
     def on_asyncio(self) -> Provider:
-        """Return this provider, including the providers of its parameters, for a handler that runs on asyncio."""
+        """Return a copy of this provider for a handler that runs on asyncio. The providers of its parameters are copied
+        too."""
         needs = {name: needed.on_asyncio() for name, needed in self.needs.items()}
         return attrs.evolve(self, needs=needs, in_loop=True)
 

@@ -42,7 +42,7 @@ from ..context.input_required import InputRequired
 
 
 class Encoders:
-    """Functions that the server's author passed to convert values of a class, and of its subclasses, to JSON data.
+    """The encoders of a server: functions that convert the instances of a class, and of its subclasses, to JSON data.
 
     Raises `TypeError` for a key that isn't a class, for a class that already has a JSON form, and for an async
     function.
@@ -191,8 +191,8 @@ _NO_DATA: Final = (
 
 
 class UnreadMedia(Exception):
-    """Raised if a return value contains media whose file must be read first. The exception's argument is the return
-    value. See `read_media`."""
+    """Raised if a return value contains media in a file, which must be read first. The exception's argument is the
+    return value. See `read_media`."""
 
 
 def media_kinds() -> tuple[type, ...]:
@@ -202,7 +202,8 @@ def media_kinds() -> tuple[type, ...]:
 
 
 def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the tool result for a value whose annotation doesn't say whether the value is content or data.
+    """Return the tool result for ``value`` if the handler's annotation doesn't say whether ``value`` is content or
+    structured data.
 
     A list or tuple is content if it's empty or contains a content block.
     """
@@ -227,7 +228,7 @@ def _items(value: Any) -> list[Any] | None:
     """Return the items of a list or a similar iterable. Return `None` for any other value."""
     if isinstance(value, list | tuple):
         return cast("list[Any]", value)
-    if isinstance(value, _SINGLE):  # check for lists first, because this is faster than the check below
+    if isinstance(value, _SINGLE):  # skip the check for iterables below, which takes longer
         return None
     return cast("list[Any]", collected(value)) if isinstance(value, ITERATED) else None
 
@@ -304,7 +305,7 @@ def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return a copy of ``value`` in which all members that msgspec would encode differently are replaced by plain
+    """Return a copy of ``value``. In the copy, all members that msgspec would encode differently are replaced by plain
     data."""
     if type(value) in _ATOMS:
         return value

@@ -74,7 +74,7 @@ class UserFunction:
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, asyncio: bool = False) -> UserFunction:
-        """Inspect the handler ``function``.
+        """Inspect the function of a handler, and return its `UserFunction`.
 
         With ``asyncio``, the handler runs in its server's event loop. Raises `TypeError`, which names the parameter, if
         a parameter cannot be used.
@@ -121,13 +121,12 @@ class UserFunction:
         )
 
     def copied_fields(self) -> list[Any]:
-        """Return the constructor arguments that copy this `UserFunction`, for a subclass whose instances call the
-        function differently."""
+        """Return constructor arguments with which a subclass of `UserFunction` can copy this object."""
         return [getattr(self, field.name) for field in attrs.fields(UserFunction)]
 
     def listed(self, options: PromptOptions) -> tuple[str, str | None, str | None, list[Icon] | None]:
-        """Return the name, title, description and icons of a tool, resource or prompt, from ``options`` or else from
-        the function."""
+        """Return the name, title, description and icons of a tool, resource or prompt. They come from ``options``, or
+        else from the function."""
         name = options.get("name") or self.function.__name__
         description, icons = options.get("description"), options.get("icons")
         return (
@@ -140,7 +139,7 @@ class UserFunction:
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Call the handler function with ``bound`` arguments.
+        """Call the handler function with the arguments ``bound``, as returned by `bind`.
 
         An async function runs in the current task, and a plain function in a worker thread. If a plain function returns
         an awaitable, the awaitable is awaited. ``tasks`` returns the host of the caller's tasks.

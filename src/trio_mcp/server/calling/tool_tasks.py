@@ -40,8 +40,8 @@ def check_declaration(name: str, task: object, on_restart: object) -> None:
 
 
 def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
-    """Return advice for a handler that failed because it used ``ctx.task`` in a call that isn't a task. Return `None`
-    for any other ``error``."""
+    """Return advice for a handler that used ``ctx.task`` in a call that isn't a task, and therefore failed. Return
+    `None` for any other ``error``."""
     from ..context.tasks import TaskContext  # lazy import, see `check_declaration`
 
     if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):
@@ -59,7 +59,7 @@ def task_of_call(
     scope: RequestScope,
     tasks: Callable[[], TaskHost] | None,
 ) -> RequestTask | None:
-    """Return the task for a tool call that is a task, or may become one.
+    """Return the task of a tool call that is a task or may become one.
 
     Return `None` for a call that can't be a task. ``tasks`` returns the host that runs tasks; ``tasks`` is `None` if
     the server has no tasks.
@@ -134,7 +134,7 @@ def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallTool
 async def run_task(
     task: RequestTask, scope: RequestScope, call: Callable[[], Awaitable[CallToolResult | InputRequiredResult]]
 ) -> CallToolResult | InputRequiredResult:
-    """Run ``call``, a tool call that is a task or may become one, and return its result."""
+    """Call ``call``, which runs a tool as a task or as a call that may become a task. Return the result."""
     from ...tasks.request_task import NotStarted  # lazy import, see `check_declaration`
 
     scope.task = task
@@ -163,8 +163,8 @@ async def run_task(
 
 
 async def run_within(task: RequestTask, scope: RequestScope, run: Callable[[], Awaitable[Any]]) -> Any:
-    """Run a tool call that is a task, or may become one, by calling ``run``, which runs the call's middleware. Return
-    the result.
+    """Run a tool call that is a task, or may become one, and return its result. ``run`` calls the tool through the
+    middleware.
 
     If middleware refuses the call with an error, no task remains. If middleware answers it without calling the tool, a
     task is created only if the requestor waits for a task id.

@@ -111,8 +111,10 @@ def typed(data: Any, kind: type[T]) -> T:
 
 
 def typed_text(text: str, kind: type[T]) -> T:
-    """Convert JSON text to an instance of ``kind``, like `typed`. Convert empty text to ``kind()``, or raise
-    `ValueError` if ``kind`` has no defaults."""
+    """Convert JSON text to an instance of ``kind``, like `typed`. Convert empty text to ``kind()``.
+
+    Raises `ValueError` for empty text if ``kind`` has fields without defaults.
+    """
     if text:
         try:
             data = msgspec.json.decode(text)
@@ -138,8 +140,8 @@ VALUE: Final = "value"
 
 
 def is_one_value(kind: Any) -> bool:
-    """Return whether ``kind`` is the type of a single form field rather than a class with fields: text, a number, a
-    boolean, an Enum, a Literal, or a list of choices."""
+    """Return whether ``kind`` is the type of a single form field: text, a number, a boolean, an Enum, a Literal, or a
+    list of choices. A class with fields isn't."""
     if get_origin(kind) is Annotated:
         return is_one_value(get_args(kind)[0])
     if get_origin(kind) in (Literal, list):
@@ -255,8 +257,7 @@ def _hints(form: type) -> dict[str, Any]:
 
 
 def _annotation_facts(hint: Any, field: JSONObject) -> JSONObject:
-    """Return the members that a field's annotation adds to the field's JSON Schema: a description, and the format of a
-    date or time."""
+    """Return the JSON Schema members for the annotation of a field: a description, and the format of a date or time."""
     facts = list(_facts_in(hint))
     notes = [fact for fact in facts if isinstance(fact, str)]
     said: JSONObject = {"description": notes[0]} if notes and "description" not in field else {}

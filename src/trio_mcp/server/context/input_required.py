@@ -57,8 +57,8 @@ be a task."""
 
 
 def needed_for(asked: Asked) -> tuple[str, ...]:
-    """Return the capabilities that a client must have declared before the server can send it this request. The first
-    missing capability is reported first."""
+    """Return the capabilities that a client must declare to receive this request from the server. Errors report missing
+    capabilities in this order."""
     match asked:
         case CreateMessageParams():
             has_tools = asked.tools is not None or asked.tool_choice is not None
@@ -72,7 +72,7 @@ def needed_for(asked: Asked) -> tuple[str, ...]:
 
 
 def question(asked: Asked, revision: Revision) -> InputRequest:
-    """Return an elicitation, sampling or roots request in the JSON form of ``revision``.
+    """Return an elicitation, sampling or roots request as JSON data, in the form of the protocol ``revision``.
 
     The parameters of an `InputRequest` are validated too, but stay unchanged.
 
@@ -96,8 +96,8 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
 
 
 def checked_params(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
-    """Validate the parameters of an elicitation, sampling or roots request, and return them in the JSON form of
-    ``revision``.
+    """Validate the parameters of an elicitation, sampling or roots request. Return them as JSON data, in the form of
+    the protocol ``revision``.
 
     Raises the errors of `question`.
     """
@@ -110,8 +110,8 @@ def checked_params(params: CreateMessageParams | ElicitParams, revision: Revisio
 
 
 def structured(method: str, result: Any, result_type: type[T], revision: Revision) -> T:
-    """Convert the client's answer to an elicitation, sampling or roots request to a ``result_type``. Raises
-    `ProtocolViolation` if the answer doesn't fit."""
+    """Convert the client's answer to an elicitation, sampling or roots request to an instance of ``result_type``.
+    Raises `ProtocolViolation` if the answer doesn't fit."""
     try:
         return structure_result(method, result, result_type)
     except ProtocolViolation as error:
@@ -125,8 +125,10 @@ def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
 
 
 class Forwarded(dict[str, Any]):
-    """A result that a proxy got from its upstream server, as JSON data in the form of the request's revision. The
-    result is sent to the client unchanged."""
+    """A result that a proxy got from its upstream server, as JSON data.
+
+    The data has the form of the request's revision, so it is sent to the client unchanged.
+    """
 
 
 FINISHED: Final[tuple[type[InputRequiredResult], ...]] = (InputRequiredResult, cast("Any", Forwarded))
@@ -159,8 +161,8 @@ class InputRequired:
 
 
 def replay(scope: RequestScope) -> None:
-    """Make this request's handler stop when it requests input from the client, and run again from the top with all
-    answers so far (``@server.tool(replay=True)``).
+    """Let the request's handler stop when it requests input from the client, as with ``@server.tool(replay=True)``.
+    When the client has answered, the handler runs again from the top, with all answers so far.
 
     Applies to modern revisions, in which input requests are sent in the result. The server stores nothing between the
     runs.
@@ -244,8 +246,8 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
 
 
 def no_back_channel(scope: RequestScope) -> NoBackChannel | None:
-    """Return the error that every elicitation, sampling or roots request raises if this client cannot receive requests.
-    Otherwise return `None`."""
+    """Return the error to raise if a handler sends an elicitation, sampling or roots request that this client cannot
+    receive. Return `None` if the client can receive them."""
     method, revision = scope.request.method, scope.request.revision
     if not revision.server_requests and not method.may_ask:
         return NoBackChannel(f"{method.name} cannot ask its client in revision {revision}")

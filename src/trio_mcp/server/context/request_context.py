@@ -127,7 +127,8 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def stateless(self) -> bool:
-        """True if the server keeps no state between requests: in modern requests, and on stateless servers."""
+        """True if the server keeps nothing between this request and later ones. This is so for modern requests, and on
+        stateless servers."""
         # By MCP 2026-07-28 (basic page), each modern request is processed independently.
         return self._live is not None and (self._live.runner.stateless or not self._live.request.revision.handshake)
 
@@ -138,7 +139,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def task(self) -> TaskContext | None:
-        """The task that runs this request, or that the request may become. `None` for an ordinary call."""
+        """The MCP task that runs this request, or that the request may become. `None` for an ordinary call."""
         if self._live is None or (task := self._live.task) is None:
             return None
         from .tasks import LiveTask  # lazy import: most servers have no tasks
@@ -147,7 +148,8 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def caller_tasks(self) -> CallerTasks | None:
-        """The tasks of this request's caller, for the handler of a tool. `None` if the server has no tasks."""
+        """The tasks of this request's caller, which a tool handler can create and read. `None` if the server has no
+        tasks."""
         if self._live is None or self._tasks is None:
             return None
         from .tasks import CallerTasks  # lazy import: most servers have no tasks
@@ -166,9 +168,10 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def nursery(self) -> trio.Nursery:
-        """The request's nursery. Tasks that you start in this nursery are part of the request: if the request is
-        cancelled, they are cancelled too. The response is sent only when the handler has returned and all of these
-        tasks have ended."""
+        """The request's nursery. Tasks that you start in it are cancelled with the request.
+
+        The response is sent only when the handler has returned and all of these tasks have ended.
+        """
         if self._live is None:
             raise RuntimeError("this RequestContext has no nursery: it is a passive context for tests")
         assert self._live.nursery is not None, "a handler runs inside the nursery"
@@ -195,8 +198,8 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def cancelled(self) -> threading.Event:
-        """An event that is set when the request is cancelled. Use it in threads and in other code that `trio.Cancelled`
-        doesn't reach.
+        """An event that is set when the request is cancelled. Use it in code that `trio.Cancelled` doesn't reach, for
+        example in threads.
 
         It is set for every source of the cancel: the client, the application, the tool's timeout, or the handler
         through `cancel_scope`. Read this property while the handler is running. If the request is cancelled after the
@@ -337,8 +340,10 @@ class RequestContext(ContextNames[L_co]):
         return key in self.input_responses
 
     def input_response_as(self, kind: type[T], key: str) -> T:
-        """Return the client's answer to the request with this ``key`` as a ``kind``: a class of the specification such
-        as `ElicitResult`, or your own attrs class, dataclass, TypedDict or msgspec Struct.
+        """Return the client's answer to the request with this ``key`` as an instance of ``kind``.
+
+        ``kind`` is a class of the specification, such as `ElicitResult`, or your own attrs class, dataclass, TypedDict
+        or msgspec Struct.
 
         In your own classes, JSON members have the names of the fields. A missing answer counts as an empty object. JSON
         types are never converted. Raises `ValueError` if the answer doesn't fit.
@@ -373,7 +378,8 @@ class RequestContext(ContextNames[L_co]):
         return extension._settings_in(declared, "client")
 
     def no_channel(self) -> CodedError:
-        """Return the error that elicitation, sampling and roots requests raise if this context has no client.
+        """Return the error that elicitation, sampling and roots requests raise because this passive context has no
+        client.
 
         A subclass can override this method to explain the reason.
         """
@@ -397,8 +403,7 @@ class RequestContext(ContextNames[L_co]):
         *,
         task_ttl: float | None = None,
     ) -> T:
-        """Send a request to the client, as part of the request being handled, and return the client's result as a
-        ``result_type``.
+        """Send a request to the client while handling the client's request, and return the result as a ``result_type``.
 
         For a method of an extension, the parameters and the result are instances of its own classes. Modern clients
         answer only the specification's three questions (sampling, elicitation, roots). If this request is cancelled,
@@ -455,8 +460,8 @@ class RequestContext(ContextNames[L_co]):
         return await self._ask("sampling/createMessage", params, CreateMessageResult, task_ttl)
 
     async def sample_raw(self, params: JSONObject) -> JSONObject:
-        """Send ``sampling/createMessage`` with the parameters ``params`` unchanged. Parameters and result are plain
-        data, and aren't validated."""
+        """Send ``sampling/createMessage`` with ``params``, and return the client's result. Both are plain data, and are
+        neither changed nor validated."""
         return await self._ask_raw("sampling/createMessage", params)
 
     async def elicit(
@@ -514,8 +519,8 @@ class RequestContext(ContextNames[L_co]):
         return ElicitAnswer(answer.action)
 
     async def elicit_raw(self, params: JSONObject) -> JSONObject:
-        """Send ``elicitation/create`` with the parameters ``params`` unchanged. Parameters and result are plain data,
-        and aren't validated."""
+        """Send ``elicitation/create`` with ``params``, and return the client's result. Both are plain data, and are
+        neither changed nor validated."""
         return await self._ask_raw("elicitation/create", params)
 
     async def list_roots(self) -> list[Root]:
@@ -531,8 +536,8 @@ class RequestContext(ContextNames[L_co]):
     # How it asks
 
     def _refusal(self) -> CodedError | None:
-        """Return the error that every elicitation, sampling or roots request raises if this client cannot receive
-        requests. Otherwise return `None`."""
+        """Return the error to raise if the handler sends an elicitation, sampling or roots request that this client
+        cannot receive. Return `None` if the client can receive them."""
         return self.no_channel() if self._live is None else no_back_channel(self._live)
 
     def _declares(self, capability: str) -> bool:
@@ -543,8 +548,8 @@ class RequestContext(ContextNames[L_co]):
         return declares(scope.request.capabilities, capability, scope.request.revision)
 
     def _check(self, *capabilities: str) -> None:
-        """Raise `NoBackChannel` if the client can't receive requests, or `CapabilityMissing` if it didn't declare all
-        ``capabilities``.
+        """Raise `NoBackChannel` if the client can't receive requests. Raise `CapabilityMissing` if the client didn't
+        declare all ``capabilities``.
 
         The error names all missing capabilities, each before its sub-capabilities.
         """
@@ -601,14 +606,15 @@ class LiveContext(RequestContext[Any]):
 
 
 def live_scope(ctx: RequestContext[Any]) -> RequestScope | None:
-    """Return the running request that the context ``ctx`` belongs to. Return `None` for a passive context, which tests
-    create."""
+    """Return the running request that the context ``ctx`` belongs to. Return `None` if a test created ``ctx``."""
     return ctx._live
 
 
 def scope_of(ctx: RequestContext[Any]) -> RequestScope:
-    """Return the running request that the context ``ctx`` belongs to. Only for handlers of this package itself, which
-    never get a passive context."""
+    """Return the running request that the context ``ctx`` belongs to.
+
+    Only for handlers of this package itself, whose context is never created by a test.
+    """
     live = live_scope(ctx)
     assert live is not None, "handlers of extensions run for requests alone"
     return live

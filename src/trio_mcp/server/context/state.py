@@ -92,7 +92,8 @@ class CallerState:
         """Storage of the values in a passive context, which tests create."""
 
     def at(self, handle: str) -> CallerState:
-        """Return another state of the same caller: the one that is named ``handle``, with values of its own.
+        """Return another state of the same caller, named ``handle``. Its values are separate from the values in this
+        state.
 
         For a client without a token and session, the state belongs to every client that has ``handle``. So let the
         server generate the handle, for example with `secrets.token_urlsafe`, and send it to one client only. Raises
@@ -167,7 +168,7 @@ def _entry_of(scope: RequestScope, handle: str) -> _Entry:
 
 
 class HostState:
-    """The storage in which one running server keeps the state of its callers."""
+    """The storage in which a running server keeps values for its callers between requests."""
 
     def __init__(self, host: RequestHost | None) -> None:
         replica = None if host is None else host.replica
@@ -206,7 +207,7 @@ _states: Final = WeakKeyDictionary[RequestHost, HostState]()
 
 @frozen
 class _Entry:
-    """The stored state of one caller: one entry in the directory of a store."""
+    """The stored values of one caller: one entry in the server's storage."""
 
     state: HostState
     limits: Limits = DEFAULT_LIMITS
@@ -225,16 +226,16 @@ class _Entry:
         return max(1, round(min(self.limits.state_timeout, 10.0**11) * 1000))
 
     async def read(self) -> _Values:
-        """Return all values of the caller."""
+        """Return all stored values of the caller, by key."""
         await trio.lowlevel.checkpoint()
         stored = await self.state.directory.read(self._id, idle_ms=self._idle)
         return {} if stored is None else self._opened(stored.state)
 
     async def change(self, key: str, expected: str | None, change: Callable[[_Values], bool]) -> bool:
-        """Change the caller's values by calling ``change``.
+        """Change the caller's stored values by calling the function ``change`` with them.
 
-        This function returns whether it has changed any value. Do nothing if ``expected`` is given and isn't the
-        version of ``key``. Return whether anything was changed.
+        ``change`` returns whether it has changed any value. Do nothing if ``expected`` is given and isn't the version
+        of ``key``. Return whether anything was changed.
         """
         directory, name = self.state.directory, self._id
         while True:  # try again if another task has changed the state meanwhile

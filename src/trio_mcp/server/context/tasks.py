@@ -185,7 +185,7 @@ class CallerTasks(StoredTasks):
         self._request = request
 
     async def create_task(self, *, ttl: float | None = None, message: str | None = None) -> TaskState:
-        """Create a task for work that isn't done by a handler, and return the new task's state.
+        """Create a task for work outside of a handler, and return the new task's state.
 
         The task ends when its result is stored (see `StoredTasks`), or fails after ``ttl`` seconds. By default, ``ttl``
         is that of the call's own task. It is shortened to `TaskSettings.max_ttl`; with ``math.inf`` and no maximum, the
@@ -237,7 +237,7 @@ class CallerTasks(StoredTasks):
 
 
 class TaskContext:
-    """The background task in which a handler runs: ``ctx.task``. An instance of this class itself, which tests create,
+    """The background task in which a handler runs: ``ctx.task``. Tests can create an instance of this class, which
     stores nothing.
 
     In revision 2025-11-25, the client decides whether the request is a task, and it is one before the handler runs. In

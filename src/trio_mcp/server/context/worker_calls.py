@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 def passthrough(member: T) -> T:
-    """Return a property or method that runs the original directly in the worker thread, because the original is
-    thread-safe."""
+    """Return a property or method that calls the original in the worker thread, without trio's thread. Use it for
+    thread-safe originals."""
     if not isinstance(member, property):
         return cast("T", _calling(member, lambda _, call: call()))
     getter: Any = member.fget
@@ -42,7 +42,7 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Co
 
 
 def blocking_question(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a blocking method for an original async method that waits for the client's answer.
+    """Return a method that calls the original async method in trio's thread, and blocks until the client has answered.
 
     During the wait, another worker thread may run. Otherwise like `blocking`.
     """

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class WorkerLog:
-    """`RequestLog` for worker threads. Its methods block until the outbox has room."""
+    """`RequestLog` for worker threads. Its methods block until the queue of outgoing messages has room."""
 
     def __init__(self, log: RequestLog, scope: RequestScope | None) -> None:
         self._original = log

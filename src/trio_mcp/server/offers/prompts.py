@@ -132,7 +132,7 @@ class Completions:
         return len(self._completers) + sum(map(len, self.mounted))
 
     def handlers(self) -> Collection[UserFunction]:
-        """Return all completion functions, except the completion functions of mounted servers."""
+        """Return all completion functions of this server, without the completion functions of mounted servers."""
         return self._completers.values()
 
     def add(

@@ -33,7 +33,7 @@ _LISTED: Final = attrgetter("listed")
 
 
 class Registry(Generic[T]):
-    """All registered entries of one ``kind``, such as tools, by name and in a stable order.
+    """All registered entries of one ``kind``, such as all tools. They are found by name, and have a stable order.
 
     A cursor holds the serial number of the last offer seen. So it stays valid while offers are added and removed, and a
     listing repeats nothing and skips nothing.
@@ -107,13 +107,14 @@ class Registry(Generic[T]):
             mirror.check_free(name)
 
     def mirror_in(self, mirror: Mirror[T]) -> None:
-        """Show all current and future entries of this registry in ``mirror``, until they are removed here."""
+        """Show all current and future entries of this registry in ``mirror``. An entry that is removed here disappears
+        there."""
         self._mirrors.append(mirror)
         for name, item in self._items.items():
             mirror.add(name, item)
 
     def remove(self, name: str) -> None:
-        """Remove the entry called ``name``. Raises `KeyError` if the registry has no such entry."""
+        """Remove the entry called ``name`` from the registry. Raises `KeyError` if the registry has no such entry."""
         if name in self._disabled:
             del self._disabled[name]
         elif name in self._items:
@@ -184,8 +185,8 @@ class Registry(Generic[T]):
         return item if item is None or item.visible is None or item.visible(auth) else None
 
     def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
-        """Yield the names of the entries that are listed for this caller, starting after the entry with the serial
-        number ``after``."""
+        """Yield the names of the entries in this caller's list. The first name follows the entry with the serial number
+        ``after``."""
         # Cache the result, because checking the scopes of a thousand tools is slow.
         shown: dict[frozenset[str], bool] = {}
         for name, serial in list(self._serials.items()):
@@ -200,8 +201,8 @@ class Registry(Generic[T]):
                 yield name
 
     def page(self, cursor: str | None, peer: Peer) -> tuple[list[T], str | None]:
-        """Return one page of the entries that are listed for this caller, starting after ``cursor``, and the next
-        page's cursor.
+        """Return one page of this caller's list of entries, and the cursor of the next page. The page begins after
+        ``cursor``.
 
         The cursor is `None` on the last page.
 
@@ -221,8 +222,8 @@ class Registry(Generic[T]):
         ).decode()
 
     def listing(self, cursor: str | None, peer: Peer) -> tuple[CachedPage, str | None]:
-        """Return one page of the entries that are listed for this caller, in the form that clients see, and the next
-        page's cursor. The page's JSON is cached."""
+        """Return one page of this caller's list in the form that clients see, and the cursor of the next page. The
+        page's JSON is cached."""
         from ...protocol.listings import CachedPage, ListedTexts  # lazy import: servers start faster without it
 
         if self._texts is None:
@@ -287,8 +288,8 @@ class Mirror(Generic[T]):
         self._shown[name] = shown
 
     def remove(self, name: str) -> None:
-        """Stop showing the entry called ``name`` in the other registry. If a different entry has taken the name there,
-        this different entry stays."""
+        """Stop showing the entry called ``name`` in the other registry. If a different entry has this name there, that
+        entry stays."""
         shown, there = self._shown.pop(name), self._renamed(name)
         if self._shown_in.known(there) is shown:
             self._shown_in.remove(there)

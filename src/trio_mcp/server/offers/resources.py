@@ -68,7 +68,8 @@ class RegisteredResource:
     def of(
         cls, uri: str, function: Callable[..., Any], options: ResourceOptions, hints: CacheHints
     ) -> RegisteredResource:
-        """Create the resource that ``function`` reads, or the resource template if ``uri`` is a template.
+        """Create the resource ``uri``, or a resource template if ``uri`` is a template. ``function`` reads the
+        resource.
 
         See `ResourceOptions` and `Server.resource`. ``hints`` are the server's cache hints.
         """
@@ -113,7 +114,8 @@ class UnlistedResources(Protocol):
 
     @property
     def registries(self) -> tuple[Registry[Any], ...]:
-        """The registries that contain the unlisted resources, so that their scopes and tags are found."""
+        """The registries that contain the unlisted resources. They are needed to find the scopes and tags of these
+        resources."""
         ...
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
@@ -173,8 +175,8 @@ class Resources:
         (self.templates if UriTemplate.is_template(uri) else self.registry).remove(self.name_of(uri))
 
     def name_of(self, uri: str) -> str:
-        """Return the key under which a resource or template is registered: the normal form of its URI, except for a
-        mounted resource or template."""
+        """Return the name under which a resource or template is registered. This is the normal form of its URI, unless
+        it belongs to a mounted server."""
         known = self.registry.known(uri) or self.templates.known(uri)
         return normal_uri(uri) if known is None else uri
 

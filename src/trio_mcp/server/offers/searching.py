@@ -45,7 +45,7 @@ _SIGNATURE: Final = 400
 
 
 class ToolSearch:
-    """Tool search among ``tools``. The ``pinned`` tools are listed in addition to the two search tools."""
+    """Enables tool search for ``tools``. Clients see two search tools and the ``pinned`` tools in the list of tools."""
 
     def __init__(self, tools: Tools, pinned: Collection[str]) -> None:
         if isinstance(pinned, str):

@@ -133,8 +133,11 @@ class SkillOffers:
         self._server._observers.list_changed(_CHANGED)
 
     def replace(self, before: SkillSource, skill: SkillSource) -> None:
-        """Replace a skill by its current version. Notify clients that its ``SKILL.md`` changed, and each file that
-        differs from the version ``before``."""
+        """Replace a skill by its current version.
+
+        Clients are notified that its ``SKILL.md`` changed. They are also notified of each file that differs from the
+        version ``before``.
+        """
         offer = self._listed.known(skill.path) or cast("_OfferedSkill", self._unlisted.known(skill.path))
         offer.skill = skill
         if self._listed.known(skill.path) is not None:
@@ -181,7 +184,8 @@ class SkillOffers:
         return None if found is None else found[0].file
 
     def _at(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> Iterator[tuple[_OfferedSkill, str]]:
-        """Yield the skills that have a file or folder at ``uri``, innermost first, each with the path in the skill.
+        """Yield each skill that has a file or folder at ``uri``, with the path of this file or folder in the skill. The
+        innermost skill comes first.
 
         The path is empty for the skill's own folder.
         """
@@ -223,8 +227,8 @@ class SkillOffers:
         raise _not_found("This server has no skill", params.uri)
 
     async def answer_directory(self, params: ReadDirectoryParams, ctx: RequestContext) -> ReadDirectoryResult:
-        """Return the direct children of a folder in a skill, as the result of a request. Raises `CodedError` (-32602)
-        if there is no such folder."""
+        """Return the direct children of the folder that a directory request names. Raises `CodedError` (-32602) if no
+        skill has this folder."""
         await self._recheck()
         if params.cursor is not None:
             raise CodedError(INVALID_PARAMS, "Invalid params: the cursor was not issued for this list")

@@ -213,7 +213,7 @@ class Tools:
         self.record_task_support(entry.task)
 
     def record_task_support(self, task: TaskSupport | None) -> None:
-        """Record whether the calls of a newly added tool may become tasks."""
+        """Record whether calls of a tool that was just added may become tasks."""
         self.has_tasks = self.has_tasks or task is not None
 
     def names(self) -> Collection[str]:
@@ -221,8 +221,8 @@ class Tools:
         return self.registry.names() | self.listed.names()
 
     def replace_listing(self, listed: Registry[RegisteredTool], call_resolver: CallResolver) -> None:
-        """Show clients the tools in ``listed`` instead of all tools. ``call_resolver`` resolves calls of names that
-        aren't registered tools."""
+        """Show clients the tools in ``listed`` instead of all tools. If a client calls a name that no tool has,
+        ``call_resolver`` finds the tool to call."""
         self.listed, self._call_resolver = listed, call_resolver
 
     def call(
@@ -300,9 +300,12 @@ class Tools:
         return run() if task is None else run_within(task, scope, run)
 
     def _find(self, params: CallToolParams, scope: RequestScope) -> tuple[CallToolParams, RegisteredTool | None]:
-        """Find the tool of a call. Return the resolved call and the tool, or `None` for the tool if it doesn't exist
-        for the caller. If a task runs again, the caller isn't checked: the caller was authorized before, with a token
-        that isn't stored."""
+        """Return the tool of a call, and the call with the name and arguments of this tool. The tool is `None` if it
+        doesn't exist for the caller.
+
+        If a task runs again, the caller isn't checked. The caller was authorized before, with a token that isn't
+        stored.
+        """
         find = self.registry.get if scope.task is not None else partial(self.registry.get_for, scope.exchange.peer.auth)
         if (entry := find(params.name)) is not None:
             return params, entry
@@ -310,13 +313,16 @@ class Tools:
         return attrs.evolve(params, name=name, arguments=arguments), entry
 
     def resolve_call(self, params: CallToolParams, scope: RequestScope) -> CallToolParams:
-        """Resolve the call ``params``: return it with the name and arguments of the tool to call. With tool search,
-        this differs from ``params``."""
+        """Return the call ``params`` with the name and arguments of the tool that is really called. With tool search,
+        these differ from ``params``."""
         return self._find(params, scope)[0]
 
     def named(self, params: JSONObject, auth: Auth | None) -> RegisteredTool | None:
-        """Return the tool that the unvalidated parameters of a call name, even if the tool is disabled. Return `None`
-        if this caller can't see the tool."""
+        """Return the tool that a call names, even if the tool is disabled. Return `None` if this caller can't see the
+        tool.
+
+        The parameters of the call aren't validated yet.
+        """
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
             return None
@@ -334,8 +340,8 @@ class Tools:
         return self.registry.known(name)
 
     def task_exists(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether the task of ``record`` exists for a request's caller: this is the case if the caller can see
-        the task's tool.
+        """Return whether a task exists for a request's caller. It does if the caller can see the tool that created the
+        task.
 
         If this tool was removed, its scopes are unknown. If any tools depend on the caller, the task is then hidden
         from callers whose scopes are checked.
@@ -359,7 +365,7 @@ class Tools:
             scope.exchange.check_scopes(entry.scopes)
 
     def has_task_scopes(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether a request's caller passes `check_scopes` for a task, so that a list may include the task."""
+        """Return whether a list of tasks may include a task. It may if `check_scopes` accepts the request's caller."""
         try:
             self.check_scopes(scope, record)
         except CodedError:

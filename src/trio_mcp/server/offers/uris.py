@@ -51,7 +51,7 @@ _SLASH: Final = lazy_pattern(r"[/\\]")
 
 
 def check_length(uri: str) -> None:
-    """Raise `CodedError` (-32602) if a client's URI has more than `LONGEST_URI` characters."""
+    """Raise `CodedError` (-32602) if a URI from a client has more than `LONGEST_URI` characters."""
     if len(uri) > LONGEST_URI:
         raise CodedError(INVALID_PARAMS, f"Invalid params: a URI may have at most {LONGEST_URI} characters")
 
@@ -109,8 +109,8 @@ def normal_uri(uri: str) -> str:
 
 @lru_cache(_RECENT)
 def _encoded(uri: str) -> tuple[str, str]:
-    """Return the normal form of ``uri`` in two variants: the first keeps the case of the host, because part of the host
-    may be a template value.
+    """Return the normal form of ``uri`` in two variants. The first keeps the case of the host, because the host may
+    contain a template's value. The second does not.
 
     Both variants keep the segments ``.`` and ``..``, which no template value may have. A template value is at the same
     position in both variants.

@@ -30,8 +30,8 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, begun.cursor) == set()
 
     async def test_reader_is_told_what_has_changed_behind_its_place(self) -> None:
-        """A reader gets each name that any replica has changed after the reader's cursor, each name once. A read from
-        the returned cursor gets no changes."""
+        """A reader gets each name that any replica has changed after the reader's cursor. Each name comes once, and a
+        read from the returned cursor gets no changes."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(["tools", "resource:a"])
@@ -75,7 +75,7 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(one.changes, place) == {thing}
 
     async def test_any_other_text_is_a_place_behind_which_everything_may_have_changed(self) -> None:
-        """For an invalid cursor, a reader learns that anything may have changed, and gets a valid cursor to continue
+        """For an invalid cursor, a read reports that anything may have changed, and returns a valid cursor to continue
         from."""
         async with self.open_replica() as one:
             await one.changes.record(["tools"])
@@ -85,7 +85,7 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(one.changes, changes.cursor) == set()
 
     async def test_place_in_another_log_is_behind_everything(self) -> None:
-        """For a cursor of another change log, or of a lost one, a reader learns that anything may have changed."""
+        """For a cursor of another or a lost change log, a read reports that anything may have changed."""
         async with self.open_replica() as one, self.open_replica("another server") as other:
             for _ in range(3):
                 await one.changes.record(["tools"])
@@ -149,8 +149,8 @@ class ChangeLogSuite(TestedStorage):
             assert reader.place == await current_cursor(two.changes)
 
     async def test_hint_tells_what_has_changed_between_two_places(self) -> None:
-        """If no other change is recorded at the same time, each notification contains exactly the changes of one
-        `record` call, on any replica."""
+        """Each notification contains exactly the changes of one `record` call, on any replica, unless other changes are
+        recorded at the same time."""
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             things = [text for text in HOSTILE if len(text) < 100]
             for each in (one, two):
@@ -166,7 +166,8 @@ class ChangeLogSuite(TestedStorage):
                 assert len(hint.changed) == len(things)
 
     async def test_watcher_of_changes_is_not_told_of_the_past(self) -> None:
-        """A watcher only gets changes recorded after it started, even if another watcher leaves or cancels its wait."""
+        """A watcher only gets changes recorded after it started, even if another watcher stops or its wait is
+        cancelled."""
         async with self.open_replica() as one, self.open_replica() as two:
             await one.changes.record(["before"])
             await two.changes.record(["before, elsewhere"])
@@ -182,7 +183,7 @@ class ChangeLogSuite(TestedStorage):
                 await reader.read(hints, {"after", "later"})
 
     async def test_watcher_of_changes_that_does_not_read_holds_up_nobody(self) -> None:
-        """A watcher that doesn't read doesn't block writers, and gets all changes when it reads later."""
+        """If a watcher doesn't read, writers aren't blocked. When the watcher reads later, it gets all changes."""
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             reader = _ChangeReader(one.changes, await current_cursor(one.changes))
             things = {f"resource:{number}" for number in range(1500)}

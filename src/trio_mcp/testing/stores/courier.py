@@ -27,7 +27,8 @@ class _MessageTests(TestedStorage):
                 await deliver_all(one.courier, two.id, mailbox, [bytes(length - 1) + b"1"])
 
     async def test_copies_of_a_letter_have_its_number(self) -> None:
-        """Two messages count as copies of one message only if they have the same sender and the same number."""
+        """Messages with the same sender and the same number count as copies of one message. All others count as
+        different messages."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as three:
             letters = [bytes(100_000) + bytes([each]) for each in range(3)]
             async with three.courier.mailbox() as mailbox, trio.open_nursery() as nursery:
@@ -88,8 +89,8 @@ class _MessageTests(TestedStorage):
                 sent.set()
 
     async def test_replica_has_one_mailbox_at_a_time(self) -> None:
-        """Opening a second mailbox of a replica raises `RuntimeError`, and the first keeps working. After it is closed,
-        another can be opened."""
+        """While a replica has an open mailbox, opening a second one raises `RuntimeError`, and the first keeps working.
+        When the first is closed, another can be opened."""
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def open_another() -> None:
@@ -103,7 +104,7 @@ class _MessageTests(TestedStorage):
                 await deliver_all(one.courier, two.id, mailbox, [b"second"])
 
     async def test_mailbox_that_nobody_reads_holds_up_nobody(self) -> None:
-        """A mailbox that isn't read doesn't block senders. Lost messages are reported by `HINTS_LOST`, and later
+        """If a mailbox isn't read, senders aren't blocked. Lost messages are reported by `HINTS_LOST`, and later
         messages arrive."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             for number in range(1500):
@@ -132,8 +133,10 @@ class _LivenessTests(TestedStorage):
     """Tests of `Courier.heartbeat`, `Courier.leave` and `Courier.find_dead`."""
 
     async def test_replica_is_not_alive_before_its_first_sign_of_life(self) -> None:
-        """A replica counts as dead before its first heartbeat. The first heartbeat returns false, because another
-        replica may have found the replica dead."""
+        """A replica counts as dead before its first heartbeat.
+
+        The first heartbeat returns false, because another replica may have found the replica dead.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             assert set(await two.courier.find_dead([one.id, two.id])) == {one.id, two.id}
             assert await one.courier.heartbeat(lease_ms=HOUR) is False
@@ -141,7 +144,7 @@ class _LivenessTests(TestedStorage):
                 assert set(await each.courier.find_dead([one.id, two.id])) == {two.id}
 
     async def test_sign_of_life_lengthens_the_lease(self) -> None:
-        """A heartbeat returns true if the replica's lease hasn't expired, and starts a new lease at that moment."""
+        """A heartbeat starts a new lease at that moment. It returns true if the old lease hasn't expired."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as control:
             for lease in LENGTHS:
                 await one.courier.heartbeat(lease_ms=lease)
@@ -176,7 +179,7 @@ class _LivenessTests(TestedStorage):
             assert list(await two.courier.find_dead([one.id, two.id])) == []
 
     async def test_replica_that_ends_without_leaving_is_alive_until_its_lease_is_over(self) -> None:
-        """A replica that ends without `leave`, for example because its process died, counts as alive until its lease
+        """If a replica ends without `leave`, for example because its process died, it counts as alive until its lease
         expires."""
         async with self.open_replica() as two:
             async with self.open_replica() as one:
@@ -184,7 +187,7 @@ class _LivenessTests(TestedStorage):
             assert not await is_dead(two.courier, one.id)
 
     async def test_any_text_that_is_no_replica_is_dead(self) -> None:
-        """Any string that isn't the id of a living replica counts as dead, even if it is one of thousands."""
+        """`find_dead` reports any string that isn't the id of a living replica, even among thousands of strings."""
         async with self.open_replica() as one:
             await one.courier.heartbeat(lease_ms=HOUR)
             never = [*HOSTILE, one.id.swapcase(), one.id[:-1], f"{one.id}\0", *(f"never {n}" for n in range(40_000))]

@@ -52,7 +52,7 @@ class _HolderTests(TestedStorage):
             await two.events.open("other", "stream", holder="you", request_id=b"2", retention_ms=HOUR)
 
     async def test_open_of_a_stream_can_be_made_again(self) -> None:
-        """Until the stream has changed, `open` can be repeated."""
+        """`open` can be called again with the same arguments until the stream has changed."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             await log.open()
@@ -68,8 +68,8 @@ class _HolderTests(TestedStorage):
             assert await StreamUnderTest(two.events, "own").stream() == begun
 
     async def test_take_names_another_holder(self) -> None:
-        """After `take_over` the stream's former holder can't append events to the stream. The stream's events, note and
-        numbers stay the same."""
+        """After `take_over`, the stream's former holder, which was its only writer, can't append events. The stream's
+        events, note and numbers stay the same."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -93,7 +93,7 @@ class _HolderTests(TestedStorage):
             assert await log.stream() == finished
 
     async def test_last_of_many_who_take_a_stream_appends(self) -> None:
-        """If twenty holders take over a stream concurrently, only the last of them can append."""
+        """If twenty writers take over a stream concurrently, only the last of them can append events."""
         async with self.open_replica() as one, self.open_replica() as two:
             holders = [f"holder {number}" for number in range(20)]
             logs = (StreamUnderTest(one.events), StreamUnderTest(two.events))
@@ -104,7 +104,7 @@ class _HolderTests(TestedStorage):
             assert can_append == [last]
 
     async def test_stream_of_the_dead_is_finished(self) -> None:
-        """`finish_dead` appends a last line and finishes the stream. The finished stream has no holder."""
+        """`finish_dead` appends a last line and finishes the stream. After that, no replica may write to the stream."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -120,7 +120,8 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [b"a", ALL_BYTES]
 
     async def test_stream_of_a_living_holder_is_not_finished(self) -> None:
-        """`finish_dead` changes nothing if the stream has another holder, or is already finished."""
+        """`finish_dead` changes nothing if the stream has another holder (its only writer), or if the stream is
+        finished."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             for dead in ("you", "", "ME", "me\0"):
@@ -136,7 +137,7 @@ class _HolderTests(TestedStorage):
                 assert await one.events.read_after(name, "stream", 0, retention_ms=HOUR) is None
 
     async def test_one_of_many_finishes_the_stream_of_the_dead(self) -> None:
-        """Of twenty concurrent `finish_dead` calls one succeeds, and its line is the last of the stream."""
+        """Of twenty concurrent `finish_dead` calls, one succeeds. Its line is the last line of the stream."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             lines = [str(number).encode() for number in range(20)]
@@ -146,8 +147,8 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [lines[results.index(True)]]
 
     async def test_holder_or_the_one_who_takes_it_for_dead_finishes_a_stream(self) -> None:
-        """If the holder of a stream finishes it while another replica calls `finish_dead`, exactly one of the two calls
-        succeeds."""
+        """The holder of a stream (its only writer) finishes it while another replica calls `finish_dead`. Exactly one
+        of the two calls succeeds."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
                 ours = await open_stream(one.events, f"stream {number}")
@@ -198,7 +199,7 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == lines
 
     async def test_events_behind_a_number_are_read(self) -> None:
-        """`read_after` returns the events with higher numbers than the given one, if there are any."""
+        """`read_after` returns the events with higher numbers than the given number, if there are any."""
         async with self.open_replica() as one:
             log, lines = await open_stream(one.events), [str(number).encode() for number in range(1, 10)]
             assert await log.append(1, lines)
@@ -219,7 +220,7 @@ class _AppendTests(TestedStorage):
                 assert await one.events.read_after(text, "stream", 0, retention_ms=HOUR) is None
 
     async def test_sessions_streams_and_holders_may_have_any_text(self) -> None:
-        """The names of sessions, streams and holders can be any strings, and no pair of names is mistaken for
+        """The names of sessions, streams and writers can be any strings, and no pair of names is mistaken for
         another."""
         async with self.open_replica() as one, self.open_replica() as two:
             names = [*product(HOSTILE, ("s",)), *product(("s",), HOSTILE), ("a:b", "c"), ("a", "b:c"), ("a\0", "b")]
@@ -232,8 +233,8 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == [repr((session_id, name)).encode()]
 
     async def test_append_by_another_than_the_holder_is_refused(self) -> None:
-        """If the caller isn't the stream's holder, `append` returns false and changes nothing, even if the event number
-        is too high."""
+        """Only the stream's holder may write to it: for any other caller, `append` returns false and changes nothing,
+        even if the event number is too high."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             before = await log.stream()
@@ -243,7 +244,7 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == []
 
     async def test_note_is_that_of_the_last_append_with_one(self) -> None:
-        """A stream keeps the ``note`` of the last `append` call that passed a note. Empty bytes count as a note, and
+        """A stream keeps the ``note`` of the last `append` call that passed one. Empty bytes count as a note, and
         `None` doesn't."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
@@ -261,7 +262,8 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == [b"line"] * 3
 
     async def test_number_that_is_too_high_is_refused(self) -> None:
-        """An `append` whose first number would leave a gap raises `ValueError` and changes nothing."""
+        """An `append` call that would leave a gap before its first event number raises `ValueError`, and changes
+        nothing."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"])
@@ -282,7 +284,7 @@ class _AppendTests(TestedStorage):
             assert (await log.stream()).note == b"two"
 
     async def test_append_that_comes_late_changes_nothing(self) -> None:
-        """If later events are already stored, a repeated `append` changes nothing, not even the note, and returns
+        """If later events are already stored, a repeated `append` changes nothing, not even the note. It returns
         true."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
@@ -294,8 +296,7 @@ class _AppendTests(TestedStorage):
             assert await log.stream() == before
 
     async def test_nothing_follows_the_end_of_a_stream(self) -> None:
-        """Nothing can be appended to a finished stream, whether or not the call that finished the stream appended
-        lines."""
+        """Nothing can be appended to a finished stream, whether or not lines were appended when it was finished."""
         async with self.open_replica() as one, self.open_replica() as two:
             for count in (0, 1, 2):
                 log = await open_stream(one.events, f"stream {count}")
@@ -310,7 +311,7 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == [b"a"] + [b"end"] * count
 
     async def test_end_of_a_stream_can_be_made_again(self) -> None:
-        """If the holder repeats the call that finished its stream, that call returns true again."""
+        """If the stream's only writer repeats the call that finished the stream, that call returns true again."""
         async with self.open_replica() as one:
             for lines in ([], [b"a"], [b"a", b"b"]):
                 log = await open_stream(one.events, f"stream {len(lines)}")
@@ -320,7 +321,8 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == lines
 
     async def test_one_of_many_appends_with_the_same_number_is_kept(self) -> None:
-        """Of concurrent appends with the same number one is stored. The others are ignored, like repeated calls."""
+        """If several calls append an event with the same number concurrently, one event is stored. The other calls are
+        ignored, like repeated calls."""
         async with self.open_replica() as one, self.open_replica() as two:
             logs = (await open_stream(one.events), StreamUnderTest(two.events))
             lines = [str(number).encode() for number in range(20)]
@@ -356,7 +358,8 @@ class _AppendTests(TestedStorage):
                 await expect_hints(hints, (session_id, name))
 
     async def test_watcher_of_events_is_not_told_of_the_past(self) -> None:
-        """A watcher only gets notifications of later changes, even if another watcher leaves or cancels its wait."""
+        """A watcher only gets notifications of later changes, even if another watcher stops or its wait is
+        cancelled."""
         async with self.open_replica() as one, self.open_replica() as two:
             before, after = await open_stream(two.events, "before"), await open_stream(two.events, "after")
             async with one.events.watch() as earlier:
@@ -372,7 +375,7 @@ class _AppendTests(TestedStorage):
                 await expect_hints(hints, ("session", "before"))
 
     async def test_watcher_of_events_that_does_not_read_holds_up_nobody(self) -> None:
-        """A watcher that doesn't read doesn't block writers. Lost notifications are reported, and later ones arrive."""
+        """If a watcher doesn't read, writers aren't blocked. Lost notifications are reported, and later ones arrive."""
         async with self.open_replica() as one, self.open_replica() as two, one.events.watch() as hints:
             log = await open_stream(two.events)
             for number in range(1, 1501):

@@ -44,11 +44,11 @@ class StreamUnderTest:
         return await self.events.append(self.session_id, self.name, first=first, lines=lines, **usual | changes)
 
     async def take_over(self, holder: str, retention_ms: int = HOUR) -> StoredStream:
-        """Make ``holder`` the only writer of the stream. If the stream doesn't exist, create it."""
+        """Let only ``holder`` write to the stream. If the stream doesn't exist, create it."""
         return await self.events.take_over(self.session_id, self.name, holder=holder, retention_ms=retention_ms)
 
     async def finish_dead(self, dead: str, line: bytes, *, limit: int = _NO_LIMIT, retention_ms: int = HOUR) -> bool:
-        """If ``dead`` is the id of the stream's holder, finish the stream. Only the holder may append to a stream."""
+        """Finish the stream if ``dead`` is the id of its holder, which is its only writer."""
         return await self.events.finish_dead(
             self.session_id, self.name, dead_holder=dead, line=line, limit=limit, retention_ms=retention_ms
         )
@@ -75,8 +75,10 @@ class StreamUnderTest:
         return await self.events.read_after(self.session_id, self.name, 0, retention_ms=HOUR) is not None
 
     async def is_gone(self) -> bool:
-        """Return whether the stream doesn't exist, by trying to create it. This doesn't extend the lifetime of an
-        existing session."""
+        """Return whether the stream doesn't exist, by trying to create it.
+
+        This doesn't extend the lifetime of an existing session.
+        """
         try:
             await self.open("another holder")
         except ValueError:
@@ -97,8 +99,10 @@ class EventLimitTests(TestedStorage):
     """Tests of how many bytes of events an `EventLog` stores, and for how long."""
 
     async def test_oldest_events_of_a_session_go_first(self) -> None:
-        """If a session exceeds its limit of bytes, the oldest events of its streams are dropped first. The event
-        numbers show the gap."""
+        """If the events of a session exceed its limit of bytes, the oldest events of all its streams are dropped first.
+
+        The event numbers show the gap.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             a, b = await open_stream(one.events, "a"), await open_stream(two.events, "b")
             for number in range(1, 6):
@@ -215,8 +219,8 @@ class EventLimitTests(TestedStorage):
             assert await wait_until(partial(_is_forgotten, log)) - begun > 0.09
 
     async def test_finished_streams_are_bounded_by_their_number(self) -> None:
-        """If a session has too many finished streams, those that were finished first are deleted, in whichever order
-        they were opened."""
+        """A session has a limit of finished streams. If there are more, those that were finished first are deleted, in
+        whichever order they were opened."""
         async with self.open_replica() as one:
             open_ = await open_stream(one.events, "open")
             assert await open_.append(1, [b"a"])
@@ -286,7 +290,7 @@ _Use: TypeAlias = Callable[[StreamUnderTest], Coroutine[Any, Any, bool]]
 
 
 async def _outlives(events: EventLog, others: EventLog, use: _Use) -> None:
-    """Check that a session outlives an unused session if ``use``, a function that uses the session, is called once."""
+    """Check that one call of ``use``, a function that uses a session, makes the session outlive an unused session."""
     for keep in LENGTHS:
         log = await open_stream(events, session_id=f"{use.__name__} {keep}", retention_ms=keep)
         control = await open_stream(events, session_id=f"{use.__name__} {keep}, without use", retention_ms=keep)

@@ -48,7 +48,8 @@ class SessionDirectorySuite(TestedStorage):
                 assert await read(one.sessions, text) is None
 
     async def test_session_exists_from_its_opening_until_its_end(self) -> None:
-        """While a session is open, `exists` returns true on every replica. It doesn't extend the session's lifetime."""
+        """While a session is open, `exists` returns true on every replica. The call doesn't extend the session's
+        lifetime."""
         async with self.open_replica() as one, self.open_replica() as two:
             for text in HOSTILE:
                 assert await two.sessions.exists(text) is False
@@ -92,7 +93,8 @@ class SessionDirectorySuite(TestedStorage):
             await open_session(two.sessions, "three", limit=2)
 
     async def test_caller_gets_as_many_sessions_as_it_leaves_for_others(self) -> None:
-        """The first caller can use up to half of the session limit, and the next caller half of the rest."""
+        """The first caller can have up to half of the maximum number of sessions, and the next caller half of the
+        rest."""
         async with self.open_replica() as one, self.open_replica() as two:
             for caller, share in ((b"ann", 4), (b"bob", 2), (ALL_BYTES, 1), (b"", 1)):
                 names = [f"{number} of {caller!r}" for number in range(share)]
@@ -103,7 +105,8 @@ class SessionDirectorySuite(TestedStorage):
                 assert await existing_sessions(two.sessions, *names, "more") == names
 
     async def test_first_session_of_a_caller_ends_one_of_the_caller_that_has_the_most(self) -> None:
-        """If the directory is full, a caller's first session evicts a session of the caller that has the most sessions.
+        """If the directory is full and a caller opens its first session, a session of the caller with the most sessions
+        is evicted.
 
         The session with the least time left is evicted. `open` returns its id, and watchers are notified.
         """
@@ -137,8 +140,8 @@ class SessionDirectorySuite(TestedStorage):
             assert await try_open_session(one.sessions, "f", b"fay", limit=8, is_used=True) == "unused"
 
     async def test_caller_with_its_share_gives_up_a_session_of_its_own_that_was_never_used(self) -> None:
-        """If a caller has reached its maximum, its new session evicts its own unused session with the least time left,
-        never a used session."""
+        """If a caller with the maximum number of sessions opens another one, its own unused session with the least time
+        left is evicted, never a used session."""
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "bobs", b"bob", limit=7, idle_ms=1000)
             await try_open_session(one.sessions, "used", b"ann", limit=7, is_used=True, idle_ms=2000)
@@ -149,8 +152,11 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fifth", b"ann", limit=7))
 
     async def test_caller_without_a_session_ends_an_unused_one_where_no_caller_has_two(self) -> None:
-        """If no caller has two sessions, a new caller's session evicts the unused session with the least time left,
-        whichever caller opened it."""
+        """If no caller has two sessions, the session of a new caller evicts the unused session with the least time
+        left.
+
+        It doesn't matter which caller opened that session.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "ann", b"ann", limit=3, idle_ms=2 * HOUR)
             await try_open_session(two.sessions, "bob", b"bob", limit=3)
@@ -160,7 +166,7 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fay", b"fay", limit=3))
 
     async def test_no_session_ends_for_another_where_there_are_more_than_the_bound(self) -> None:
-        """If more sessions exist than ``limit``, no session is evicted, because one eviction would not be enough."""
+        """If more sessions exist than ``limit``, no session is evicted: one eviction would not make enough room."""
         async with self.open_replica() as one:
             for number in range(3):
                 await try_open_session(one.sessions, f"{number}", b"ann")
@@ -179,7 +185,8 @@ class SessionDirectorySuite(TestedStorage):
             directories = (one.sessions, two.sessions)
 
             async def try_all(callers: Sequence[bytes], kind: str) -> tuple[set[str], list[str]]:
-                """Try to open all these sessions. Return the names of the opened sessions, and of the evicted ones."""
+                """Try to open one session for each of the ``callers``. Return the names of the opened sessions, and of
+                the evicted ones."""
                 names = [f"{kind} {number}" for number in range(len(callers))]
                 calls = [
                     partial(try_open_session, directories[number % 2], name, callers[number], limit=9)
@@ -202,7 +209,8 @@ class SessionDirectorySuite(TestedStorage):
             assert len(opened_here) - len(ended) == 9
 
     async def test_sessions_that_have_ended_count_for_no_caller(self) -> None:
-        """A session that has ended for any reason no longer counts towards the total or its caller's maximum."""
+        """A session that has ended for any reason no longer counts towards the total number, or towards its caller's
+        maximum."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(4):
                 await open_session(one.sessions, f"ann {number}", caller=b"ann", limit=8, is_used=True, idle_ms=1)
@@ -220,7 +228,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await try_open_session(two.sessions, "f", b"fay", limit=8) == "again 0"
 
     async def test_many_sessions_that_have_ended_hide_no_caller_that_has_the_most(self) -> None:
-        """The directory finds the caller with the most sessions, however many sessions have ended in the meantime."""
+        """The directory finds the caller with the most sessions, even if many sessions have ended in the meantime."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(250):
                 each = (one, two)[number % 2]
@@ -244,7 +252,8 @@ class SessionDirectorySuite(TestedStorage):
             assert [await read(two.sessions, "same")] == won
 
     async def test_session_that_nobody_uses_ends(self) -> None:
-        """A session that isn't used expires. It is then unknown, no longer counts, and its id can be used again."""
+        """A session that isn't used expires. It then no longer exists or counts towards the limit, and its id can be
+        used again."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one", idle_ms=1)
             await wait_until_gone(two.sessions, "one")
@@ -255,7 +264,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await read(one.sessions, "one") == StoredSession(b"again", again)
 
     async def test_session_does_not_end_before_its_time(self) -> None:
-        """A session doesn't expire before its own idle time, even if other sessions have shorter times."""
+        """A session doesn't expire before its own idle time is over, even if other sessions have shorter times."""
         async with self.open_replica() as one:
             await open_session(one.sessions, "lasts")
             assert await measure_lifetime(one.sessions, 100) > 0.09
@@ -373,7 +382,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert not {"before", "before, elsewhere", "control"} & set(await expect_hints(hints, "after"))
 
     async def test_all_watchers_of_sessions_are_told(self) -> None:
-        """Each watcher is notified of all changes, even if another watcher leaves or cancels its wait."""
+        """Each watcher is notified of all changes, even if another watcher stops or its wait is cancelled."""
         async with self.open_replica() as one, one.sessions.watch() as hints:
             mark = await open_session(one.sessions, "one")
             await open_session(one.sessions, "two")
@@ -386,7 +395,7 @@ class SessionDirectorySuite(TestedStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_of_sessions_that_does_not_read_holds_up_nobody(self) -> None:
-        """A watcher that doesn't read doesn't block writers. Lost notifications are reported, and later ones arrive."""
+        """If a watcher doesn't read, writers aren't blocked. Lost notifications are reported, and later ones arrive."""
         async with self.open_replica() as one, self.open_replica() as two, one.sessions.watch() as hints:
             mark: bytes | None = await open_session(one.sessions, "one")
             for name in ("last", "later"):
@@ -464,8 +473,7 @@ async def measure_lifetime(sessions: SessionDirectory, idle_ms: int) -> float:
 
 
 async def _lengthens(sessions: SessionDirectory, use: Callable[[str, bytes], Coroutine[Any, Any, bool]]) -> None:
-    """Check that a session outlives its initial lifetime if ``use``, a function that uses the session, is called
-    once."""
+    """Check that one call of ``use``, a function that uses a session, extends the session's lifetime."""
     for idle in LENGTHS:
         session_id = f"{use.__name__} {idle}"
         mark = await open_session(sessions, session_id, idle_ms=idle)

@@ -51,7 +51,8 @@ class ReplayGuardSuite(TestedStorage):
                 assert sorted(map(str, await run_concurrently(calls))) == ["False"] * 19 + ["True"]
 
     async def test_value_is_forgotten_after_its_time(self) -> None:
-        """A value is stored exactly for its time to live. Further attempts to use it don't extend that time."""
+        """A one-time value is remembered exactly for its time to live. Further attempts to use the value don't extend
+        that time."""
         async with self.open_replica() as one, self.open_replica() as two:
             for ttl in LENGTHS:
                 begun = trio.current_time()
@@ -187,7 +188,7 @@ class _JoinTests(TestedStorage):
             await expect_hints(hints, "task")
 
     async def test_what_is_shared_outlives_its_replicas(self) -> None:
-        """A replica that starts after all others have ended finds their data unchanged."""
+        """If all replicas have ended, a replica that starts later finds their data unchanged."""
         async with self.open_replica() as one:
             created = await create(one.tasks, record("task"))
             await open_session(one.sessions, "session", b"facts")
@@ -208,8 +209,8 @@ class _JoinTests(TestedStorage):
             assert await acquire(two, b"key") > 0
 
     async def test_state_of_callers_has_nothing_in_common_with_sessions(self) -> None:
-        """If the storage has a state for each caller, that state is stored like the sessions, but separately from the
-        sessions."""
+        """If the storage has a state for each caller, it stores this state like the sessions, but separately from
+        them."""
         async with self.open_replica() as one, self.open_replica() as two:
             if one.state is None or two.state is None:
                 return

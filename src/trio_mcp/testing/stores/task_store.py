@@ -40,7 +40,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, None) == names
 
     async def test_page_has_records_of_its_scope_alone(self) -> None:
-        """A page lists only the task records of one scope. The empty scope is a scope like any other."""
+        """A page lists only the task records of one scope. The empty scope is an ordinary scope."""
         async with self.open_store() as store:
             anns = await create(store, record("a"))
             await create(store, record("b", scope="bob"))
@@ -114,7 +114,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, None, 1) == ["present"]
 
     async def test_latest_time_counts(self) -> None:
-        """A `change` can set another deletion time of a task record: later, earlier or none."""
+        """A `change` can replace the deletion time of a task record by a later time, an earlier time or none."""
         async with self.open_store() as store:
             for name in ("later", "earlier", "never"):
                 one = await create(store, record(name), ttl_ms=1 if name == "later" else HOUR, retention_ms=0)
@@ -194,7 +194,7 @@ class LeaseTests(TestedTaskStorage):
                 assert (await read_stored(store, one.id)).now > one.leased_until
 
     async def test_task_that_nobody_may_run_is_not_claimed(self) -> None:
-        """`claim` skips tasks that have ended, are cancelled or run externally."""
+        """`claim` skips tasks that have ended, are cancelled, or are run by code outside of a handler."""
         async with self.open_store() as store:
             await create(store, record("ended", phase=TaskPhase.ENDED))
             await create(store, record("cancelled", phase=TaskPhase.CANCELLED))
@@ -219,7 +219,7 @@ class LeaseTests(TestedTaskStorage):
             assert len(await claim(other, "you", names=("other",))) == 5
 
     async def test_claim_takes_no_more_than_it_asks_for(self) -> None:
-        """`claim` takes at most ``limit`` tasks, starting with those that have waited longest, and leaves the rest."""
+        """`claim` takes at most ``limit`` tasks, and leaves the rest. The tasks that have waited longest come first."""
         async with self.open_store() as store:
             leases = [await create(store, record(f"over {number}", holder="dead"), lease_ms=1) for number in range(2)]
             await wait_past(store, leases[-1], leases[-1].leased_until)
@@ -233,7 +233,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(second) == {"over 0", "over 1"}
 
     async def test_task_that_was_given_up_is_claimed_after_tasks_that_wait_longer(self) -> None:
-        """A task that was just given up is claimed after a task that already waited, even if the waiting task was
+        """`claim` prefers tasks that already waited to a task that was just given up, even if the waiting task was
         created later."""
         async with self.open_store() as store:
             held = await create(store, record("given up", holder="me"))
@@ -261,7 +261,8 @@ class LeaseTests(TestedTaskStorage):
             assert sorted(claimed) == sorted([(each.id, each.holder, 1) for each in await store.page("ann", None, 99)])
 
     async def test_task_that_was_given_up_is_claimed_at_once(self) -> None:
-        """If a `change` gives up a task, the task can be claimed at once. The same `change` can set other fields."""
+        """If a holder gives up a task by a `change`, the task can be claimed at once. The same `change` can set other
+        fields."""
         async with self.open_store() as store:
             await create(store, record("one"))
             claimed = (await claim(store, "me"))["one"]
@@ -289,8 +290,8 @@ class LeaseTests(TestedTaskStorage):
             assert await change(store, claimed["one"], holder="me") is not None
 
     async def test_renewal_tells_which_tasks_are_lost(self) -> None:
-        """`renew` returns the lost tasks: those that have another holder, have ended, were given up, became external or
-        were deleted."""
+        """`renew` returns the tasks that were lost: they have another holder, have ended, were given up, became
+        external or were deleted."""
         async with self.open_store() as store:
             names = ("mine", "taken", "ended", "cancelled", "given up", "given away", "gone")
             for name in names:
@@ -307,7 +308,8 @@ class LeaseTests(TestedTaskStorage):
             assert set(lost) == {*names, "never"} - {"mine"}
 
     async def test_renewal_names_the_holder_of_each_task(self) -> None:
-        """`renew` takes a holder for each task, because a process uses a new holder name for each of its claims."""
+        """`renew` takes one holder name for each task, because a process uses a new holder name for each of its
+        claims."""
         async with self.open_store() as store:
             for number in range(2):
                 await create(store, record(f"task {number}"))
@@ -402,7 +404,7 @@ class HintTests(TestedTaskStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_that_does_not_read_holds_up_nobody(self) -> None:
-        """A watcher that doesn't read doesn't block writers. Lost notifications are reported, and later ones arrive."""
+        """If a watcher doesn't read, writers aren't blocked. Lost notifications are reported, and later ones arrive."""
         async with self.open_store() as store, store.watch() as hints:
             one = await create(store, record("one"))
             with trio.fail_after(PATIENCE):

@@ -110,8 +110,10 @@ async def expect_error(error: type[Exception], call: Awaitable[object]) -> None:
 
 @define(eq=False)
 class Interruption:
-    """Cancels the call of a function when the call waits for the ``step``-th time. ``has_waited`` is true if any call
-    waited that often."""
+    """Cancels the call of a function when the call waits for the ``step``-th time.
+
+    ``has_waited`` is true if any call waited that often.
+    """
 
     step: int
     has_waited: bool = False
@@ -140,8 +142,8 @@ class Interruption:
 
 
 def interruptions() -> Iterator[Interruption]:
-    """Yield objects that cancel a call at its first wait, its second, and so on. Stop when no call has waited that
-    often."""
+    """Yield objects that cancel a call at its first wait, at its second wait, and so on. Stop at the first wait that no
+    call reaches."""
     for step in count(1):
         yield (interruption := Interruption(step))
         if not interruption.has_waited:
@@ -184,7 +186,7 @@ class RecordTests(TestedTaskStorage):
                 assert attrs.evolve(old, **times) == new
 
     async def test_store_fills_in_the_times(self) -> None:
-        """The store turns durations into times of its own clock, which keeps running."""
+        """The store converts durations to times on its own clock, which keeps running."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"), lease_ms=1000, ttl_ms=2000, retention_ms=3000)
             begun = one.created_at
@@ -206,7 +208,7 @@ class RecordTests(TestedTaskStorage):
             assert (await create(store, record("one"))).leased_until == 0
 
     async def test_large_record_is_kept_whole(self) -> None:
-        """A large task record is stored whole, because the caller of the store enforces the size limit."""
+        """A large task record is stored whole. The caller of the store enforces the size limit."""
         large = record("large", params=bytes(2**20), questions={str(number): bytes(100) for number in range(1000)})
         async with self.open_store() as store:
             assert await read_record(store, (await create(store, large)).id) == await read_record(store, "large")
@@ -221,7 +223,7 @@ class RecordTests(TestedTaskStorage):
                 assert await store.read(None, text) is None
 
     async def test_record_of_another_scope_does_not_exist(self) -> None:
-        """`read` finds a task record only with the record's own scope, or with `None`, which stands for all scopes."""
+        """`read` finds a task record only if it gets the record's own scope, or `None` for all scopes."""
         async with self.open_store() as store:
             anns, nobodys = await create(store, record("a")), await create(store, record("n", scope=""))
             assert await store.read("", "a") is None
@@ -288,7 +290,7 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("two"), limit=1, scope_limit=1)
 
     async def test_void_refuses_a_creation_that_is_still_under_way(self) -> None:
-        """If the id is unknown, `discard` returns false, and for a while `create` refuses this id, because the creation
+        """If the id is unknown, `discard` returns false. For a while, `create` refuses this id, because its creation
         may still be under way.
 
         A `create` call that is still under way then fails.
@@ -304,8 +306,10 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("soon"))
 
     async def test_marks_are_those_of_the_records_that_are_kept(self) -> None:
-        """`marks` returns the current marks of the stored task records, in every store of the storage. Each write of a
-        record changes its mark."""
+        """`marks` returns the current marks of the stored task records, in every store of the storage.
+
+        Each write of a record changes its mark.
+        """
         async with self.open_store() as store, self.open_store() as other:
             one, two = await create(store, record("one")), await create(store, record("two", scope="bob"))
             assert dict(await other.marks(["one", "two", "never", "\ud800"])) == {"one": one.mark, "two": two.mark}
@@ -380,8 +384,7 @@ class RecordTests(TestedTaskStorage):
             assert await change(store, cancelled, holder="me", message="but I") is None
 
     async def test_change_leaves_the_lease_as_it_is_kept(self) -> None:
-        """`change` ignores the holder, epoch and lease that are passed, because they may be outdated, and keeps the
-        stored ones."""
+        """`change` keeps the stored holder, epoch and lease, because the values that are passed may be outdated."""
         async with self.open_store() as store:
             await create(store, record("one"))
             one = before = (await claim(store, "me"))["one"]
