@@ -211,7 +211,9 @@ async def test_form_with_files_is_sent_as_multipart() -> None:
     async with open_api() as api:
         given = {"name": 'a"\r\nb', "tags": [{"x": 1}, "t"], "file": base64.b64encode(b"\0\xff").decode()}
         await called(api, described, {"body": given})
-        assert (await called(api, described, {"body": {"file": "no base64"}})).text.endswith("file is not valid base64")
+        assert (await called(api, described, {"body": {"file": "no base64"}})).text.endswith(
+            "file must be valid base64"
+        )
     (seen,) = api.seen
     assert seen.headers["content-type"].startswith("multipart/form-data; boundary=")
     assert b'name="file"; filename="file"\r\nContent-Type: application/octet-stream\r\n\r\n\0\xff\r\n' in seen.body

@@ -856,7 +856,7 @@ itself.__annotations__["value"] = Annotated[str, Provide(itself)]
         (lambda: declare(Annotated[str, Provide(itself)]), "itself → itself"),
         (lambda: declare(Annotated[str, Provide(unresolved)]), "unresolved: an annotation could not be resolved"),
         (lambda: declare(Annotated[str, Provide(of_a_request, once=True)]), "leave out once=True"),
-        (lambda: declare(Annotated[str, Provide(of_a_value, once=True)]), "needs awaited, of a request"),
+        (lambda: declare(Annotated[str, Provide(of_a_value, once=True)]), "needs awaited, which has no once=True"),
         (lambda: Provide(awaited()), r"right:  Provide\(connect\)"),  # type: ignore[arg-type]
         (lambda: Provide("connect"), "not its result, str"),  # type: ignore[arg-type]
     ],

@@ -250,7 +250,7 @@ async def test_skill_uri_may_have_another_scheme() -> None:
     [
         ([], "must have one item of contents, not 0"),
         ([TextResourceContents(URI, TEXT)] * 2, "must have one item of contents, not 2"),
-        ([BlobResourceContents(URI, "no base64!")], "is not valid base64"),
+        ([BlobResourceContents(URI, "no base64!")], "must be valid base64"),
         ([BlobResourceContents(URI, base64.b64encode(TEXT.encode()).decode())], "must be text, not binary data"),
         ([TextResourceContents(URI, TEXT)], ""),
         ([TextResourceContents("skill://other/SKILL.md", TEXT)], ""),

@@ -420,7 +420,7 @@ def run_sync(start: StartWork, function: Callable[[], T]) -> T:
 
 
 class Wrapper:
-    """Wraps the trio object ``original``. The methods start their calls in the trio thread with ``begin``."""
+    """Wraps the trio object ``original``. The wrapper's methods start calls in the trio thread by calling ``begin``."""
 
     def __init__(self, original: Any, begin: StartWork) -> None:
         self._original = original

@@ -178,7 +178,7 @@ def _bytes(name: str, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise UnsendableArguments(f"{name} is not valid base64") from None
+        raise UnsendableArguments(f"{name} must be valid base64") from None
 
 
 def _is_text(media_type: str) -> bool:

@@ -176,7 +176,7 @@ class Schemas:
                 made[keyword] = [*made.get(keyword, ()), *(self._part(each, base, gone) for each in parts)]
             elif keyword in _LISTED:
                 # Model providers support anyOf but not oneOf, so convert it.
-                # The API checks that only one alternative matches.
+                # The API itself checks that only one of the anyOf alternatives matches.
                 name = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
                 made[name] = [self._converted(each, base) for each in items_of(schema, keyword)]
             elif keyword in _NAMED:

@@ -75,8 +75,8 @@ def check_keys(found: list[kinds.Type]) -> None:
 
 
 def hashed_items_limit(found: list[kinds.Type]) -> int | None:
-    """Return the maximum size of an argument whose types, such as sets and dicts, take long to build. `None` for no
-    limit.
+    """Return the maximum size of an argument if its types, such as sets and dicts, take long to build. Otherwise return
+    `None`.
 
     The size is the number of items and members, as `is_checkable` counts them. ``found`` lists the argument's types.
 

@@ -50,9 +50,10 @@ class Fleet(ABC):
 
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:
-        """Let this replica finish two kinds of work within `Limits.drain_timeout` seconds.
+        """Let waiting handlers, and requests that other replicas forwarded to this replica, end within
+        `Limits.drain_timeout` seconds.
 
-        The two kinds are handlers that wait for a client's input, and requests that other replicas forwarded here.
+        The waiting handlers are those that wait for a client's input.
 
         If ``hurry`` is true, less than a second is left.
         """

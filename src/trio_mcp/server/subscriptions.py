@@ -358,7 +358,7 @@ class ListenStream:
         self._scope = scope
         self._outbox = scope.outbox
         self._honoured = honoured
-        # By MCP 2026-07-28 (subscriptions page), the subscription id is the request's id, with its JSON type.
+        # By MCP 2026-07-28 (subscriptions page), the subscription id is the id of the request, with the same JSON type.
         self._meta = {SUBSCRIPTION_ID: scope.request.id}
         self._waiting: dict[bytes, None] = {}
         self._flush_scope = trio.CancelScope()

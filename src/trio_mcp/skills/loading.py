@@ -154,7 +154,7 @@ async def _contents(result: ReadResourceResult, uri: str, file: SkillFile | None
         try:
             contents = base64.b64decode(part.blob, validate=True)
         except ValueError:
-            raise SkillChanged(f"{uri[:200]} is not valid base64") from None
+            raise SkillChanged(f"the contents of {uri[:200]} must be valid base64") from None
     if file is not None:
         if len(contents) != file.size:
             raise SkillChanged(f"{uri[:200]} has {len(contents)} bytes, but the server's listing says {file.size}")

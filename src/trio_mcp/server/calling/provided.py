@@ -130,7 +130,7 @@ class _LoopValues(_ProvidedValues):
         return WorkerContext(self._context)
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        import asyncio  # lazy import: few servers have dependencies on asyncio
+        import asyncio  # lazy import: few servers use asyncio functions as dependencies
 
         running = asyncio.ensure_future(asyncio.to_thread(call))
         try:

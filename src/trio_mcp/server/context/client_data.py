@@ -99,7 +99,7 @@ _SPECIFICATION: Final = f"{protocol.__name__}."
 
 
 def typed(data: Any, kind: type[T]) -> T:
-    """Convert JSON data to an instance of ``kind``, strictly.
+    """Convert JSON data to an instance of ``kind``, without converting JSON types: a string doesn't become a number.
 
     Fields of a specification class have their JSON names in the data, and fields of other classes their Python names.
     Raises `ValueError` if the data doesn't fit, and `TypeError` if no JSON data can be converted to ``kind``.
@@ -111,7 +111,7 @@ def typed(data: Any, kind: type[T]) -> T:
 
 
 def typed_text(text: str, kind: type[T]) -> T:
-    """Convert JSON text to an instance of ``kind``, like `typed`. Convert empty text to ``kind()``.
+    """Convert JSON text to an instance of ``kind``, like `typed`. For empty text, return ``kind()``.
 
     Raises `ValueError` for empty text if ``kind`` has fields without defaults.
     """

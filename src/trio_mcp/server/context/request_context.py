@@ -127,8 +127,8 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def stateless(self) -> bool:
-        """True if the server keeps nothing between this request and later ones. This is so for modern requests, and on
-        stateless servers."""
+        """True if the server keeps nothing between this request and later ones, as for modern requests and on stateless
+        servers."""
         # By MCP 2026-07-28 (basic page), each modern request is processed independently.
         return self._live is not None and (self._live.runner.stateless or not self._live.request.revision.handshake)
 
@@ -351,8 +351,8 @@ class RequestContext(ContextNames[L_co]):
         return typed(self.input_responses.get(key, {}), kind)
 
     def request_state_as(self, kind: type[T]) -> T:
-        """Parse `request_state` as JSON, and return it as a ``kind`` (see `input_response_as`). Return ``kind()`` for
-        an empty state.
+        """Parse `request_state` as JSON, and return it as an instance of ``kind`` (see `input_response_as`). For an
+        empty state, return ``kind()``.
 
         Raises `ValueError` if the state isn't JSON or doesn't fit, or if it is empty and ``kind`` has required fields.
         """
@@ -403,7 +403,8 @@ class RequestContext(ContextNames[L_co]):
         *,
         task_ttl: float | None = None,
     ) -> T:
-        """Send a request to the client while handling the client's request, and return the result as a ``result_type``.
+        """Send the client a request while handling its own request, and return the result as an instance of
+        ``result_type``.
 
         For a method of an extension, the parameters and the result are instances of its own classes. Modern clients
         answer only the specification's three questions (sampling, elicitation, roots). If this request is cancelled,

@@ -108,8 +108,8 @@ class StoredTasks:
         )
 
     async def update_task_status(self, task_id: str, status: str, message: str | None = None) -> bool:
-        """Set the status of a task: ``working`` with a ``message`` for people, or ``failed`` or ``cancelled`` with the
-        reason.
+        """Set the status of a task to ``working``, ``failed`` or ``cancelled``. ``message`` is a status message for
+        people, or the reason.
 
         Returns false, with nothing changed, if the task has ended. Raises `ValueError` for any other status: use
         `store_task_result` to complete a task; a task has the status ``input_required`` while its handler waits for the

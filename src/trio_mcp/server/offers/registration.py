@@ -100,15 +100,15 @@ class Registry(Generic[T]):
             self._texts.add(_LISTED(item))
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` if the name is taken in this registry, or in a mirror of this registry."""
+        """Raise `ValueError` if the name is taken in this registry, or in another registry that shows its entries."""
         if name in self._items or name in self._disabled:
             raise ValueError(f"there is already a {self.kind} named {name!r}; remove it first")
         for mirror in self._mirrors:
             mirror.check_free(name)
 
     def mirror_in(self, mirror: Mirror[T]) -> None:
-        """Show all current and future entries of this registry in ``mirror``. An entry that is removed here disappears
-        there."""
+        """Show all current and future entries of this registry in ``mirror``. An entry that is removed from this
+        registry disappears from ``mirror``."""
         self._mirrors.append(mirror)
         for name, item in self._items.items():
             mirror.add(name, item)
@@ -277,19 +277,19 @@ class Mirror(Generic[T]):
         self._shown: dict[str, T] = {}
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` if the entry called ``name`` cannot be shown in the other registry."""
+        """Raise `ValueError` if the entry called ``name`` cannot be shown in the registry ``shown_in``."""
         self._shown_in.check_free(self._renamed(name))
 
     def add(self, name: str, item: T) -> None:
-        """Show the entry ``item``, called ``name`` in the original registry, in the other registry. Raises the errors
+        """Show the entry ``item``, called ``name`` in its own registry, in the registry ``shown_in``. Raises the errors
         of `check_free`."""
         shown = self._changed(item)
         self._shown_in.add(self._renamed(name), shown)
         self._shown[name] = shown
 
     def remove(self, name: str) -> None:
-        """Stop showing the entry called ``name`` in the other registry. If a different entry has this name there, that
-        entry stays."""
+        """Stop showing the entry called ``name`` in the registry ``shown_in``. If a different entry has this name
+        there, that entry stays."""
         shown, there = self._shown.pop(name), self._renamed(name)
         if self._shown_in.known(there) is shown:
             self._shown_in.remove(there)

@@ -139,7 +139,7 @@ class PinnedTools(Mirror[RegisteredTool]):
 
 
 class ToolIndex(Mirror[RegisteredTool]):
-    """An index of the search terms of each tool in a registry that the model can see.
+    """An index that finds tools by their search terms. It contains only tools that the model can see.
 
     The index is updated on each change, so a search looks up only the terms of the query.
     """

@@ -50,7 +50,7 @@ _CHANGED: Final = "notifications/resources/list_changed"
 
 @show_fields
 class SkillOptions(TypedDict, total=False):
-    """Keyword arguments for adding skills."""
+    """Keyword arguments of the `Skills` methods that add skills, such as `Skills.add_folder`."""
 
     listed: bool
     """If false, the skill isn't listed, but clients that have the URI of its ``SKILL.md`` can get it."""

@@ -57,7 +57,7 @@ _LARGE: Final = 1024 * 1024
 
 
 class Validator(Protocol):
-    """Validates values against a schema."""
+    """Interface of objects that validate values against a JSON Schema."""
 
     def faults(self, value: Any) -> str | None:
         """Return what is wrong with ``value``, in one line. Return `None` if ``value`` is valid."""
@@ -99,7 +99,7 @@ class RegisteredTool:
         encoders: Encoders | None = None,
         validator: Validator | None = None,
     ) -> RegisteredTool:
-        """Create a tool from ``function``.
+        """Return the tool that calls ``function``, ready to be registered.
 
         See `ToolOptions` for the keywords, and `Server.tool` for the errors. ``validator`` validates arguments against
         ``input_schema``. By default, the validator is created from the schema.
@@ -455,7 +455,7 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
 def _read_leniently(entry: RegisteredTool, arguments: JSONObject) -> tuple[JSONObject, str | None]:
     """Parse lists, objects and numbers that ``arguments`` contain as strings. Return the arguments, and what is still
     wrong with them, or `None`."""
-    from ...protocol.schema_reading import read_leniently  # lazy import: most arguments are valid
+    from ...protocol.schema_reading import read_leniently  # lazy import: only invalid arguments need it
 
     try:
         arguments = read_leniently(entry.listed.input_schema, arguments)

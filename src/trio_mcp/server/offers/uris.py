@@ -226,7 +226,7 @@ class UriTemplate:
         return "{" in uri or "}" in uri
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Match ``uri`` against the template.
+        """Match ``uri`` against the template, and return the template's values.
 
         Return the value of each name in the template, except for missing query parameters. Return `None` if ``uri``
         doesn't match.

@@ -154,7 +154,7 @@ class RecordTests(TestedTaskStorage):
     """Tests of `create`, `discard`, `read`, `marks` and `change` of a `TaskStore`."""
 
     async def test_record_is_read_as_it_was_created(self) -> None:
-        """Every store of the storage reads all fields of a task record as they were created."""
+        """Every store that is open on the storage reads all fields of a task record as they were created."""
         whole = record(
             "whole",
             scope="\N{SNOWMAN} ann\0",
@@ -306,7 +306,7 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("soon"))
 
     async def test_marks_are_those_of_the_records_that_are_kept(self) -> None:
-        """`marks` returns the current marks of the stored task records, in every store of the storage.
+        """`marks` returns the current marks of the stored task records, in every store that is open on the storage.
 
         Each write of a record changes its mark.
         """
@@ -326,7 +326,7 @@ class RecordTests(TestedTaskStorage):
             assert dict(await store.marks(asked)) == {each.id: each.mark for each in created}
 
     async def test_change_replaces_the_record(self) -> None:
-        """`change` replaces all fields of a task record, for every store of the storage."""
+        """`change` replaces all fields of a task record, for every store that is open on the storage."""
         async with self.open_store() as store, self.open_store() as other:
             one = await create(store, record("one", message="old", answers={"a": b"1"}))
             new = await change(store, one, message="new", poll_ms=5, questions={"b": b"2"}, kept_until=None)
