@@ -359,7 +359,7 @@ class ArgumentReader:
         return Body(argument, chosen, files, members_of(media.get("encoding")))
 
     def _with_files(self, schema: Any) -> tuple[Any, Mapping[str, str]]:
-        """Return ``schema``, the schema of a form, changed so that files are sent as base64, each with an additional
+        """Return the form's schema ``schema``, changed so that files are sent as base64. Each file gets an additional
         property for its file name.
 
         Also returns a mapping from each file's property to the property with its file name.

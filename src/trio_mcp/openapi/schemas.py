@@ -141,8 +141,10 @@ class Schemas:
         return cast("Any", schema)
 
     def _converted(self, node: Any, base: str, gone: Collection[str] = ()) -> Any:
-        """Convert the OpenAPI schema ``node`` to JSON Schema. Leave out properties that are in ``gone`` or have the
-        excluded keyword."""
+        """Convert the OpenAPI schema ``node`` to JSON Schema.
+
+        Leave out each property that is in ``gone`` or has the excluded keyword (``readOnly`` or ``writeOnly``).
+        """
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
@@ -262,7 +264,7 @@ def _required_in(schema: JSONObject) -> list[str]:
 
 
 def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
-    """Convert the keywords in ``made`` that have another meaning in OpenAPI 3.0 than in JSON Schema, and return the
+    """Convert the keywords in ``made`` whose meaning differs between OpenAPI 3.0 and JSON Schema, and return the
     result.
 
     ``schema`` is the original schema.

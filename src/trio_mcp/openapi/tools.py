@@ -105,7 +105,7 @@ def from_openapi(
 
 @contextmanager
 def _naming(operation: APIOperation) -> Generator[None]:
-    """Inside the block, add the name of ``operation`` to each `ValueError`."""
+    """In the ``with`` block, add the method and path of ``operation`` to the message of each `ValueError`."""
     try:
         yield
     except ValueError as error:

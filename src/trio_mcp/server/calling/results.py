@@ -157,7 +157,8 @@ def _data_type(returns: Any) -> Any:
 
 
 def _is_text(returns: Any) -> bool:
-    """Return whether the return annotation ``returns`` allows only text, or text and None, in any spelling."""
+    """Return whether the return annotation ``returns`` allows only text, or text and None, however the annotation is
+    written."""
     origin = get_origin(returns)
     if origin is Annotated:
         return _is_text(get_args(returns)[0])
@@ -167,7 +168,8 @@ def _is_text(returns: Any) -> bool:
 
 
 def _is_any_list(returns: Any) -> bool:
-    """Return whether the return annotation ``returns`` is a list of any type, whose items may be content blocks."""
+    """Return whether the return annotation ``returns`` is a list without an item type, whose items may be content
+    blocks."""
     origin, parts = get_origin(returns), get_args(returns)
     if origin in (Union, types.UnionType):
         return all(_is_any_list(part) or _is_text(part) for part in parts)
@@ -216,8 +218,8 @@ def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToo
 
 
 def _listed(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the tool result for a function annotated to return a list of any type. The list is content if it contains
-    a content block, otherwise data."""
+    """Return the tool result of a function whose return annotation is a list without an item type. The list is content
+    if it contains a content block, and otherwise data."""
     items = _items(value)
     if items and _has_blocks(items):
         return _blocks(items, encoders)

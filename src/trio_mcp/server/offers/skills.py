@@ -185,8 +185,10 @@ class Skills(SkillsExtension):
                     logger.warning("a skill is not offered: %s", fault)
 
     async def _reload(self, *, anew: str | None = None) -> list[Exception]:
-        """Read all skills whose files have changed, and the skill at the path ``anew`` even if it's unchanged. Return
-        the errors in skill folders."""
+        """Read all skills whose files have changed. Also read the skill at the path ``anew``, even if it's unchanged.
+
+        Return the errors in skill folders.
+        """
         faults: list[Exception] = []
         async with self._reload_lock:
             self._checked_at = trio.current_time()

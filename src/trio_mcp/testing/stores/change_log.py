@@ -15,7 +15,7 @@ from .tested_storage import HOSTILE, PATIENCE, TestedStorage, cancel_one_wait, r
 
 
 class ChangeLogSuite(TestedStorage):
-    """Tests for each guarantee in the docstrings of `ChangeLog`. Every `ChangeLog` must pass them. See
+    """Tests for each guarantee in the docstrings of `ChangeLog`. Every implementation must pass them. See
     `SharedStorageSuite`."""
 
     async def test_reader_of_changes_begins_at_the_present(self) -> None:

@@ -207,7 +207,7 @@ class _LivenessTests(TestedStorage):
 
 
 class CourierSuite(_MessageTests, _LivenessTests):
-    """Tests for each guarantee in the docstrings of `Courier`. Every `Courier` must pass them.
+    """Tests for each guarantee in the docstrings of `Courier`. Every implementation must pass them.
 
     The tests send a message again if it doesn't arrive. See `SharedStorageSuite`.
     """

@@ -386,5 +386,5 @@ class _AppendTests(TestedStorage):
 
 
 class EventLogSuite(_HolderTests, _AppendTests, EventLimitTests):
-    """Tests for each guarantee in the docstrings of `EventLog`. Every `EventLog` must pass them. See
+    """Tests for each guarantee in the docstrings of `EventLog`. Every implementation must pass them. See
     `SharedStorageSuite`."""

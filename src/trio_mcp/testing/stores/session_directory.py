@@ -25,7 +25,7 @@ from .tested_storage import (
 
 
 class SessionDirectorySuite(TestedStorage):
-    """Tests for each guarantee in the docstrings of `SessionDirectory`. Every `SessionDirectory` must pass them. See
+    """Tests for each guarantee in the docstrings of `SessionDirectory`. Every implementation must pass them. See
     `SharedStorageSuite`."""
 
     async def test_session_is_read_as_it_was_opened(self) -> None:

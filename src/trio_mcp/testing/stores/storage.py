@@ -31,7 +31,7 @@ from .tested_storage import (
 
 
 class ReplayGuardSuite(TestedStorage):
-    """Tests for each guarantee in the docstrings of `ReplayGuard`. Every `ReplayGuard` must pass them. See
+    """Tests for each guarantee in the docstrings of `ReplayGuard`. Every implementation must pass them. See
     `SharedStorageSuite`."""
 
     async def test_value_is_new_once(self) -> None:
@@ -72,7 +72,7 @@ class ReplayGuardSuite(TestedStorage):
 
 
 class RateLimitsSuite(TestedStorage):
-    """Tests for each guarantee in the docstrings of `RateLimits`. Every `RateLimits` must pass them. See
+    """Tests for each guarantee in the docstrings of `RateLimits`. Every implementation must pass them. See
     `SharedStorageSuite`."""
 
     async def test_bucket_has_its_burst_at_first(self) -> None:
@@ -253,7 +253,7 @@ class _JoinTests(TestedStorage):
 class SharedStorageSuite(
     _JoinTests, SessionDirectorySuite, EventLogSuite, ChangeLogSuite, CourierSuite, ReplayGuardSuite, RateLimitsSuite
 ):
-    """Tests for each guarantee in the docstrings of `SharedStorage`. Every `SharedStorage` must pass these tests and
+    """Tests for each guarantee in the docstrings of `SharedStorage`. Every implementation must pass these tests and
     `TaskStoreSuite`.
 
     Inherit the suite in a test class that opens replicas. pytest needs ``pytest-trio`` and ``trio_mode = true``::

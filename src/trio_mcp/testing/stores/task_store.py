@@ -290,8 +290,8 @@ class LeaseTests(TestedTaskStorage):
             assert await change(store, claimed["one"], holder="me") is not None
 
     async def test_renewal_tells_which_tasks_are_lost(self) -> None:
-        """`renew` returns the tasks that were lost: they have another holder, have ended, were given up, became
-        external or were deleted."""
+        """`renew` returns the lost tasks. A task is lost if it has another holder, has ended, was given up, was
+        deleted, or is now done by code outside of a handler."""
         async with self.open_store() as store:
             names = ("mine", "taken", "ended", "cancelled", "given up", "given away", "gone")
             for name in names:
@@ -448,7 +448,7 @@ async def _expect_all_hints(store: TaskStore, other: TaskStore) -> None:
 
 
 class TaskStoreSuite(RecordTests, PageTests, LeaseTests, HintTests):
-    """Tests for each guarantee in the docstrings of `TaskStore`. Every `TaskStore` must pass them.
+    """Tests for each guarantee in the docstrings of `TaskStore`. Every implementation must pass them.
 
     Inherit the suite in a test class that opens the store. pytest needs ``pytest-trio`` and ``trio_mode = true``::
 

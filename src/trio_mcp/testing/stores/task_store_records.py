@@ -396,7 +396,7 @@ class RecordTests(TestedTaskStorage):
                 assert one.mark == following.mark
 
     async def test_task_that_ends_has_no_holder(self) -> None:
-        """When a task ends or becomes external, its record no longer has a holder."""
+        """When a task ends, or is left to code outside of a handler, its record no longer has a holder."""
         async with self.open_store() as store:
             for name, phase in (("ends", TaskPhase.CANCELLED), ("leaves", TaskPhase.WORKING)):
                 one = await create(store, record(name, holder="me"))
