@@ -427,7 +427,7 @@ def test_two_extensions_with_same_name_or_method_are_rejected() -> None:
 def test_server_handles_rejects_duplicate_client_and_foreign_methods(server: Server) -> None:
     with pytest.raises(ValueError, match="already has a handler"):
         server.handles(query)
-    with pytest.raises(ValueError, match="clients handle it"):
+    with pytest.raises(ValueError, match="which servers send"):
         server.handles(confirm)
     with pytest.raises(ValueError, match="belongs to an extension that"):
         Server("plain").handles(query)
@@ -435,7 +435,7 @@ def test_server_handles_rejects_duplicate_client_and_foreign_methods(server: Ser
 
 def test_extension_handler_with_wrong_parameters_is_rejected() -> None:
     server = Server("s", extensions=[search])
-    with pytest.raises(TypeError, match="takes Query, not"):
+    with pytest.raises(TypeError, match="must be a Query, not"):
 
         @server.handles(query)
         async def answer(params: Hits) -> Hits:
@@ -450,7 +450,7 @@ def test_extension_handler_with_wrong_parameters_is_rejected() -> None:
 
 async def test_declared_extension_method_without_handler_is_an_error() -> None:
     server = Server("s", extensions=[search])
-    with pytest.raises(RuntimeError, match=r"search/query, com\.example/search/refine of a declared extension"):
+    with pytest.raises(RuntimeError, match=r"no handler for .*search/query, com\.example/search/refine: add"):
         async with open_memory(server):
             raise AssertionError
     with pytest.raises(ValueError, match=r"a function for .*confirm, which an extension in"):

@@ -70,9 +70,9 @@ ROWS: dict[str, tuple[str, str]] = {
     # Tools, resources and prompts.
     "name by position": ("@server.tool('add')  # !\ndef add(a: int) -> int: ...", "write @server.tool(name='add')"),
     "lambda": ("server.tool(lambda text: text)  # !", "'<lambda>' is not a valid tool name"),
-    "partial": ("server.tool(functools.partial(print, 1))  # !", "write a function around it"),
+    "partial": ("server.tool(functools.partial(print, 1))  # !", "write a function that calls it"),
     "class": ("@server.tool  # !\nclass Git:\n    pass", "right:  server.tool(Git().method)"),
-    "callable": ("class Git:\n    def __call__(self): ...\nserver.tool(Git())  # !", "register its method"),
+    "callable": ("class Git:\n    def __call__(self): ...\nserver.tool(Git())  # !", "must not be an instance of Git"),
     "method": (
         "class Git:\n    @server.tool  # !\n    async def log(self) -> str: ...",
         "right:  server.tool(thing.log)",
