@@ -271,7 +271,7 @@ class Runs:
         except (MCPError, trio.TooSlowError, ValueError) as error:
             run.status, run.error = "failed", error_text(error)
         except Exception as error:
-            logger.exception("a request of the page failed")
+            logger.exception("a request from the inspector's page failed")
             run.status, run.error = "failed", error_text(error)
         finally:
             if run.status == "running":

@@ -214,7 +214,9 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
         except httpx2.TimeoutException:
             return b"", "the body did not arrive in time"
         except httpx2.HTTPError as error:
-            logger.warning("the body of an answer: %s: %s", type(error).__name__, clean(str(error))[:200])
+            logger.warning(
+                "could not read the body of an API response: %s: %s", type(error).__name__, clean(str(error))[:200]
+            )
             return b"", "the body is incomplete or damaged"
     if len(body) > limit:
         return body[:limit], f"the answer is larger than {limit:,} bytes; this is its beginning: ask for less"

@@ -85,7 +85,7 @@ class RoundStates:
             return LATER
         sealed = self._open(text, request, peer.principal)
         if sealed.handle and self._exists(request, peer):
-            # Don't check here whether a parked handler has expired.
+            # Don't check here whether the time of a waiting handler has expired.
             # `Parking` checks this with a monotonic clock, which cannot be set back.
             if self._replica and sealed.replica not in ("", self._replica):
                 request.continuation = RemoteRetry(responses, handle=sealed.handle, replica=sealed.replica)

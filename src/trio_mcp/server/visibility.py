@@ -74,7 +74,7 @@ def checked_visible(name: str, visible: Visible | None) -> Visible | None:
         except Exception:
             if not is_told:
                 is_told = True
-                logger.exception("%s is hidden: its visible=... raised, which is logged only once", name)
+                logger.exception("%s is hidden: its visible=... raised an exception, which is logged only once", name)
             return False
 
     return is_visible

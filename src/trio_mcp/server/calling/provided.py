@@ -202,7 +202,7 @@ class InjectedHandler:
             values.end_grace()
             del failure  # break the reference cycle: the exception's traceback refers to this frame
         if values.cleanup.cancelled_caught:
-            # The cleanup scope may have caught the request's cancellation.
+            # If the cleanup scope has caught the request's cancellation, raise the cancellation here.
             await trio.lowlevel.checkpoint_if_cancelled()
         if not ends:
             raise self._swallowed()

@@ -57,7 +57,7 @@ class ToolSearch:
         read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         self._own = {
             SEARCH: RegisteredTool.of(self.search_tools, {"annotations": read_only}),
-            # A call of `call_tool` becomes a task if the tool that it calls decides so.
+            # The called tool decides whether a call of `call_tool` becomes a task.
             CALL: RegisteredTool.of(call_tool, {"task": "optional"}),
         }
         self.listed: Registry[RegisteredTool] = Registry("tool", None)
