@@ -47,7 +47,7 @@ AT = r"serving 'fleet' at (http://127\.0\.0\.1:\d+/mcp)"
         (["--tcp", "0", "--shared", "it.db"], "--shared needs --http"),
         (["--http", "0", "--shared", "none/it.db"], "there is no folder 'none'"),
         (["--http", "0", "--shared", "."], "is a folder, not a file"),
-        (["--http", "0", "--shared", "http://user:hunter2@127.0.0.1/"], "http:// isn't the address of a Redis server"),
+        (["--http", "0", "--shared", "http://user:hunter2@127.0.0.1/"], "unknown scheme http:// in the Redis URL"),
         (["--http", "0", "--shared", "redis://user:hunter2@127.0.0.1:port/"], "port"),
         (["--http", "0", "--shared", "it.db", "--tasks", "tasks.db"], "--tasks and --shared cannot be combined"),
         (["--http", "0", "--workers", "2"], "needs --shared or --stateless"),

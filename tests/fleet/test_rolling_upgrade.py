@@ -152,7 +152,7 @@ async def test_session_fields_of_a_newer_version_survive_a_write_by_this_version
 
 @pytest.mark.parametrize(
     ("facts", "words"),
-    [({"form": 2}, "format 2, which this replica doesn't know"), ({"revision": "2027-01-01"}, "protocol revision")],
+    [({"form": 2}, "unknown format 2"), ({"revision": "2027-01-01"}, "unknown protocol revision")],
     ids=["form", "revision"],
 )
 async def test_session_in_a_newer_format_gets_status_503_and_is_left_unchanged(

@@ -222,7 +222,7 @@ async def test_gateway_skips_a_member_that_lists_skills_too_slowly(
         async with open_memory(gateway(group), era=front) as client:
             assert await listed(client) == ["skill://one/pdf/SKILL.md"]
             assert trio.current_time() == pytest.approx(3, abs=0.1)
-            with pytest.raises(PeerError, match="'slow' did not answer in time"):
+            with pytest.raises(PeerError, match="'slow', a server behind this gateway, did not answer in time"):
                 await client.get_skill("skill://slow/pdf/SKILL.md")
 
 

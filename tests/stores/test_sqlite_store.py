@@ -220,7 +220,7 @@ async def test_foreign_database_is_refused_and_unchanged(path: Path, statement: 
     execute(path, statement)
     before = content(path)
     async with SQLiteTaskStore(path) as store:
-        with pytest.raises(OSError, match="is not a task store, but another kind of database"):
+        with pytest.raises(OSError, match="is not a task store: it is another kind of database"):
             await create(store, record("one"))
     assert content(path) == before
 
@@ -403,9 +403,9 @@ async def test_record_moved_to_another_scope_is_refused(path: Path):
         await create(store, record("anns"))
         await create(store, record("bobs", scope="bob"))
         execute(path, "UPDATE tasks SET scope = (SELECT scope FROM tasks WHERE id = CAST('bobs' AS BLOB))")
-        with pytest.raises(UnreadableRecord, match="the scope in a task record differs"):
+        with pytest.raises(UnreadableRecord, match="the scope column of a stored task was modified"):
             await store.read("bob", "anns")
-        with pytest.raises(UnreadableRecord, match="the scope in a task record differs"):
+        with pytest.raises(UnreadableRecord, match="the scope column of a stored task was modified"):
             await store.page("bob", None, 9)
 
 

@@ -35,7 +35,7 @@ def written() -> dict[tuple[RunPhase, RunStep], RunPhase]:
 def test_task_run_step_leads_to_the_phase_in_the_docstring_table_or_raises(phase: RunPhase, step: RunStep) -> None:
     after = written().get((phase, step))
     if after is None:
-        with pytest.raises(IllegalStep, match=f"the step {step.name} is not possible for a task in phase {phase.name}"):
+        with pytest.raises(IllegalStep, match=f"step {step.name} is not allowed for a task in phase {phase.name}"):
             phase_after(phase, step)
     else:
         assert phase_after(phase, step) is after

@@ -115,7 +115,7 @@ class ReplicatedNotifications:
         try:
             sealed = decode_base64url(thing.removeprefix(NOTIFICATION_PREFIX))
             return decode_stored("a notification", _decoder.decode, self._keys.open(sealed, _PURPOSE))
-        except (ValueError, UnreadableRecord):  # a replica with another version or other secrets encrypted it
+        except (ValueError, UnreadableRecord):  # a replica with another version or other secrets wrote the entry
             pass
         logger.warning("cannot read a notification of another replica: it has other secrets, or another version")
         return None
@@ -194,7 +194,7 @@ class ChangeReplicator:
         if EVERYTHING in self._pending:
             return
         self._pending[thing] = None
-        if thing == EVERYTHING or len(self._pending) > CHANGES_LIMIT:  # the log can't store that many changes
+        if thing == EVERYTHING or len(self._pending) > CHANGES_LIMIT:  # the log can't store so many separate changes
             told = (each for each in self._pending if each.startswith(NOTIFICATION_PREFIX))
             self._pending = dict.fromkeys((EVERYTHING, *told))
         self._writer.wake()
@@ -212,14 +212,15 @@ class ChangeReplicator:
             self._recording = _NONE
 
     async def _record(self, changed: frozenset[str]) -> bool:
-        self._own[changed] += 1  # count before the call: the notification may arrive before `record` returns
+        # Count the record before it is written, because its notification may arrive before `record` returns.
+        self._own[changed] += 1
         try:
             await self._log.record(changed)
         except OSError as error:
             logger.debug("could not record a change, and will retry: %s", error)
             if self._own[changed]:
                 self._forget_own(changed)
-            else:  # an equal change of another replica may have been taken for ours
+            else:  # the notification of an equal change from another replica may have been mistaken for this change
                 self._notify_observers(changed)
             return False
         return True
@@ -250,7 +251,7 @@ class ChangeReplicator:
             try:
                 try:
                     self._cursor = (await self._log.read_since(None)).cursor
-                except OSError as error:  # `_poll` notifies observers once the log can be read
+                except OSError as error:  # ignore the error: `_poll` notifies observers once the log can be read
                     logger.debug("could not read the change log: %s", error)
                 nursery.start_soon(self._record_pending)
                 nursery.start_soon(self._poll)
@@ -281,7 +282,7 @@ class ChangeReplicator:
         attempt = 1
         while True:
             await self._signal.next_poll()
-            self._is_lost = True  # `read_since` may also return changes whose notifications arrive later
+            self._is_lost = True  # `read_since` may also return changes whose notifications only arrive later
             try:
                 changes = await self._log.read_since(self._cursor)
             except OSError as error:
@@ -297,7 +298,7 @@ class ChangeReplicator:
 
     def _notify_observers(self, changed: Collection[str]) -> None:
         for observer in tuple(self._observers):
-            if not isinstance(observer, ChangeReplicator):  # another replicator reads the change log itself
+            if not isinstance(observer, ChangeReplicator):  # other replicators read the change log themselves
                 notify_changes(observer, changed)
         if self._notifications is None:
             return

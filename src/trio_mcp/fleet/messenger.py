@@ -132,7 +132,7 @@ class Messenger:
         if trio.current_time() - self._steady_since < 2 * _HEARTBEAT_INTERVAL:
             return False
         dead = await self._courier.find_dead([replica, self.replica.id])
-        # If the storage has lost our own heartbeat, it may have lost others: don't conclude that replicas are dead.
+        # If the storage has lost this replica's own heartbeat, it may also have lost those of living replicas.
         return replica in dead and self.replica.id not in dead
 
     @property
@@ -156,7 +156,7 @@ class Messenger:
                     async for letter in mailbox:
                         if not isinstance(letter, HintsLost):
                             self._receive(letter)
-            finally:  # mark this replica as dead only after the last heartbeat
+            finally:  # mark this replica as dead only after its last heartbeat was sent
                 with trio.move_on_after(1, shield=True):
                     await self._leave()
 
@@ -181,7 +181,8 @@ class Messenger:
             await trio.sleep(_HEARTBEAT_INTERVAL)
             try:
                 was_alive = await self._courier.heartbeat(lease_ms=_milliseconds(LEASE_SECONDS))
-            except OSError as error:  # the storage logs its outages, and the next heartbeat may still be in time
+            except OSError as error:
+                # Don't warn: the storage logs its own outages, and the next heartbeat may still be in time.
                 logger.debug("could not send a heartbeat: %s", error)
                 self._steady_since = trio.current_time()
                 continue
@@ -218,17 +219,17 @@ class Messenger:
             for attempt in count(1):
                 is_dead, error = False, None
                 try:
-                    # A receipt nearly always arrives before the first repetition, so only then check whether the
-                    # replica is dead.
+                    # Check whether the receiver is dead only from the second attempt on.
+                    # A receipt nearly always arrives before that.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)
                 except OSError as failed:
                     error = failed
-                if reply.has_arrived:  # a receipt takes precedence over an error of the storage
+                if reply.has_arrived:  # if a receipt has arrived, ignore an error of the storage
                     return await reply.wait()
                 if is_dead:
-                    raise ReplicaDead(f"the replica {replica} has ended")
+                    raise ReplicaDead(f"cannot send the message: the replica {replica} has ended")
                 now = trio.current_time()
                 failing_since = None if error is None else now if failing_since is None else failing_since
                 if error is not None and failing_since is not None and now - failing_since >= patience:
@@ -273,7 +274,7 @@ class Messenger:
             return
         try:
             reader(letter)
-        except Exception:  # a bug in the handler must affect only this message
+        except Exception:  # an exception in the handler must not end the messenger
             logger.exception("could not handle a message of the kind %s", envelope.kind)
             letter.refuse("the message could not be handled")
 
@@ -295,7 +296,8 @@ class Messenger:
                     continue
                 try:
                     await self._courier.send(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
-                except OSError as error:  # the sender will repeat the message, and get another receipt
+                except OSError as error:
+                    # Ignore the error: the sender will repeat the message, and gets another receipt.
                     logger.debug("a receipt could not be sent: %s", error)
             await self._ack_wakeup.sleep()
 

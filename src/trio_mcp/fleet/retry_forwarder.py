@@ -80,7 +80,7 @@ class _ForwardedCall:
 
     def deliver(self, message: ReplicaMessage, batch: LinesMessage) -> None:
         """Store a batch of messages that the handler's replica has sent. Batches may arrive out of order."""
-        if batch.index < self.next_index:  # this batch was already passed on
+        if batch.index < self.next_index:  # a repeated batch: the client has already received its messages
             message.ack()
         elif batch.index >= self.next_index + BATCH_WINDOW:
             message.refuse("too many batches")
@@ -174,7 +174,7 @@ class RetryForwarder:
         with trio.move_on_after(_FAREWELL_TIMEOUT):
             await self.receiver.wait_finished()
 
-    # The following methods handle retried requests whose handlers wait on another replica.
+    # The following methods forward retried requests whose handlers wait on another replica.
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
         """Resume the handler of ``retry`` on the replica where the handler waits for the client's input, and return the
@@ -211,7 +211,7 @@ class RetryForwarder:
             call.is_over = True
             words = f"the process that ran this call cannot continue it: {error}; call again"
             raise CodedError(REPLICA_LOST, words) from None
-        except OSError as error:  # the storage itself logs its outages
+        except OSError as error:  # don't warn: the storage logs its own outages
             logger.debug("could not forward a retry to the replica %s: %s", call.owner, error)
             raise scope.exchange.unavailable(_UNREACHABLE) from None
         call.is_accepted = True
@@ -220,9 +220,10 @@ class RetryForwarder:
         lines = bytearray()
         while True:
             batch = await call.next_batch()
-            before = len(lines)  # this is the length of the incomplete last line of the previous batch
+            before = len(lines)  # the length of the incomplete line with which the previous batch ended
             lines += batch.lines
-            # The last line of the last batch is the response. The last line of any other batch may be incomplete.
+            # The last line of the last batch is the response to the request.
+            # Any other batch may end with an incomplete line.
             end = lines.rfind(b"\n", before, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1
             if end:
                 scope.put(bytes(lines[:end]))
@@ -242,7 +243,8 @@ class RetryForwarder:
         try:
             with trio.move_on_after(_CANCEL_TIME, shield=True):
                 await self._messenger.send(owner, CANCEL, letter, patience=0)
-        except (ReplicaDead, MessageRefused, OSError) as error:  # the next check (`_check`) will end the request
+        except (ReplicaDead, MessageRefused, OSError) as error:
+            # Ignore the error: the next `_check` will end the request on the other replica.
             logger.debug("could not send a cancel to the replica %s: %s", owner, error)
 
     # Messages
@@ -329,11 +331,11 @@ def _result_in(line: bytearray, scope: RequestScope) -> Any:
     if not line:
         raise replica_lost()
     match decode(line):
-        case Response(_, result) if type(result) is dict:  # every MCP result is an object
+        case Response(_, result) if type(result) is dict:  # the result of an MCP response must be an object
             found = cast("dict[str, Any]", result)
             scope.request.failed = found.get("isError") is True
             return found
         case ErrorResponse(_, code, message, data):
             raise CodedError(code, message, data)
         case _:
-            raise CodedError(INTERNAL_ERROR, "Internal error: the replica that ran this call sent no reply")
+            raise CodedError(INTERNAL_ERROR, "Internal error: the replica that ran this call sent an invalid response")

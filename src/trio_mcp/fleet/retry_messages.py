@@ -112,7 +112,7 @@ class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
     auth: ForwardedAuth | None
     headers: dict[str, str] | None
 
-    def __repr__(self) -> str:  # the repr omits the client's input and headers
+    def __repr__(self) -> str:  # the client's input and headers are secret, so the repr omits them
         return f"RetryMessage(number={self.number!r}, method={self.method!r}, auth={self.auth!r})"
 
 

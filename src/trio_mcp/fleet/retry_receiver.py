@@ -90,7 +90,7 @@ class ForwardedExchange(Exchange):
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if self.is_over:
             return
-        if cause is CancelCause.DEADLINE:  # the forwarding replica notices the deadline itself
+        if cause is CancelCause.DEADLINE:  # send no error, because the forwarding replica notices the deadline itself
             self._close_silently()
         else:
             self.reply(error_line(ErrorResponse(request.id, REPLICA_LOST, _REPLICA_LOST_TEXT)))
@@ -153,7 +153,7 @@ class RetryReceiver:
             self._nursery = None
 
     async def _sleep_until_cancelled(self) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this function before it wakes any task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls `abort` before it wakes any task
             self._nursery = None
             self.cancel_all("the server has ended")
             return trio.lowlevel.Abort.SUCCEEDED
@@ -184,7 +184,7 @@ class RetryReceiver:
             return
         if self._nursery is None:
             message.refuse("it is shutting down")
-        elif (message.sender, retry.number) in self._cancelled:  # the cancellation arrived before the request
+        elif (message.sender, retry.number) in self._cancelled:  # the cancellation has overtaken the request
             message.refuse("its client has left")
         else:
             self._accept(message, retry, self._nursery)
@@ -196,7 +196,8 @@ class RetryReceiver:
             message.refuse(str(error))
             return
         event = self._state.receive(Request(retry.id, retry.method, params, retry.size))
-        if not isinstance(event, RequestReceived):  # a replica with another version has forwarded an invalid request
+        # If the request is invalid, a replica with another version of trio-mcp has forwarded it.
+        if not isinstance(event, RequestReceived):
             message.refuse("it has another version")
             return
         message.ack()
@@ -210,7 +211,7 @@ class RetryReceiver:
             self._resume_handler(exchange, request, retry)
         except Exception:
             exchange.reply_at_once(error_line(ErrorResponse(request.id, INTERNAL_ERROR, "Internal error")))
-            raise  # let the caller of this method log the exception
+            raise  # the caller of this method logs the exception
 
     def _resume_handler(self, exchange: ForwardedExchange, request: InboundRequest, retry: RetryMessage) -> None:
         party = ANY_CLIENT if retry.principal is None else retry.principal

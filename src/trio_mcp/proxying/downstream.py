@@ -123,7 +123,9 @@ class ForwardedCall:
         if sends_questions(self.scope) or (self.revision.server_requests and method not in ASKABLE):
             return await self.scope.ask(method, params, self.revision, on_progress)
         if not self.may_ask:
-            raise NoBackChannel(f"{self.scope.request.method.name} cannot ask its client in revision {self.revision}")
+            raise NoBackChannel(
+                f"a {self.scope.request.method.name} call cannot send requests to its client in MCP {self.revision}"
+            )
         with trio.CancelScope() as question:
             self._questions.add(question)
             try:
@@ -144,7 +146,7 @@ class ForwardedCall:
         try:
             line = scope.notification(event.method.name, event.params)
         except NotSerializable:
-            return  # the notification has a lone surrogate, so JSON can't contain it
+            return  # JSON can't represent the notification, because it contains a lone surrogate
         if self._pending_logs is None and not scope.outbox.is_full():
             scope.put(line)
             return
@@ -157,7 +159,8 @@ class ForwardedCall:
         level: Any = event.params.get("level")
         request = self.scope.request
         minimum = request.log_level
-        if request.revision.handshake:  # until the client sets a level, send messages of all levels
+        # On legacy connections, forward messages of all levels until the client sets a level.
+        if request.revision.handshake:
             minimum = self.downstream.log_level if self.downstream.level_is_set else "debug"
         return isinstance(level, str) and minimum is not None and should_log(level, minimum)
 
@@ -407,14 +410,15 @@ class ProxyClient(Downstream):
         try:
             size = len(encode_value(event.params))
         except NotSerializable:
-            return  # the notification has a lone surrogate, so JSON can't contain it
+            return  # JSON can't represent the notification, because it contains a lone surrogate
         self._queue.put(event, size)
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
         """Forward a notification to the client. The upstream server sent it on the response stream of ``call``. See
         `Downstream.put_in_call`."""
         if call.scope.outbox is self._outbox:
-            self.put(event, named=False)  # queue the notification, too, so that all notifications stay in order
+            # Use the same queue as other notifications, so that all notifications stay in order.
+            self.put(event, named=False)
         else:
             call.notify(event)
 
@@ -429,14 +433,14 @@ class ProxyClient(Downstream):
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
         if is_unknown(name):
             return self.speaks_as(event.revision)
-        # A modern client gets changes only on the streams that it has opened with subscriptions/listen.
+        # A modern client only gets change notifications on the streams that it has opened with subscriptions/listen.
         if legacy is None or not self._state.initialized or name not in legacy._methods:
             return False
         if name != "notifications/resources/updated":
             return True
         subscriptions = self._state.subscriptions
         # If no client has subscribed to exactly this URI, notify all clients that have subscriptions.
-        # A change's URI needn't be the URI to which a client has subscribed.
+        # The URI of a change may differ from the URI to which the client has subscribed.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
@@ -480,8 +484,8 @@ class ProxyClient(Downstream):
         outbox = self._outbox if scope is None else scope.outbox
         await outbox.room()
         if not self._is_for_us(event, named=True):
-            return  # while the notification waited, its call was cancelled
-        # After the response, the client reads nothing on the call's channel, so use the main channel instead.
+            return  # the call of this notification was cancelled while the notification waited
+        # After the response to a call, the client no longer reads the call's stream, so use the main stream.
         (self._outbox if scope is None or not scope.sends else outbox).put(line)
 
     def _only_legacy_call(self) -> RequestScope | None:

@@ -121,7 +121,7 @@ class ExtensionFilter:
         """
         if method in SKILLS_METHODS:
             return SKILLS_EXTENSION in self.declared
-        # SEP-1865, Sandbox proxy: don't forward messages from views to hosts (``ui/…``) to servers.
+        # SEP-1865, Sandbox proxy: messages between views and hosts (``ui/…``) must not be forwarded to servers.
         if not self._speaks_alike(revision) or method.startswith(_OF_VIEWS):
             return False
         if self.is_exclusive:
@@ -234,11 +234,11 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
             yield
         except BaseException as error:
             if endings:
-                if endings[-1].state != "unsent":  # otherwise the call was never sent
+                if endings[-1].state != "unsent":  # an unsent call has no handler whose state could be reported
                     ending.note_behind(_reported_state(endings[-1]))
             elif isinstance(error, PeerError):
                 ending.note_behind(CancelResult("finished", outcome="error", behind="finished"))
-            elif isinstance(error, Exception):  # the call failed without a reply, and its handler may still run
+            elif isinstance(error, Exception):  # the call failed without a reply, so its handler may still run
                 ending.note_behind(CancelResult("relayed"))
             raise
     ending.note_behind(CancelResult("finished", outcome="result", behind="finished"))
@@ -247,6 +247,6 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
 def _reported_state(ending: CallEnding) -> CancelResult:
     """Return how a cancelled call has ended, as reported by the upstream server. If that server didn't report an end,
     the state is "relayed"."""
-    if ending.state not in CANCEL_STATES:  # the upstream server didn't report an end
+    if ending.state not in CANCEL_STATES:  # the upstream server hasn't reported how the call ended
         return CancelResult("relayed")
     return CancelResult(ending.state, outcome=ending.outcome, behind=ending.state)

@@ -94,13 +94,14 @@ async def forward(
                 downstream.urls.add_required(error)
             raise upstream_error(error) from None
         finally:
-            request = scope.request  # the client may have retried the request meanwhile, so use the latest retry
+            request = scope.request  # if the client has retried the request meanwhile, use the latest retry
         await call.caught_up()
     if not isinstance(result, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the upstream server returned an invalid result")
     result = cast("JSONObject", result)
     if waits:
-        result = without_meta(result, RELATED_TASK)  # give the client the result of an ordinary call
+        # The client made an ordinary call, so remove the task's data from the result.
+        result = without_meta(result, RELATED_TASK)
     else:
         record_task_owner(scope, downstream, upstream, result)
     if method == "tasks/list":
@@ -169,7 +170,7 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
         return
     name, known = request.params.get("name"), upstream.listed_tools
     if not isinstance(name, str):
-        return  # the upstream server will respond with an error itself
+        return  # forward the request: the upstream server will respond with an error
     if upstream.capabilities.tools is not None and not known.has(name):
         meta = per_request_fields(request, downstream, upstream)
         async with known.turn:
@@ -238,9 +239,9 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
         return None
 
     async def report(told: Progress) -> None:
-        # Forward every progress report, because the upstream client has already limited the rate of the reports.
+        # Don't limit the rate of progress reports here, because the upstream client has already limited it.
         await scope.outbox.room()
-        request = scope.request  # the client may have retried the request meanwhile, so use the latest retry
+        request = scope.request  # if the client has retried the request meanwhile, use the latest retry
         if request.progress_token is not None:
             params = ProgressParams(request.progress_token, told.progress, told.total, told.message)
             line = frame_notification("notifications/progress", unstructure(params, request.revision))
@@ -268,7 +269,7 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
     if (upstream.shared or downstream.is_connectionless) and not caller.alone:
         meta[CLIENT] = caller.tag
     if request.continuation is not None and not upstream.revision.server_requests:
-        # The client's responses belong to requests of the upstream server, so forward them with their keys.
+        # The keys of the client's responses come from the upstream server's requests, so forward them unchanged.
         params = {**params, "inputResponses": request.continuation.responses}
     return {**params, "_meta": meta} if meta else params
 
@@ -280,7 +281,7 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
     if spoken.handshake:
         return {}
     fields: JSONObject = meta_in(client, spoken)
-    if client.settings.forwards is not None:  # declare the capabilities of the calling client
+    if client.settings.forwards is not None:  # declare the capabilities of the client that made the call
         declared: Any = (
             unstructure(request.capabilities, spoken)
             if request.revision.handshake
@@ -386,7 +387,7 @@ def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str
     if asked is None or not upstream.passes_tasks(request.revision) or TASKS_EXTENSION not in declared:
         return []
     if missing := request.missing((TASKS_CAPABILITY,)):
-        # Tasks extension, Task Status Notifications: refuse a request for task changes without the capability.
+        # Tasks extension, Task Status Notifications: clients that haven't declared the capability get an error.
         raise CapabilityMissing(missing, request.revision)
     owners, principal = upstream.tasks.of_server, scope.exchange.peer.principal
     return [

@@ -143,7 +143,7 @@ class Gateway(Server):
         try:
             return await next(request)
         except CodedError:
-            self._check_held(request)  # check again: the tool may have been listed while other middleware waited
+            self._check_held(request)  # check again, because the tool may have been listed while other middleware ran
             raise
 
     def _check_held(self, request: ServerRequest) -> None:
@@ -245,7 +245,7 @@ class Gateway(Server):
                 words += "\n".join((" Its lists are incomplete:", *(f"> {each}" for each in problems_in(status))))
             client = self._group._present(name)
             if client is not None and client.instructions:
-                # Quote each line of a member's instructions: a member must not imitate the gateway's own lines.
+                # Quote each line of a member's instructions, so that the member can't imitate the gateway's own lines.
                 quoted = (f"> {clean(line)}" for line in client.instructions[:_MAX_INSTRUCTIONS].splitlines())
                 words += "\n".join((("\n" if status.problems else " ") + "Its instructions:", *quoted))
             parts.append(words)
@@ -256,7 +256,8 @@ class Gateway(Server):
         until the member's connection is lost."""
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
-            if client in followed:  # already subscribed: only the problems of the member's lists have changed
+            # The gateway is already subscribed; only the problems of the member's lists have changed.
+            if client in followed:
                 return
             followed.add(client)
             self._update_instructions()
@@ -283,7 +284,7 @@ class Gateway(Server):
                     with suppress(*_FAILURES):
                         await upstream.subscribe(uri)
                         subscribed[uri] = True
-                    if is_back:  # while the member was disconnected, the gateway may have missed changes
+                    if is_back:  # changes may have been missed while the member server was disconnected
                         self.resource_updated(catalogue_uri(member, uri))
                 is_back = False
                 if self._members.watched_of(member) == wanted:
@@ -295,5 +296,5 @@ class Gateway(Server):
         if change.kind != "resource" or change.uri is None:
             return
         for uri in self._members.watched_of(member):
-            if change.uri.startswith(uri):  # a client watches this resource, or one above it
+            if change.uri.startswith(uri):  # a client watches this resource, or a URI above it
                 self.resource_updated(catalogue_uri(member, uri))

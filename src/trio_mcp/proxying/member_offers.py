@@ -105,7 +105,7 @@ class MemberOffers:
             headers = param_headers(schema)
         except ValueError:
             headers = tuple[ParamHeader, ...]()
-        if schema.get("type") != "object":  # if one tool has such a schema, some clients drop all tools
+        if schema.get("type") != "object":  # some clients drop all tools if the schema of one tool has another type
             schema = {**schema, "type": "object"}
         listed = attrs.evolve(renamed, execution=ToolExecution("optional"), input_schema=schema)
         handler = self._function(entry)
@@ -313,7 +313,7 @@ class GatewaySkills(SkillsExtension):
     def _parsed(self, uri: str) -> tuple[str, str]:
         parsed = parse_uri(uri)
         if parsed is None or parsed[0] not in self._forwarder.group.statuses:
-            raise CodedError(INVALID_PARAMS, f"There is no skill at {uri[:1000]}", {"uri": uri[:1000]})
+            raise CodedError(INVALID_PARAMS, f"Unknown skill URI {uri[:1000]}", {"uri": uri[:1000]})
         return parsed
 
     async def _request(self, member: str, method: str, params: Any, kind: type[T]) -> T:
@@ -323,11 +323,15 @@ class GatewaySkills(SkillsExtension):
         try:
             return await request_skills(client, method, params, kind)
         except MethodUnavailable:
-            raise CodedError(INVALID_PARAMS, f"{member!r} behind this gateway does not support this request") from None
+            raise CodedError(
+                INVALID_PARAMS, f"{member!r}, a server behind this gateway, does not support this request"
+            ) from None
         except UPSTREAM_ERRORS as error:
             raise upstream_error(error) from None
         except trio.TooSlowError:
-            raise CodedError(UPSTREAM_LOST, f"{member!r} did not answer in time") from None
+            raise CodedError(
+                UPSTREAM_LOST, f"{member!r}, a server behind this gateway, did not answer in time"
+            ) from None
 
 
 def in_catalogue(member: str, skill: Skill) -> Skill:

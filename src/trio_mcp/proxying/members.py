@@ -70,7 +70,9 @@ class GatewayCaller(Downstream):
         for call in reversed(self.calls.values()):
             if call.may_ask and not call.is_cancelled:
                 return call
-        raise CodedError(INTERNAL_ERROR, "Internal error: no client can receive this request")
+        raise CodedError(
+            INTERNAL_ERROR, "Internal error: the gateway found no client to which it can forward this request"
+        )
 
     @property
     def revision(self) -> Revision:
@@ -105,7 +107,8 @@ class GatewayCaller(Downstream):
         elif event.method.name == _COMPLETE and self.urls.complete(event.params):
             for call in tuple(self.calls.values())[-1:]:
                 if event.method.name in call.revision._methods:
-                    with suppress(NotSerializable):  # the notification has a lone surrogate, so JSON can't contain it
+                    # JSON can't represent the notification, because it contains a lone surrogate
+                    with suppress(NotSerializable):
                         call.scope.put(call.scope.notification(event.method.name, event.params))
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
@@ -201,14 +204,16 @@ class Forwarder:
         client = await self.client(member)
         upstream = MemberUpstream.shared_through(client)
         request = scope.request
-        request.unpack()  # parse the parameters, which an MCP task stores as JSON text
+        request.unpack()  # decode the parameters, because an MCP task stores them as JSON text
         try:
             with upstream.caller_of(scope) as caller:
                 if request.revision.handshake:
                     await upstream.admit_level(caller.log_level)
                 result = await forward(scope, caller, upstream, named)
         except trio.TooSlowError:
-            raise CodedError(UPSTREAM_LOST, f"{member!r} did not answer in time") from None
+            raise CodedError(
+                UPSTREAM_LOST, f"{member!r}, a server behind this gateway, did not answer in time"
+            ) from None
         except CodedError as error:
             if error.code == UPSTREAM_LOST and client.lost is not None:
                 raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is gone") from None

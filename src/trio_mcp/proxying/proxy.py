@@ -109,7 +109,7 @@ def proxy(
     """
     if isinstance(upstream, Group):
         if passes := list(passes):
-            raise TypeError("a gateway forwards no extensions of its members: leave out passes=")
+            raise TypeError("a gateway does not forward extensions of its member servers: leave out passes=")
         return gateway(upstream, name=name or "gateway", limits=limits)
     shared = SharedExtensions.of(passes)
     if isinstance(upstream, Target | Server | str | list | tuple):
@@ -117,7 +117,7 @@ def proxy(
     elif not isinstance(upstream, Client) and not callable(upstream):
         raise TypeError(
             "upstream must be a URL, a command as a list, a Server, an Address, an open client, or a function that "
-            f"opens one, not {upstream!r:.200}"
+            f"opens a client, not {upstream!r:.200}"
         )
     return Proxy(upstream, name, limits, shared)
 

@@ -182,7 +182,7 @@ class KnownTasks:
         owner = self.of_server.owner(task_id)
         if owner is not None:
             return [each for each in downstreams if owner in (each, each.principal)]
-        # A task's status contains its id, with which other callers could access the task, so send it to the owner only.
+        # Send a task's status only to its owner: it contains the task's id, which would give other callers access.
         return [] if self.shared else [each for each in downstreams if each.principal is None or method != _STATUS]
 
     def record_created(self, answer: JSONObject, downstream: Downstream) -> None:
@@ -197,7 +197,7 @@ class KnownTasks:
         self.of_server.forget(downstream)
         self.of_clients.forget(downstream)
         if downstream.is_connectionless:
-            return  # a client without a connection can't receive progress after the call
+            return  # a client without a connection receives no progress after its call
         for task_id in [each for each, (wishing, _) in self.tokens.items() if wishing is downstream]:
             del self.tokens[task_id]
 

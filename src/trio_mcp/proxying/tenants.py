@@ -255,12 +255,12 @@ class PrivateTenant(Tenant):
         except ConnectionLost as error:
             why = f"the upstream server is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
         except AuthorizationError as error:
-            # Log the reason for the proxy's operators, because the client's error message doesn't contain it.
+            # Log the reason for the operator of the proxy, because the client's error message doesn't contain it.
             logger.warning("the upstream server refused the proxy's authorization: %s", error)
             why = f"{_UNREACHABLE}: the server refused the proxy's authorization"
         except (MCPError, trio.TooSlowError, ValueError, OSError) as error:
             why = f"{_UNREACHABLE}: {error}"
-        except Exception:  # an error in third-party code must not end the connections of other clients
+        except Exception:  # an error in other libraries must not end the connections of other clients
             logger.exception("the upstream server failed")
         return why
 
@@ -289,7 +289,8 @@ def _options_of(request: InboundRequest) -> ClientOptions:
     capabilities = request.capabilities or ClientCapabilities()
     asks = CANCELS.name in (capabilities.extensions or {})
     if not request.revision.handshake:
-        # A legacy server gets only the extension for apps here. A modern server gets the extensions in each request.
+        # Here a legacy server gets only the extension for apps.
+        # A modern server gets the client's extensions in each request.
         declared = capabilities.extensions or {}
         apps = {name: settings for name, settings in declared.items() if name == APPS_EXTENSION}
         capabilities = attrs.evolve(capabilities, extensions=apps or None)

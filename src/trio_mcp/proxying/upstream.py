@@ -202,7 +202,7 @@ class Upstream(Relay):
         scope = current_request.get(None)
         if self.revision.server_requests:
             respondent, scope = self._respondent_for(method, params, scope), None
-        else:  # a modern server sends requests only within calls, which the proxy has made
+        else:  # a modern server can only send requests within calls that the proxy has made
             calls = (each.calls[scope] for each in self.downstreams if scope is not None and scope in each.calls)
             respondent = next(calls, None)
             if respondent is None:
@@ -320,7 +320,7 @@ class Upstream(Relay):
                 self.capabilities, client.settings.probe_timeout, partial(open_stream, client)
             )
 
-    # The following methods manage the subscriptions and log levels of several clients on one upstream connection.
+    # The following methods manage the subscriptions and log levels of all clients that share one upstream connection.
 
     async def subscribe(self, uri: str) -> None:
         """Subscribe to a resource of the upstream server for a client, unless the connection is already subscribed for
@@ -427,7 +427,8 @@ class ListedTools:
         """Store the headers of the tools in ``result``, a result of ``tools/list``, unless the tools have changed since
         the marker ``listing`` was made."""
         if listing == self._changes:
-            with suppress(KeyError, TypeError):  # other code reports the invalid result to the caller
+            # Ignore an invalid result here, because other code reports it to the caller.
+            with suppress(KeyError, TypeError):
                 self._headers.learn(result["tools"])
 
     def listed(self, listing: int) -> None:

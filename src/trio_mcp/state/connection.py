@@ -314,14 +314,14 @@ class ConnectionState:
             return event
         reply = message.reply
         if message.is_answer or (message.may_be_answer and (self.role == "client" or self._outbound)):
-            # If no request is open, don't treat such a line as an answer: refuse it, because it may be a request.
+            # If the peer has no open request from this side, the unreadable line may be a request, so refuse it.
             return self._receive_bad_answer(message)
         if reply is None:
             return Unread(message.reason)
         if self.role == "client" and (self._never_replies or not message.too_long or reply.id is None):
             # Reply only to a request that was too long, because its caller waits for the reply.
-            # A server that prints other text to its output does not read its input meanwhile.
-            # Error replies would fill the server's input, and both sides would wait forever.
+            # A server that prints other text to its output doesn't read its input meanwhile.
+            # Error replies to such text would fill the server's input, until both sides wait forever.
             return Unread(message.reason)
         return Refused(reply)
 
@@ -339,7 +339,7 @@ class ConnectionState:
         return AnswerLost(calls, answer.reason) if calls else Unread(answer.reason)
 
     def _receive_batch(self, batch: Batch) -> Event:
-        # Accept batches only in MCP 2025-03-26, which requires this. Later revisions have no batches.
+        # Accept batches only in MCP 2025-03-26, which requires them. Later revisions have no batches.
         if self.revision is None or not self.revision.batches:
             named = [each.id for each in batch.members if isinstance(each, Response | ErrorResponse)]
             named += [each.named for each in batch.members if isinstance(each, Unreadable) and each.asks is None]
@@ -361,7 +361,7 @@ class ConnectionState:
             call = self._outbound.pop(request_id)
             return ReplyUnreadable(call, f"it is a request, {clean(message.method[:_QUOTED])}", is_odd=True)
         if self.role == "client" and self._never_replies:
-            # By MCP 2026-07-28 (stdio page), servers MUST NOT send requests.
+            # MCP 2026-07-28, stdio page: a server MUST NOT send requests.
             return Ignored(
                 f"the server must not send requests in a modern revision: {clean(message.method[:200])}",
                 noteworthy=True,
@@ -382,7 +382,8 @@ class ConnectionState:
         except _NotOurs as reason:
             return Ignored(str(reason), noteworthy=True)
         self._inbound[request_id] = entry
-        self._parked.pop(request_id, None)  # a parked request with this id loses the id to the new request
+        # If a call that is collecting input has the same id, the new request takes over the id.
+        self._parked.pop(request_id, None)
         return RequestReceived(entry)
 
     def _method(self, name: str, revision: Revision) -> Method:
@@ -393,7 +394,7 @@ class ConnectionState:
 
     def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         if self.role == "client":
-            # Ignore the request: in modern revisions, servers MUST NOT send any, and clients never reply.
+            # Ignore the request: since MCP 2026-07-28, servers MUST NOT send requests, and clients never reply.
             raise _NotOurs(f"the server must not send requests in a modern revision: {clean(message.method[:200])}")
         fields = self._fields
         revision = fields.revision(meta)
@@ -416,7 +417,7 @@ class ConnectionState:
         """Return the protocol revision for a legacy request. Raises `CodedError` if the request isn't allowed before
         the end of the handshake."""
         if self.role == "client":
-            return self.revision or LATEST_LEGACY  # a server may send pings during the handshake
+            return self.revision or LATEST_LEGACY  # a server may send pings before the handshake has ended
         if method == "initialize":
             return self._initialize(params)
         if self.revision is None:
@@ -453,7 +454,7 @@ class ConnectionState:
         return self.revision
 
     def _before_initialize(self, method: str) -> Revision:
-        if method == "ping":  # by MCP 2025-11-25 (lifecycle page), pings are allowed before initialization
+        if method == "ping":  # MCP 2025-11-25, lifecycle page: pings are allowed before initialization
             return LATEST_LEGACY
         if method not in self._vocabulary.names:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method[:200]})
@@ -475,11 +476,11 @@ class ConnectionState:
         if method == "notifications/progress":
             return self._receive_progress(params)
         revision = self.revision
-        if revision is None:  # before a handshake, extension notifications count as modern
+        if revision is None:  # before a handshake, treat extension notifications as modern
             revision = LATEST_LEGACY if method in METHODS else LATEST_MODERN
         row = self._notifications_of(self.peer, revision).get(method)
         if row is None:
-            # Ignore an unknown notification, because notifications are never answered.
+            # Ignore an unknown notification, because no reply to a notification is allowed.
             return Ignored(f"unknown notification {clean(method[:200])}")
         if row.requires_client and self.peer == "client" and revision.handshake and not self._has_declared(row):
             return Ignored(f"{method} of an extension that the client has not declared")
@@ -491,12 +492,12 @@ class ConnectionState:
         meta = params.get("_meta")
         if type(meta) is not dict or SUBSCRIPTION_ID not in meta:
             return event
-        # By MCP 2026-07-28 (subscriptions page), clients MUST find the stream of a notification by its subscription id.
+        # MCP 2026-07-28, subscriptions page: a client MUST find a notification's stream by the subscription id.
         stream = self._stream(cast("dict[str, Any]", meta)[SUBSCRIPTION_ID])
         return Ignored("a notification on no open stream") if stream is None else StreamReceived(stream, event)
 
     def _has_declared(self, row: Method) -> bool:
-        # If the client declared a value that isn't an object, the extension counts as undeclared.
+        # An extension is only declared if its value is an object.
         return type((self.client_capabilities.extensions or {}).get(str(row.extension))) is dict
 
     def _stream(self, subscription_id: object) -> OutboundRequest | None:
@@ -507,21 +508,21 @@ class ConnectionState:
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id):
             return Ignored("a cancel that names no request")
-        # While a client collects input, its call has no request in flight.
-        # The client then identifies the call by the id of its last request.
+        # While a client collects input, its call has no open request.
+        # A cancellation then names the call by the id of the call's last request.
         entry = self._inbound.get(request_id) or self._parked.get(request_id)
         if type(reason) is not str:
             reason = None
         if entry is None:
-            # By MCP 2026-07-28 (cancellation page), a server MUST send a cancellation when it ends a stream.
-            # It MUST NOT send other cancellations.
+            # MCP 2026-07-28, cancellation page: a server MUST send a cancellation when it ends a stream.
+            # A server MUST NOT send any other cancellation.
             stream = self._stream(request_id)
             if stream is None:
                 return Ignored("a cancel for no request in flight")
             del self._outbound[stream.id]
             return StreamCancelled(stream, reason)
         if entry.method.name == "initialize":
-            # By MCP 2025-11-25 (cancellation page), initialize MUST NOT be cancelled.
+            # MCP 2025-11-25, cancellation page: initialize MUST NOT be cancelled.
             return Ignored("a cancel for initialize")
         return self._cancelled(entry, reason)
 
@@ -536,7 +537,7 @@ class ConnectionState:
             return ProgressReceived(call, params)
         meta, revision = params.get("_meta"), self.revision or LATEST_LEGACY
         if revision.tasks == "core" and type(meta) is dict and RELATED_TASK in meta:
-            # By MCP 2025-11-25 (tasks page), the progress token stays valid until the task ends.
+            # MCP 2025-11-25, tasks page: a task's progress token stays valid until the task ends.
             return NotificationReceived(METHODS["notifications/progress"], params, revision)
         return Ignored("progress for no request in flight")
 
@@ -589,7 +590,7 @@ def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
 def no_initialize(member: Message | Unreadable) -> Refused | None:
     """Return the error event for ``initialize`` in a batch. Return `None` for any other message."""
     if isinstance(member, Request) and member.method == "initialize":
-        # By MCP 2025-03-26 (lifecycle page), initialize MUST NOT be part of a batch.
+        # MCP 2025-03-26, lifecycle page: a batch MUST NOT contain initialize.
         return refused(member.id, INVALID_REQUEST, "Invalid request: initialize is never part of a batch")
     return None
 

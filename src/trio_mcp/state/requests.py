@@ -115,7 +115,7 @@ class InboundRequest:
         The handler has its own copy, and all other code only compares the parameters.
         """
         if few_parts(self.params[name]) is not None:
-            return  # with so few objects, converting them would free little memory
+            return  # the parameter has so few parts that packing it would save little memory
         text = pack_value(self.params[name])
         if self.size > _MUCH_MORE * len(text):
             self.params = {**self.params, name: msgspec.Raw(text)}
@@ -221,7 +221,7 @@ class PerRequestFields:
         """Return the least severe level of the log messages that the request asks for. `None` means no log messages."""
         level = meta.get(LOG_LEVEL)
         if level is not None and (type(level) is not str or log_level_rank(level) < 0):
-            # By MCP 2026-07-28 (logging page), an unknown level SHOULD be rejected with -32602.
+            # MCP 2026-07-28, logging page: a server SHOULD reject an unknown log level with -32602.
             raise CodedError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} in _meta must be a log level")
         return level
 

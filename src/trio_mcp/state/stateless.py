@@ -38,7 +38,7 @@ class StatelessState(ConnectionState):
             case Unreadable():
                 return self._receive_unreadable(message)
             case Response() | ErrorResponse() | Batch():
-                # By MCP 2026-07-28 (streamable HTTP page), the body must be a request or a notification.
+                # MCP 2026-07-28, streamable HTTP page: the body of a POST must be a request or a notification.
                 return _no_request("Invalid request: one request or notification is expected")
 
     def notification(self, message: Notification, revision: Revision, size: int) -> InboundRequest | None:

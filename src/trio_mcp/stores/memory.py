@@ -71,7 +71,7 @@ class MemoryTaskStore:
         if len(self._records) >= limit or len(order) >= scope_limit:
             raise StoreFull
         if new.id in self._records or self._discarded.get(new.id, now) > now:
-            raise ValueError("a task record with this id exists, or discard() has blocked its creation")
+            raise ValueError("a task record with this id already exists, or discard() was called with this id before")
         record = created_record(
             new, now, order[-1][0] if order else 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms
         )
@@ -134,7 +134,8 @@ class MemoryTaskStore:
             return False
         lets_go = give_up or not record.is_open
         if give_up:
-            self._open.pop(record.id, None)  # the task becomes free later than all others
+            # Remove the task first, so that it becomes the last in the order in which free tasks are claimed.
+            self._open.pop(record.id, None)
         self._put(
             attrs.evolve(
                 record,

@@ -127,7 +127,7 @@ class _Content(msgspec.Struct, frozen=True, array_like=True):
 _Numbers: Final = tuple[int, int, int, int]
 _Claim: Final = tuple[str | None, bytes]
 
-# Create the decoder at import: two threads that create a decoder for the same class concurrently crash (msgspec 0.22).
+# Create the decoder at import, because msgspec 0.22 crashes if two threads create a decoder for one class at once.
 _contents: Final = msgspec.msgpack.Decoder(_Content)
 
 
@@ -191,7 +191,8 @@ class RecordCodec:
     def encode(self, record: TaskRecord) -> StoredRecord:
         """Encode the task ``record`` as a row. Raises `ValueError` if a string isn't valid Unicode."""
         values = [getattr(record, name) for name in _Content.__struct_fields__]
-        body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)  # dict() converts any other kind of mapping
+        # msgspec can't encode other kinds of mappings, so dict() converts them.
+        body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)
         form, keys = next(iter(self._forms.items()))
         task_id = encoded(record.id)
         return StoredRecord(
@@ -217,10 +218,12 @@ class RecordCodec:
 
     def _decode(self, row: StoredRecord) -> TaskRecord:
         content = _contents.decode(self._unseal(row))
-        # The columns are only for searching, and could be forged, so compare them with the encrypted values.
-        # With a wrong scope, another principal could read the task.
+        # The columns only serve for searching, and could be forged, so compare them with the encrypted values.
+        # With a forged scope, another principal could read the task.
         if row.scope not in self.scope_keys(content.scope):
-            raise UnreadableRecord("the scope in a task record differs from the scope column of its row")
+            raise UnreadableRecord(
+                "the scope column of a stored task was modified: it differs from the scope in the encrypted record"
+            )
         numbers = (row.place, row.epoch, row.leased_until, row.version)
         place, epoch, leased_until, version = decode_columns("a record", numbers, _Numbers)
         holder, mark = decode_columns("a record", (row.holder, row.mark), _Claim)
@@ -237,7 +240,8 @@ class RecordCodec:
 
     def _unseal(self, row: StoredRecord) -> bytes:
         if row.form not in self._forms:
-            is_unsealed = row.form == _FORMAT  # anyone can create such a row without a secret, so refuse it
+            # Refuse an unencrypted row, because anyone can create it without a secret.
+            is_unsealed = row.form == _FORMAT
             raise (UnreadableRecord if is_unsealed else UnknownForm)(self._unknown_form_reason(row.form))
         keys = self._forms[row.form]
         if keys is None:
@@ -245,7 +249,9 @@ class RecordCodec:
         try:
             return keys.seal.open(row.body, row.form + row.id)
         except BadSeal:
-            raise UnreadableRecord("a task record was damaged, or modified without the secret") from None
+            raise UnreadableRecord(
+                "cannot decrypt a task record: it was damaged, or modified without the secret"
+            ) from None
 
     def _unknown_form_reason(self, form: bytes) -> str:
         if form[:1] != _FORMAT:

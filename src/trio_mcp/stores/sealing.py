@@ -22,10 +22,9 @@ def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
     secret is a `str`.
     """
     for secret in shared:
-        # Two mistakes are common: passing a str from an environment variable, or a single bytes object instead of a
-        # list.
+        # Authors often pass a str from an environment variable, or a single bytes object, so detect these two mistakes.
         if isinstance(secret, (str, int)):
-            raise TypeError("secrets must be a list of bytes: secrets=[bytes.fromhex(os.environ['SECRET'])]")
+            raise TypeError("secrets must be a list of bytes, such as secrets=[bytes.fromhex(os.environ['SECRET'])]")
         size = memoryview(secret).nbytes
         if size < _MIN_SECRET_BYTES:
             raise ValueError(f"a secret must have at least {_MIN_SECRET_BYTES} bytes, not {size}")
@@ -34,7 +33,7 @@ def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
 
 def derived_key(secret: bytes, purpose: bytes) -> bytes:
     """Derive a key of 32 bytes for one ``purpose`` from ``secret`` (HKDF with SHA-256)."""
-    # Imported late, here and below: importing the cipher, which few servers use, doubles their start time.
+    # Import the cipher late, here and below, because its import doubles the start time and few servers use it.
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -63,7 +62,7 @@ class SealingKey:
         try:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], about)
         except (InvalidTag, ValueError):
-            raise BadSeal("the data was modified, or encrypted with another key") from None
+            raise BadSeal("cannot decrypt the data: it was modified, or encrypted with another key") from None
 
 
 class KeyRing:
@@ -81,4 +80,4 @@ class KeyRing:
         for key in self._keys:
             with suppress(BadSeal):
                 return key.open(sealed, about)
-        raise BadSeal("the data was modified, or encrypted with an unknown key")
+        raise BadSeal("cannot decrypt the data: it was modified, or encrypted with an unknown key")

@@ -75,7 +75,8 @@ class Database:
                 else:
                     _call_in_savepoint(call, connection)
                 if call.error is not None and (len(calls) == 1 or not connection.in_transaction):
-                    raise call.error  # SQLite itself ends the transaction after some failures
+                    # Stop here if SQLite has already ended the transaction, as it does after some failures.
+                    raise call.error
         self._log.keep_short(connection)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
@@ -90,7 +91,8 @@ class Database:
         """Close the file. The next use opens it again."""
         with trio.move_on_after(_CLOSING, shield=True):
             await self._reading.aclose()
-            await self._writing.aclose()  # when the last connection is closed, SQLite empties the write-ahead log
+            # Close the writing connection last, because SQLite then empties the write-ahead log.
+            await self._writing.aclose()
 
 
 @define(eq=False)
@@ -182,7 +184,7 @@ class _Batcher:
         try:
             await self._access.run(partial(self._call_all, self._start_batch))
         except Exception as error:
-            # All waiting functions need the same file, which is locked or was removed, so let them all fail.
+            # All waiting functions need the same file. If it is locked or was removed, they all fail.
             if not self._batch:
                 self._batch.extend(self._waiting)
                 self._waiting.clear()
@@ -192,7 +194,8 @@ class _Batcher:
                     each.error = type(error)(*error.args) if isinstance(error, OSError) else error
                     each.error.__cause__ = error.__cause__
         finally:
-            self._remove(call)  # if this task was cancelled while it waited, its call may still be in the queue
+            # If this task was cancelled while it waited, its call may still be in the queue, so remove the call.
+            self._remove(call)
             self._finish_batch()
             for each in self._batch:
                 if each is not call and each.task is not None:
@@ -228,7 +231,7 @@ class _ThreadedConnection:
         self._opened = list[sqlite3.Connection]()
         self._file: tuple[int, int] | None = None
         """Numbers that identify the open file."""
-        weakref.finalize(self, _close, self._opened)  # the connection is also closed when the process exits
+        weakref.finalize(self, _close, self._opened)  # also close the connection when the process exits
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await trio.to_thread.run_sync(self._work, work, limiter=self._limiter)
@@ -379,14 +382,14 @@ class Location:
     def _check(self, connection: sqlite3.Connection) -> int:
         """Return the version of the file's schema; 0 for a new file. Raises `OSError` if the file is another kind of
         database, or has an unsupported version."""
-        # Another process may be creating the tables now, so read all values in one statement.
+        # Read all values in one statement, because another process may be creating the tables now.
         application, version, tables = connection.execute(
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
             " FROM pragma_application_id, pragma_user_version"
         ).fetchone()
         schema = self.schema
         if application != schema.application and (application or version or tables):
-            raise OSError(errno.EINVAL, f"{self.path} is not a {schema.title}, but another kind of database")
+            raise OSError(errno.EINVAL, f"{self.path} is not a {schema.title}: it is another kind of database")
         if version > schema.version:
             raise OSError(
                 errno.EINVAL,
@@ -409,7 +412,7 @@ class Location:
                 (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
                 break
             except sqlite3.OperationalError as error:
-                # SQLite doesn't wait if another process is opening the new file, so try several times.
+                # SQLite doesn't wait while another process opens the new file, so try several times.
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
                 time.sleep(0.01)
@@ -480,7 +483,7 @@ class Clock:
         self._ahead = self._find(connection, boot) if boot else None
         if boot and self._ahead is None:
             with transaction(connection):
-                # Another process may have stored the clock meanwhile, so check again.
+                # Another process may have stored the clock before this transaction began, so look for it again.
                 self._ahead = self._find(connection, boot)
                 if self._ahead is None:
                     self._ahead = self._set(connection, boot)
@@ -525,7 +528,7 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
                 raise Uncertain(errno.EIO, f"the disk failed while a change was written: {error}") from error
             raise
     except BaseException:
-        if connection.in_transaction:  # SQLite itself ends the transaction after some failures
+        if connection.in_transaction:  # SQLite has already ended the transaction after some failures
             connection.execute("ROLLBACK")
         raise
 
@@ -581,5 +584,5 @@ class WriteAheadLog:
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {patience}")
         except (OSError, sqlite3.Error):
-            return  # ignore the error: the change is stored, and the next write will report the error
+            return  # ignore the error: the change is already stored, and the next write reports such an error itself
         self._long = length + _LONG_LOG if is_busy else _LONG_LOG

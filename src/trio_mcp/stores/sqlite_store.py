@@ -91,7 +91,8 @@ ORDER BY leased_until LIMIT ?
 _LEASE: Final = "UPDATE leases SET holder = ?, leased_until = ? WHERE number IN ({numbers})"
 _COUNT_CLAIM: Final = "UPDATE tasks SET epoch = epoch + 1, version = version + 1, mark = ? WHERE number IN ({numbers})"
 _CLAIMED: Final = f"{_SELECT} WHERE tasks.number IN ({{numbers}})"
-# Each of these statements changes thousands of tasks. Fetching rows would wait for trio's thread once per row.
+# Each of these statements changes thousands of tasks, and returns at most one row.
+# If it returned more rows, the database thread would wait for trio's thread once per row.
 _RENEW: Final = """
 UPDATE leases SET leased_until = ? WHERE holder = ? AND hex(id) IN (SELECT value FROM json_each(?))
 """
@@ -141,7 +142,7 @@ class DatabaseTaskStore:
             if total >= limit or of_scope >= scope_limit:
                 raise StoreFull
             if is_void:
-                raise ValueError("discard() has blocked the creation of this task record")
+                raise ValueError("cannot create this task record: discard() was called with its id before")
             record = created_record(new, now, last, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms)
             row = self._codec.encode(record)
             try:
@@ -242,7 +243,7 @@ class DatabaseTaskStore:
             keys = json.dumps([key for name in names for key in self._codec.name_keys(name)])
             free = connection.execute(
                 _FREE.format(forms=_marks(forms)),
-                (keys, *forms, over_before, max(limit, 0)),  # SQLite treats a negative limit as no limit
+                (keys, *forms, over_before, max(limit, 0)),  # for SQLite, a negative limit would mean no limit
             ).fetchall()
             numbers = [number for (number,) in free]
             if not numbers:
@@ -279,7 +280,7 @@ class DatabaseTaskStore:
         was_set = before is not None and ahead - before > _CLOCK_STEP
         if was_set or steady - asked > lease_ms / 1000 / _LOCKED:
             self._suspend_claims(lease_ms)
-        # Released tasks can always be claimed: their times are before all leases (`_BEFORE_ALL_LEASES`).
+        # Claims of released tasks are always allowed: their times are before all leases (see `_BEFORE_ALL_LEASES`).
         return 1 if steady < self._claims_suspended_until else now
 
     def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
@@ -287,7 +288,7 @@ class DatabaseTaskStore:
             try:
                 yield self._codec.decode(StoredRecord(*row))
             except UnreadableRecord:
-                # Claim the other tasks anyway. This error is logged again only after the task's new lease has expired.
+                # Claim the other tasks anyway. This error is only logged again after the task's new lease has expired.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
@@ -441,16 +442,17 @@ class DatabaseHints(AsyncIterator[Hint]):
         while not self._found:
             with trio.move_on_at(self._next_poll):
                 return await anext(self._own)
-            # Poll only while a process writes, because a poll uses a thread. Poll once more after the last change:
-            # of two writes close together, the file's size and modification time may not show the second.
+            # Poll only while a process changes the file, because a poll uses a thread.
+            # Poll once more after the last change, because the file's size and time may not show it.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
                 try:
                     self._found.extend(await self._database.read(self._poll))
-                except OSError:  # skip this poll: notifications may be lost, but the other methods raise the error
+                except OSError:
+                    # Skip this poll: notifications may be lost, but calls of the other methods raise the error.
                     self._state = None
-            # Even if the interval is very short, report this process's own changes first.
+            # Report this process's own changes first, even if the poll interval is very short.
             if (own := self._own.get_nowait()) is not None:
                 self._found.append(own)
             self._next_poll = trio.current_time() + self._interval
@@ -465,5 +467,5 @@ class DatabaseHints(AsyncIterator[Hint]):
         ).fetchall()
         (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM changes").fetchone()
         found: list[Hint] = [decoded(task_id) for (task_id,) in rows]
-        # Old rows were deleted or the file was replaced, so rows may be missing.
+        # If old rows were deleted or the file was replaced, notifications may be missing.
         return found if first <= before + 1 and before <= self._last else [HINTS_LOST, *found]

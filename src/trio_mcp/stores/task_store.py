@@ -471,7 +471,8 @@ class LoggedStore:
         """Record that ``method`` has failed with ``error``, and log the error if it begins an outage."""
         if not self.failing_methods:
             words = "the task store cannot be %s; waiting calls are retried"
-            if isinstance(error, (StoreDown, Uncertain)):  # this is an outage, which the error's text describes
+            # The text of these errors describes the outage, so omit the traceback.
+            if isinstance(error, (StoreDown, Uncertain)):
                 logger.error(f"{words}: %s", kind, error.strerror or error)
             else:
                 logger.error(words, kind, exc_info=error)

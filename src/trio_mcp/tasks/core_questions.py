@@ -298,7 +298,7 @@ class CoreClient(Asker):
         Raises `NoBackChannel` if the client isn't connected.
         """
         if not self.channel.is_open:
-            raise NoBackChannel("the client that requested this task is not connected")
+            raise NoBackChannel("cannot send a request to the client of this task: the client is not connected")
         return self.channel.ask(method, params, self._task_id, on_progress)
 
 

@@ -140,7 +140,7 @@ class TaskHost:
         finally:
             self._cut()
             await self.outcome_writer.write_cut_off(self._cut_off)
-            # Break a reference cycle, so that its objects are freed without the garbage collector.
+            # Break a reference cycle, so that the objects are freed before the next garbage collection.
             self.records.close()
             self._cut_off = ()
             self._leases = None
@@ -150,14 +150,14 @@ class TaskHost:
     async def _serve(self) -> None:
         is_shared = self.settings.store is not None
         if not is_shared:
-            await self._has_tasks.wait()  # wait for the first background task, since most servers have none
+            await self._has_tasks.wait()  # most servers never run a background task, so wait for the first one
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.message_writer.run)
             nursery.start_soon(self._read_hinted)
             nursery.start_soon(self.records.delete_expired)
             nursery.start_soon(self.records.poll)
             if is_shared:
-                from .leases import Leases  # imported late, so that servers without tasks start faster
+                from .leases import Leases  # this module is imported late, so that servers without tasks start faster
 
                 self._leases = Leases(
                     self.records, self._live, self._process, self.ending, self._offers, self._run_again
@@ -166,7 +166,7 @@ class TaskHost:
                 nursery.start_soon(self.records.watch)
 
     async def _asleep(self) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this function before it wakes any trio task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls `abort` before it wakes any trio task
             self._cut()
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -248,7 +248,7 @@ class TaskHost:
         except BaseException:
             self._live.pending.pop(task.id, None)
             raise
-        # If the holder is set, storing took longer than the lease, and this process has already claimed the task.
+        # If the holder is set, storing took longer than the lease, and this process has claimed the task since.
         if task.holder is None:
             task.acquire(record, begun + self.settings.lease)
         self.own_tasks.add(task.scope, record.id)
@@ -260,7 +260,7 @@ class TaskHost:
         except StoreFull:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are stored; try again later") from None
         except Uncertain:
-            # The record may be stored later. Since the task wasn't created, delete the record.
+            # The store may still store the record later. Delete it, because the task wasn't created.
             self.in_background(self.records.discard, new.id)
             raise store_unreachable() from None
         except Exception:  # already logged
@@ -295,7 +295,7 @@ class TaskHost:
         runner.hand_over(scope, self.runner, exchange_for(task, self), created(record))
         if scope.rounds is not None:
             task.collect_questions()
-        # Pack the request, because ten thousand background tasks may be waiting in memory.
+        # Store the request in a compact form, because ten thousand background tasks may be waiting in memory.
         scope.request.pack_as(record.params)
         scope.exchange.peer.pack()
 
@@ -337,7 +337,7 @@ class TaskHost:
 
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
-        with trio.move_on_after(_SHORT_TIME):  # if storing takes longer, `remove` writes the outcome
+        with trio.move_on_after(_SHORT_TIME):  # if storing the outcome takes longer, `remove` writes it
             await self.change(task, lambda record, now: with_outcome(record, now, outcome, EXPIRED))
         task.cancel(CancelCause.DEADLINE, EXPIRED)
 
@@ -401,7 +401,7 @@ class TaskHost:
             while not self._hinted:
                 await self._reader.sleep()
             hinted, self._hinted = self._hinted, {}
-            with suppress(Exception):  # the error was already logged, and the store will be polled again soon
+            with suppress(Exception):  # the error was already logged, and the next poll of the store comes soon
                 marks = await self.records.store.marks(tuple(hinted))
                 for task_id, is_asked_for in hinted.items():
                     task = self._live.by_id.get(task_id)
@@ -416,7 +416,7 @@ class TaskHost:
             known = task.holder, task.mark
             kept = await self.records.store.read(None, task.id)
             if known == (task.holder, task.mark):
-                break  # the record may be older than this process's claim, so read it again then
+                break  # if the claim has changed during the read, the record may be older, so read it again
         else:
             return
         if self._live.by_id.get(task.id) is task:
@@ -530,4 +530,4 @@ class LiveTasks:
 
 
 async def _reject_request(*_: object, **__: object) -> NoReturn:
-    raise NoBackChannel("a task that was restarted has no connection to its client")
+    raise NoBackChannel("cannot send a request to the client: a restarted task has no connection to its client")

@@ -121,20 +121,20 @@ class Leases:
         while True:
             await self._renew()
             pause = self._interval if self._works else min(self._interval, _TRY_AGAIN)
-            # Count the pause from the start of the renewal, because a renewal may take as long as the pause under load.
+            # Measure the pause from the renewal's start, because under load a renewal may take as long as the pause.
             with trio.move_on_at(self._began + pause if self._wanted <= self._began else 0):
                 await self._renewer.sleep()
 
     async def _renew(self) -> None:
         began, works = trio.current_time(), False
-        with suppress(Exception):  # the error is already logged; `_guard` cancels the tasks if renewals keep failing
+        with suppress(Exception):  # the error was already logged; if renewals keep failing, `_guard` cancels the tasks
             with trio.fail_after(self._lease):
                 lost = await self._renew_held(began + self._lease)
                 if await self._reacquire_claimed(lost):
                     lost = await self._renew_held(began + self._lease)
             works = True
             for task_id in lost:
-                self._records.changed(task_id)  # let the host read the record, and cancel the task
+                self._records.changed(task_id)  # so that the host reads the record, and cancels the task
         self._began, self._works = began, works
         self._renewed.unpark_all()
 
@@ -144,7 +144,7 @@ class Leases:
         held = {task_id: each.holder for task_id, each in all_held.items() if each.holder is not None}
         lost = await self._store.renew(held, lease_ms=self._length) if held else ()
         for task_id, each in all_held.items():
-            # Skip a task that this process has claimed meanwhile: its holder has changed.
+            # Skip a task that this process has claimed again during the renewal, which its new holder shows.
             if held.get(task_id) == each.holder and task_id not in lost:
                 each.held_until = until
         return lost
@@ -183,14 +183,15 @@ class Leases:
             now = trio.current_time()
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
-                # If this end is in the past, this process was suspended or late. The lease may still be valid, so wait
-                # for a renewal.
+                # If this time is in the past, this process was suspended or late.
+                # The lease may still be valid in the store, so wait for a renewal.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
                     await self._wait_for_renewal(now)
                 now = trio.current_time()
                 if now > end + margin / 2:
-                    # This process was suspended or late again, and the renewal may have succeeded meanwhile.
+                    # The process was suspended or late again.
+                    # A renewal may have succeeded meanwhile, so check the leases again.
                     continue
                 due = self._due(now + margin)
                 for task in due:
@@ -199,7 +200,7 @@ class Leases:
                     logger.error("%d tasks are cancelled here: %s", len(due), NOT_RENEWED)
             ends = {
                 task.held_until for task in self._live if task.is_at_risk
-            }  # there are few different times, because leases are renewed together
+            }  # this set is small, because leases that were renewed together end together
             pause = min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)])
             with trio.move_on_after(pause):
                 await self._looker.sleep()
@@ -211,7 +212,7 @@ class Leases:
 
     async def _claim_always(self) -> None:
         while True:
-            # Renew this process's own leases first, because they may have expired as well.
+            # Before claiming other tasks, renew this process's own leases, which may have expired as well.
             await self._wait_for_renewal(trio.current_time() - 2 * self._interval)
             if not (self._works and await self._claim()):
                 await trio.sleep(self._pace)
@@ -231,9 +232,9 @@ class Leases:
         for record in claimed:
             try:
                 taken += await self._take_over(record, until)
-            except OSError as error:  # don't release the task: its lease expires, and the task is claimed again
+            except OSError as error:  # keep the claim: when its lease expires, a process claims the task again
                 logger.warning("task %s could not be taken over: %s", record.id, error)
-            except Exception:  # don't release the task: its lease expires, and the task is claimed again
+            except Exception:  # keep the claim: when its lease expires, a process claims the task again
                 logger.exception("task %s has lost its process, and cannot be run again", record.id)
         return len(claimed) == most and taken > 0
 
@@ -242,10 +243,11 @@ class Leases:
         if ours is not None and record.epoch <= ours.epoch + 1:
             # The task is still running in this process: its lease had expired, but no other process has claimed it.
             ours.acquire(record, max(until, ours.held_until))
-            if record.attempt < ours.attempt:  # before the claim, this process had released the task, which now ends
+            # This process had released the task before it claimed it again, and the task is now ending.
+            if record.attempt < ours.attempt:
                 await self._release(record)
             return False
-        if ours is not None:  # another process has run the task meanwhile, so what it did is unknown here
+        if ours is not None:  # another process has run the task meanwhile, and its progress is unknown here
             ours.cancel(CancelCause.LEASE, RUNS_ELSEWHERE)
             await self._release(record)
             return False
@@ -263,7 +265,7 @@ class Leases:
             await self._release(record)
             return False
         if record.on_restart != "fail":
-            # If the record can't be decoded, this raises before the record is changed.
+            # If the request in the record can't be decoded, raise the error before the record is changed.
             request_of(record, self._records.now)
         attempt, most = record.attempt + 1, self._settings.max_attempts
         kept = await change(record.id, holder, lambda kept, now: reclaimed(kept, now, attempt, most))
@@ -272,7 +274,7 @@ class Leases:
         self._records.load.takeovers += 1
         if kept.phase.is_final:
             return True
-        # Check the lease again, because storing the change may have taken a long time.
+        # Check the lease again, because storing the change may have taken long.
         if not await self.has_lease_left(claimed) or self._ending.is_set():
             await self._release(record, counts=False)
             return False
@@ -296,6 +298,6 @@ class Leases:
                 break
             await self._wait_for_renewal(now)
         left = held.held_until - trio.current_time()
-        if left < until_looked:  # wake `_guard`, which might otherwise sleep past the end of this lease
+        if left < until_looked:  # wake `_guard`, which would otherwise sleep past the end of this lease
             self._looker.wake()
         return left >= 2 * self._margin

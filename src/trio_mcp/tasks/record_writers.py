@@ -56,7 +56,7 @@ class OutcomeReplies(Replies):
             if meta := {key: each for key, each in meta.items() if key != SERVER_INFO}:
                 data["_meta"] = meta
         request.failed = data.get("isError") is True
-        # In a response, this number of JSON levels surrounds the result.
+        # The response surrounds the result with this number of JSON levels.
         return encode_readable(data, 1 if revision.tasks == "core" else 2)
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
@@ -112,9 +112,10 @@ class OutcomeWriter:
         """Write the outcomes of ``tasks`` that were interrupted because the server ended."""
         self.limit_time(0.0)
         if self._records.settings.store is None:
-            return  # records in memory end with the server, so don't write them
+            return  # records in memory end with the server, so writing their outcomes would be useless
         with trio.CancelScope(deadline=self._last_moment, shield=True):
-            async with trio.open_nursery() as nursery:  # write concurrently, because stores write changes in batches
+            # Write all outcomes concurrently, because stores combine concurrent changes in one batch.
+            async with trio.open_nursery() as nursery:
                 for task in tasks:
                     nursery.start_soon(self._write, task, None)
 
@@ -138,10 +139,10 @@ class OutcomeWriter:
         cause = CancelCause.SHUTDOWN if cancellation is None else cancellation.cause
         is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
         if is_given_up and self.goes_on_elsewhere(task):
-            # Don't count runs that a graceful shutdown has ended, so that deployments don't make long tasks fail.
-            # Also don't count runs that ended because the store was unavailable.
+            # Don't count runs that a graceful shutdown or an outage of the store has ended.
+            # Otherwise frequent deployments would make long tasks fail.
             return lambda record, _: released(record, counts=False)
-        # When the task was cancelled, its record couldn't be written, so write it now.
+        # If the task was cancelled by its client, the record couldn't be written at that time, so write it now.
         if cause is CancelCause.TASK and cancellation is not None:
             return lambda record, now: cancelled(record, now, cancellation.reason)
         words = SERVER_STOPPED if cancellation is None else cancellation.text
@@ -177,12 +178,12 @@ class MessageWriter:
         message = task.message
         if message is None:
             return
-        with suppress(Exception):  # the error was already logged, and another message will follow soon
+        with suppress(Exception):  # the error was already logged, and the next message replaces this one
             await self._records.change(
                 task.id, task.holder, lambda record, now: _with_own_message(record, now, message)
             )
 
 
 def _with_own_message(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
-    # Other code sets the messages of an external task.
+    # The messages of an external task are set elsewhere.
     return None if record.is_external else with_message(record, now, message)

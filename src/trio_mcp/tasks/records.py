@@ -95,7 +95,8 @@ class TaskRecords:
             self._ends[task_id] = record.expires_at
         is_overdue = record.expires_at is not None and record.expires_at <= kept.now and record.leased_until < kept.now
         if is_overdue and not record.phase.is_final:
-            return await self.change(task_id, None, _expired)  # no process runs this task, so record its end here
+            # The task's time is over and no process runs it, so store its end here.
+            return await self.change(task_id, None, _expired)
         return record
 
     async def page(self, scope: str, cursor: str | None, limit: int) -> RecordPage:
@@ -211,10 +212,10 @@ class TaskRecords:
                 record = await self.change(task_id, ours, transition)
             except OSError:  # already logged
                 await trio.sleep(_AGAIN)
-            except Exception as error:  # even a bug in the store must not lose results, so catch everything
+            except Exception as error:  # catch even bugs in the store, because they must not lose results
                 if not has_failed:
                     words = "a change of task %s cannot be stored; trying again every %g s: %r"
-                    # Log the traceback once per outage of the store, not once per waiting task.
+                    # If the store fails, log the traceback once for the whole outage, not for each waiting task.
                     logger.log(logging.ERROR, words, task_id, _AGAIN, error, exc_info=not self.store.failing_methods)
                 has_failed = True
                 await trio.sleep(_AGAIN)
@@ -222,7 +223,7 @@ class TaskRecords:
                 if record is not None:
                     return record
                 if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    return None  # otherwise this process has a newer claim, so try again
+                    return None  # otherwise this process has claimed the task again, so the loop tries once more
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
         """Read the stored task record, and pass it to ``reacquire``. Returns false if the task belongs to another
@@ -230,7 +231,7 @@ class TaskRecords:
         with suppress(OSError):  # already logged
             kept = await self.store.read(None, task_id)
             return kept is not None and reacquire(kept.record)
-        return True  # the store has failed: let the next attempt to change the record decide
+        return True  # the store has failed, so the next attempt to change the record decides who owns the task
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
         """Store a client's responses to the input requests of a task, and return the task record; `None` if the task
@@ -241,7 +242,7 @@ class TaskRecords:
         if await self.read(scope, task_id) is None:
             return None
         if sum(map(len, answers.values())) > (most := self.settings.max_record_bytes):
-            raise CodedError(INVALID_PARAMS, f"Invalid params: the answers may have at most {most} bytes")
+            raise CodedError(INVALID_PARAMS, f"Invalid params: inputResponses must have at most {most} bytes")
         return await self.add_answers(task_id, answers)
 
     async def add_answers(self, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:

@@ -74,7 +74,8 @@ class RemoteTask(ABC):
             try:
                 return await self._poll_until_done(nursery, on_state)
             except BaseException:
-                if cancels:  # cancel the task now, before callbacks for its input requests clean up
+                # Cancel the task before the callbacks for its input requests clean up, because that may take long.
+                if cancels:
                     self.abandon()
                 raise
 
@@ -98,7 +99,7 @@ class RemoteTask(ABC):
             return structure_result("tasks/get", await self._ask("tasks/get", {"taskId": self.id}), result_type)
         except PeerError as error:
             if error.code == INVALID_PARAMS:
-                self.is_over = True  # the task's time to live is over, and the peer has deleted the task
+                self.is_over = True  # the peer has deleted the task, because the task's time to live is over
             raise
 
     def _check(self, state: TaskState) -> TaskState:
@@ -137,7 +138,7 @@ def task_params(ttl: float | None) -> JSONObject:
     if ttl is None:
         return {}
     if not 0 < ttl < inf:
-        raise ValueError(f"a time to live must be a positive number of seconds, not {ttl!r}")
+        raise ValueError(f"the time to live of a task must be a positive number of seconds, not {ttl!r}")
     return {"ttl": ceil(ttl * 1000)}
 
 
@@ -194,7 +195,7 @@ class PollSchedule:
 def _is_transient(error: MCPError) -> bool:
     """Return whether a request that failed with ``error`` may succeed later."""
     if isinstance(error, HTTPError):
-        if error.session_lost:  # a task may outlive its session, and the next poll uses a new session
+        if error.session_lost:  # try again: a task may outlive its HTTP session, and the next poll opens a new session
             return True
         status = error.status
         return status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
@@ -224,8 +225,7 @@ class CoreRemoteTask(RemoteTask):
         try:
             await self._ask("tasks/cancel", {"taskId": self.id})
         except PeerError as error:
-            # 2025-11-25 tasks, Task Cancellation 1: if the task has ended, the peer refuses the request. Ignore this
-            # error.
+            # 2025-11-25 tasks, Task Cancellation 1: the peer refuses to cancel an ended task. Ignore this error.
             if error.code != INVALID_PARAMS or not (await self.get()).is_final:
                 raise
         self.is_over = True
@@ -253,7 +253,7 @@ class CoreRemoteTask(RemoteTask):
                     raise TaskCancelled(self.id, state.message)
                 is_final = state.is_final
                 if is_final or state.status == "input_required":
-                    # 2025-11-25 tasks, Input Required Status: call tasks/result, so that the peer can send requests.
+                    # 2025-11-25 tasks, Input Required Status: the peer only sends requests during tasks/result.
                     fetch.start(nursery)
             state = None
             try:

@@ -93,7 +93,7 @@ class RequestTask:
     ) -> None:
         self._host = host
         self.scope = scope
-        # Start with a letter: on a command line, a leading hyphen would look like an option.
+        # Begin the id with a letter: on a command line, an id with a leading hyphen would look like an option.
         self.id = f"t{secrets.token_urlsafe(_ID_BYTES)}" if record is None else record.id
         """The task's id, which cannot be guessed (2025-11-25 tasks, Task Isolation)."""
         self.ttl_ms = ttl_ms
@@ -156,7 +156,7 @@ class RequestTask:
         if self.scope.sends and self.scope.request is request:
             nursery.start_soon(self._start_where_possible)
         else:
-            self.start_later()  # wait again: the client is responding to input requests, or has just responded
+            self.start_later()  # the client is responding to input requests, or has just responded, so wait again
 
     async def _start_where_possible(self) -> None:
         try:
@@ -197,7 +197,7 @@ class RequestTask:
         record: TaskRecord | None = None
         try:
             await self._between_rounds()
-            if scope.sends:  # otherwise the client has cancelled the request
+            if scope.sends:  # unless the client has cancelled the request
                 record = await host.create(self, delegated=delegated)
                 await self._between_rounds()
                 if not await host.has_lease_left(self):
@@ -208,7 +208,7 @@ class RequestTask:
                 self.stop_alarm()
                 self.phase = phase_after(self.phase, RunStep.DELEGATE if delegated else RunStep.START)
                 host.adopt(self, record)
-                # Write the status message that was set while the record was being stored.
+                # If a status message was set while the record was being stored, write it now.
                 if self.message != record.message:
                     host.message_writer.write_soon(self)
                 return
@@ -217,7 +217,7 @@ class RequestTask:
             raise starting.failure() from None
         finally:
             try:
-                # The client won't receive the task's id, so delete the record.
+                # If the task wasn't started, the client won't receive its id, so delete the record.
                 if record is not None and not self.has_started:
                     await host.abandon(self, record)
             finally:
@@ -273,7 +273,7 @@ class RequestTask:
     def collect_questions(self) -> None:
         """From now on, store the handler's input requests in the task record. The client receives the stored input
         requests."""
-        from .task_questions import TaskQuestions  # imported late, so that servers start faster
+        from .task_questions import TaskQuestions  # this module is imported late, so that servers start faster
 
         TaskQuestions(self).collect()
 
@@ -298,9 +298,11 @@ class RequestTask:
         """Apply ``transition`` to the task record. See `TaskHost.change`. Raises `CodedError` if the task has ended."""
         record = await self._host.change(self, transition)
         if record is None or record.phase.is_final:
-            # Let the cancellation of the handler take effect here, because the change wasn't stored.
+            # If the handler was cancelled, the cancellation takes effect here, because the change wasn't stored.
             await trio.lowlevel.checkpoint()
-            raise CodedError(TASK_LOST, "the task has ended, or runs in another process; nothing was stored")
+            raise CodedError(
+                TASK_LOST, "the change of the task was not stored: the task has ended, or runs in another process"
+            )
 
     def ask(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
@@ -308,7 +310,7 @@ class RequestTask:
         """Send a server-to-client request that the handler makes, but that can't be stored in the task record. See
         `RequestScope.ask`."""
         if self.client is None:
-            raise NoBackChannel("the client that requested this task is unknown")
+            raise NoBackChannel("cannot send a request to the client: the client that requested this task is unknown")
         return self.client.ask(method, params, on_progress)
 
     # Telling
@@ -346,7 +348,7 @@ class RequestTask:
         while self._starting is not None:
             await self._starting.over.wait()
         if self.on_restart == "resume" and self.scope.rounds is not None:
-            # A restarted handler begins at the checkpoint, after these input requests, so drop the requests.
+            # After a restart, the handler begins at this checkpoint and repeats no earlier input request, so drop them.
             self.scope.rounds.forget()
         if self.has_started:
             await self.change(lambda record, _: checkpointed(record, text, self.awaits))
@@ -389,7 +391,8 @@ class RequestTask:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
             return False
-        self.acquire(record, self.held_until)  # keep the end of the lease, which the next renewal will extend
+        # The claim doesn't tell when the lease ends, so keep the earlier end until the next renewal.
+        self.acquire(record, self.held_until)
         return True
 
     def is_of(self, record: TaskRecord) -> bool:
@@ -413,7 +416,8 @@ class RequestTask:
     def close(self) -> None:
         """End the background task, because its handler and all child tasks have ended in this process."""
         self.stop_alarm()
-        was_cut_off = not self.has_ended  # the handler was cancelled from outside, or there is a bug
+        # The task has no outcome if its handler was cancelled from outside, or because of a bug.
+        was_cut_off = not self.has_ended
         self.phase = phase_after(self.phase, RunStep.CLOSE)
         self._host.remove(self, was_cut_off=was_cut_off)
 

@@ -57,7 +57,7 @@ class TaskExchange(Exchange):
         related_task: str | None = None,
         connection: trio.Event | None = None,
     ) -> None:
-        # There may be ten thousand tasks: skip the base class's __init__, which creates tables for many requests.
+        # Ten thousand tasks may exist, so skip the __init__ of the base class, which creates tables for many requests.
         self.state = state
         self.outbox = outbox
         self.peer = peer
@@ -90,7 +90,7 @@ class TaskExchange(Exchange):
         """Store the outcome in ``line``, in the encoding of `OutcomeReplies`."""
         assert self.task is not None, "it was told before the handler ran"
         is_error, scope = request.error is not None, self.task.scope
-        if scope.is_overdue:  # the deadline has passed, although its timer hasn't fired yet
+        if scope.is_overdue:  # the deadline has passed, but its timer hasn't fired yet
             scope.expire()
             line = None
         outcome = None if line is None else Outcome(line, is_error, request.failed and not is_error)
@@ -143,7 +143,7 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
         id=task.id,
         scope=scope_of(task.scope),
         method=request.method.name,
-        # Intern the tool's name, because thousands of records may have the same one.
+        # Intern the tool's name, because thousands of records may contain the same name.
         name=sys.intern(str(request.params.get("name", ""))),
         params=params,
         revision=request.revision.name,
@@ -193,7 +193,8 @@ def request_of(record: TaskRecord, now: int) -> InboundRequest:
     revision = REVISIONS[record.revision]
     params: dict[str, Any] = decode_value(record.params)
     meta: dict[str, Any] = params.get("_meta") or {}
-    if type(remaining := meta.get(REMAINING_MS)) is int:  # use the value that came with the original request
+    # The record contains the time that remained when it was created, so subtract the time since then.
+    if type(remaining := meta.get(REMAINING_MS)) is int:
         meta[REMAINING_MS] = max(0, remaining - (now - record.created_at))
     return InboundRequest(
         id=record.id,

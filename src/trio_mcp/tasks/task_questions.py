@@ -86,7 +86,7 @@ class TaskQuestions:
         if log is None:
             await self._task.change(lambda record, now: asked(record, now, texts))
         else:
-            # Write all input requests at once: a later request must not be stored without the earlier ones.
+            # Store all new input requests in one change, so that no request is stored without the earlier ones.
             noted, given_up, forgotten = log.drain(), log.given_up, log.take_forgotten()
             await self._task.change(
                 lambda record, now: asked(record, now, texts, _log_entries(noted), given_up, forgotten)

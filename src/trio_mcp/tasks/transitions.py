@@ -237,7 +237,7 @@ def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) ->
         return with_outcome(record, now, failure(TASK_LOST, NOT_RUN_AGAIN), NOT_RUN_AGAIN)
     if record.attempt == attempt:
         return None
-    # The new run begins at the checkpoint, and won't repeat earlier input requests, so drop these requests.
+    # The new run begins at the checkpoint and won't repeat earlier input requests, so drop those requests.
     questions = {key: each for key, each in record.questions.items() if key in record.asked}
     answers = {key: each for key, each in record.answers.items() if key in record.asked}
     phase = TaskPhase.INPUT_REQUIRED if questions else TaskPhase.WORKING
@@ -328,5 +328,5 @@ def phase_after(phase: RunPhase, step: RunStep) -> RunPhase:
     """Return the phase to which ``step`` leads. Raises `IllegalStep` if the step isn't allowed in the current phase."""
     after = _PHASE_AFTER.get(phase, {}).get(step)
     if after is None:
-        raise IllegalStep(f"the step {step.name} is not possible for a task in phase {phase.name}")
+        raise IllegalStep(f"step {step.name} is not allowed for a task in phase {phase.name}")
     return after

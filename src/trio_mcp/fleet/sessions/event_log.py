@@ -201,7 +201,9 @@ class StreamLog:
         try:
             return attrs.evolve(found, lines=[self.keys.open(line, about) for line in found.lines])
         except BadSeal:
-            raise UnreadableRecord(errno.EIO, "a stored event was changed, or encrypted with another secret") from None
+            raise UnreadableRecord(
+                errno.EIO, "a stored event cannot be decrypted: it was modified, or encrypted with another secret"
+            ) from None
 
     def touch(self, name: str) -> Awaitable[StoredEvents | None]:
         """Extend the lifetime of the session's event log to `retention_ms` from now."""
@@ -335,7 +337,7 @@ class ResumedStreams:
         else:
             self.notify_resumed(replica, name, here)
         signal = self._services.watch_stream(self._id, name)
-        signal.notify()  # other events may have been appended since the read
+        signal.notify()  # read the log once more, because events may have been appended since the last read
         until = token_expiry(asked.auth)
         stream = ResumedStream(self._log, self._services, signal, events, first, until, self._remove)
         self._streams[name] = stream

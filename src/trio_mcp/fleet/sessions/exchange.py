@@ -213,7 +213,7 @@ class SharedExchange(SessionExchange):
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if cause is CancelCause.SHUTDOWN and self.is_stream and not self.is_over and request is self.request:
-            # End the SSE stream with an error. A client that resumes it on another replica then stops waiting.
+            # End the SSE stream with an error, so that a client that resumes it on another replica stops waiting.
             self.outbox.put(lost_line(self.request_id))
         super().cancelled(request, cause)
 

@@ -107,7 +107,7 @@ class SessionRouter:
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
         comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
         steps = [
-            # If a batch contains a request and the cancellation of this request, both are handled on this replica.
+            # If a batch contains a request and its cancellation, this replica handles both.
             None if _cancelled_id(member) in comes else self.delivery_for(member, bytes(raw))
             for member, raw in zip(batch.members, bodies, strict=True)
         ]

@@ -160,9 +160,10 @@ class SharedSession(ClientSession):
             state.resume(REVISIONS[facts.revision], initialize_params(facts))
         self._pending_changes.apply()
         self.standalone_streams.check_listener(facts.listener)
-        if before is not None:  # earlier cancellations concern requests on other replicas
+        if before is not None:  # cancellations from before the first read concern requests on other replicas
             known, here = {cancel.mark for cancel in before.cancels}, f"{self._services.replica.id}."
-            for cancel in facts.cancels:  # skip cancellations that this replica has stored: they are for other replicas
+            # Skip the cancellations that this replica has stored, because they are meant for other replicas.
+            for cancel in facts.cancels:
                 if cancel.mark not in known and not cancel.mark.startswith(here):
                     self._cancel(cancel)
 
@@ -198,7 +199,8 @@ class SharedSession(ClientSession):
             if self._is_unused and not opens:
                 self._is_unused = False
                 if not self._pending_changes:
-                    self.session_state.read_soon()  # sessions that were never used are evicted first
+                    # The read marks the session as used. Sessions that were never used are evicted first.
+                    self.session_state.read_soon()
         else:
             self.used_at = trio.current_time()
             self._start_use(posted, self._deliver_then_post, steps, rest)
@@ -327,7 +329,7 @@ class SharedSession(ClientSession):
     async def _run_used(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         try:
             await function(*args, posted)
-        except Exception:  # a bug must affect only this HTTP request
+        except Exception:  # an exception here must affect only this HTTP request
             logger.exception("an HTTP request failed")
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
@@ -346,7 +348,8 @@ class SharedSession(ClientSession):
         timeout = self._limits.session_timeout
         was_reached, self._was_reached = self._was_reached, self._is_reached
         if (was_reached and not self._was_reached) or (self.session_state.is_hinted and self._is_needed):
-            self.session_state.read_soon()  # the client has just left, or reading has failed before
+            # The client has just disconnected, or the last read of the session has failed.
+            self.session_state.read_soon()
         if self._was_reached:
             self.used_at = now
             longest = FRESH_SECONDS if self._connection.state.inbound else _LONGEST_LOOK

@@ -86,7 +86,7 @@ class SessionServices:
         self.retry_interval = retry_interval
         self.nursery = nursery
         cipher = running.cipher
-        # If the server's author has passed no secrets, encrypt nothing: a secret in the storage would protect nothing.
+        # If the server's author has passed no secrets, don't encrypt. A secret stored beside the data protects nothing.
         has_secrets = cipher is running.server._state_cipher
         self._seal = MessageSeal(cipher, self.replica.id) if has_secrets else None
         self.keys = cipher.keys_for(b"trio-mcp session events 2 ") if has_secrets else None
@@ -128,7 +128,7 @@ class SessionServices:
                     text = b"address " + address.encode()
                 case ("process", str(machine), int(process)):
                     text = f"process {process} {machine}".encode(errors="surrogateescape")
-                case _:  # count each caller of another kind separately
+                case _:  # treat each caller of an unknown kind as a separate caller
                     text = secrets.token_bytes(_CALLER_BYTES)
             key = self._caller_keys[caller] = hmac.digest(self._caller_secret, text, "sha256")
         return key
@@ -298,7 +298,7 @@ class SharedSessionState:
         self._is_reading = False
         try:
             await self.read()
-        except OSError as error:  # the storage logs its outages, and a later read will succeed
+        except OSError as error:  # don't warn: the storage logs its own outages, and a later read will succeed
             logger.debug("a session could not be read: %s", error)
 
     async def read(self) -> bool:
@@ -329,7 +329,7 @@ class SharedSessionState:
         version of the state."""
         before = None if self._mark is None else self.current
         if before is None:
-            initialize_params(state)  # this raises if the stored parameters are invalid
+            initialize_params(state)  # raise an error if the stored parameters are invalid
         self.current, self._mark, self.read_at = state, mark, trio.current_time()
         self._on_changed(before)
 
@@ -381,7 +381,8 @@ class SharedSessionState:
         finally:
             self._queued.remove(waiting)
         if waiting.error is not None:
-            raise type(waiting.error)(*waiting.error.args)  # raise a separate exception for each caller
+            # Raise a new exception for each caller, because several callers may wait for the same write.
+            raise type(waiting.error)(*waiting.error.args)
 
     async def _write(self, changes: list[_QueuedChange]) -> None:
         error: Exception | None = None
@@ -407,7 +408,8 @@ class SharedSessionState:
                     facts = following
             if facts == self.current:
                 return
-            self._own_hints += 1  # count now: the notification may arrive before the write returns
+            # Count the notification before the write, because it may arrive before the write returns.
+            self._own_hints += 1
             self._own_hints_until = trio.current_time() + FRESH_SECONDS
             is_done = False
             try:
@@ -416,7 +418,7 @@ class SharedSessionState:
                     self.id, sealed, expected_mark=was, mark=mark, idle_ms=self.idle_ms
                 )
             except Uncertain:
-                pass  # the next read shows whether the change was stored
+                pass  # ignore the error: the next read of the session shows whether the change was stored
             finally:
                 if not is_done:
                     self.is_own_hint()
@@ -425,7 +427,9 @@ class SharedSessionState:
                 return
             if not await self._read():
                 raise SessionEnded
-        raise Uncertain(f"other replicas changed the session during each of {_WRITE_ATTEMPTS} attempts to change it")
+        raise Uncertain(
+            f"could not store a change of the session: other replicas changed it during {_WRITE_ATTEMPTS} attempts"
+        )
 
     async def delete(self) -> None:
         """End the session for all replicas. Raises `OSError` if the storage is unavailable."""

@@ -208,7 +208,7 @@ class StandaloneStreams:
             is_own = name == self._session_state.current.standalone_stream
             read = await (self.standalone_log if is_own else self._log).read_after(name, number)
         if read is None or number > read.stream.last or number < read.stream.dropped:
-            # Respond with an error: an empty stream would look as if the client had missed nothing.
+            # Respond with an error: after an empty stream, the client would believe that it has missed no events.
             is_gone = read is not None and number < read.stream.dropped
             response.answer(invalid(HTTPStatus.BAD_REQUEST, _NOT_KEPT if is_gone else _UNKNOWN, extra))
         elif read.stream.name == self._session_state.current.standalone_stream:
@@ -246,7 +246,7 @@ class StandaloneStreams:
             first = self._retry_line
             if first and after is None:
                 first += priming_event(own.sent_cursor)
-            self._subscriptions.notifies_legacy = True  # `_changes` returns all earlier changes
+            self._subscriptions.notifies_legacy = True  # `_changes`, called next, returns all earlier changes
             try:
                 place, changed = await self._changes(
                     own.cursor or self._session_state.current.cursor, is_known=not had_listener
@@ -294,7 +294,7 @@ class StandaloneStreams:
         is_lost = changes.everything or not (cursor or is_known)
         return changes.cursor, [EVERYTHING] if is_lost else {*changes.changed, *unnoted}
 
-    # The following methods send messages that don't belong to a request.
+    # The following methods send messages that don't belong to a request of the client.
 
     def put_lines(self, lines: bytes) -> bool:
         """Send ``lines``, which another replica has forwarded, on the standalone stream. Returns false if another
@@ -316,7 +316,8 @@ class StandaloneStreams:
             while True:
                 lines = bytes(await outbox.take())
                 place = ""
-                if not outbox.size:  # all changes up to the current position are in the lines
+                # If the outbox is empty, the lines contain all changes up to the current position in the change log.
+                if not outbox.size:
                     place, self._notified_cursor = (
                         self._services.changes.cursor if self.is_open else self._notified_cursor,
                         "",
@@ -356,7 +357,8 @@ class StandaloneStreams:
                 return True
             if not await self._session_state.read():
                 raise SessionEnded
-            if self._stream is stream:  # the session state still names this holder, so make the event log agree
+            # If the session still names this replica as the stream's writer, claim the stream in the event log again.
+            if self._stream is stream:
                 stream.resume(
                     await self.standalone_log.take_over(self._session_state.current.standalone_stream, stream.holder)
                 )

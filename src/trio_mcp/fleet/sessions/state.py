@@ -124,9 +124,13 @@ def decode_state(text: bytes) -> SessionState:
     """
     known, fields = _decode(_parts, text)
     if known.form != _FORM:
-        raise SessionStateUnreadable(f"the session is stored in format {known.form}, which this replica doesn't know")
+        raise SessionStateUnreadable(
+            f"unknown format {known.form} of a stored session: another version of trio-mcp wrote it"
+        )
     if known.revision not in REVISIONS:
-        raise SessionStateUnreadable("the session has a protocol revision that this replica doesn't know")
+        raise SessionStateUnreadable(
+            "unknown protocol revision in a stored session: another version of trio-mcp wrote it"
+        )
     _decode(_check, known)
     unknown = tuple((name, bytes(value)) for name, value in fields.items() if name not in _KNOWN)
     return SessionState(**{name: getattr(known, name) for name in _FIELDS}, unknown_fields=unknown)
@@ -137,10 +141,11 @@ def _parts(text: bytes) -> tuple[_KnownFields, dict[str, msgspec.Raw]]:
 
 
 def _check(known: _KnownFields) -> None:
-    if not _STREAM_NAME.fullmatch(known.standalone_stream):  # event ids contain the stream's name
-        raise ValueError("a stream name must have only letters and digits")
+    # The name becomes a part of event ids, where other characters are ambiguous.
+    if not _STREAM_NAME.fullmatch(known.standalone_stream):
+        raise ValueError("the name of the standalone SSE stream must contain only letters and digits")
     if not all(is_request_id(decode_value(cancel.request_id)) for cancel in known.cancels):
-        raise ValueError("a stored cancellation must have a valid request id")
+        raise ValueError("the request id of a stored cancellation must be a string or an integer")
 
 
 def initialize_params(state: SessionState) -> InitializeParams:

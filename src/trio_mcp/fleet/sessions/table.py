@@ -137,7 +137,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             logger.debug("a session could not be read: %s", failed)
             words = str(failed) if isinstance(failed, SessionStateUnreadable) else UNREACHABLE_TEXT
             posted.response.answer(unavailable(words, posted.extra))
-        except Exception:  # a bug must affect only this HTTP request
+        except Exception:  # an exception here must affect only this HTTP request
             logger.exception("an HTTP request failed")
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
@@ -175,7 +175,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             view.session_state.adopt(facts, stored.mark)
             if reading.is_hinted:
                 view.session_state.is_hinted = True
-                view.session_state.read_soon()  # unlike `on_hint`, don't close the session here: a request needs it
+                # Read the session again, but don't close it as `on_hint` may do, because a request needs it now.
+                view.session_state.read_soon()
         return view
 
     def _read_state(
@@ -194,7 +195,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         peer = attrs.evolve(posted.peer(session_id), caller=caller)
         view = SharedSession(self._services, session_id, peer, caller, self._remove, opening)
         self._add(view)
-        if self._ends_for:  # a request that was accepted before the shutdown has created the session
+        # If the server is shutting down, it had already accepted the request that created this session.
+        if self._ends_for:
             view.shut_down(self._ends_for, drain_timeout=self._drain_left)
         return view
 

@@ -99,7 +99,7 @@ class _MemoryCourier:
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
         mailboxes = self._mailboxes.mailboxes
         if self._replica in mailboxes:
-            raise RuntimeError("the mailbox of this replica is already open")
+            raise RuntimeError("mailbox() was called twice: the mailbox of this replica is already open")
         mailboxes[self._replica] = mailbox = HintQueue[bytes]()
         try:
             yield mailbox

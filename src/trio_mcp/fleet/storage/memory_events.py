@@ -107,7 +107,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         if found is None:
             log.open(stream, holder, request_id)
         elif found.stored() != _MemoryStream(stream, holder, request_id).stored():
-            raise ValueError("the session already has a stream with this name")
+            raise ValueError("the session already has an SSE stream with this name")
         self._logs.put(session_id, log, retention_ms)
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
@@ -142,7 +142,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         if found.kept_until is not None and not (finish and last == found.last):
             return False
         if first > found.last + 1:
-            raise ValueError(f"the next event of this stream must have number {found.last + 1}, not {first}")
+            raise ValueError(f"the next event of this SSE stream must have the number {found.last + 1}, not {first}")
         if last >= found.last and found.kept_until is None:
             log.append(found, lines[found.last + 1 - first :], limit)
             if note is not None:

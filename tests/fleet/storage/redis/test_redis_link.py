@@ -113,7 +113,7 @@ async def test_concurrent_tasks_share_one_redis_connection(redis_server: RedisSe
 async def test_blocking_redis_command_raises_value_error(command: Any, redis_url: str) -> None:
     async with open_link(redis_url, limit=LONG) as link:
         await up(link)
-        with pytest.raises(ValueError, match="blocks the connection"):
+        with pytest.raises(ValueError, match="blocks the shared connection"):
             await link.pipeline([("SET", "a", 1), command])
         assert await link.pipeline([("GET", "a"), ("XREAD", "STREAMS", "a", "0")]) == [None, None]
 

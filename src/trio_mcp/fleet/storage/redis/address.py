@@ -20,7 +20,7 @@ _WORDS: Final = (
     "redis://HOST:PORT/DB, rediss:// for TLS, unix:///PATH?db=DB, redis+sentinel://HOST:PORT,HOST:PORT/SERVICE?db=DB or"
     " redis+cluster://HOST:PORT,HOST:PORT"
 )
-_ESCAPES: Final = "a password has @, :, /, ?, #, [ and ] as %40, %3A, %2F, %3F, %23, %5B and %5D"
+_ESCAPES: Final = "in a password, write @, :, /, ?, #, [ and ] as %40, %3A, %2F, %3F, %23, %5B and %5D"
 
 
 class AddressKind(Enum):
@@ -65,22 +65,25 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddre
     try:
         kind = AddressKind(split.scheme.replace("rediss", "redis", 1))
     except ValueError:
-        raise ValueError(f"{split.scheme}:// isn't the address of a Redis server; write {_WORDS}") from None
+        raise ValueError(f"unknown scheme {split.scheme}:// in the Redis URL; write {_WORDS}") from None
     if ssl_context is not None and not is_tls:
         raise ValueError(
-            f"{split.scheme}:// doesn't use the SSL context; write {kind.value.replace('redis', 'rediss')}"
+            f"ssl_context is only for TLS, not for {split.scheme}://; write {kind.value.replace('redis', 'rediss')}://"
         )
     query = dict(parse_qsl(split.query, keep_blank_values=True))
     allowed = [*(_TLS_SETTINGS if is_tls else ()), *(_SENTINEL_SETTINGS if kind is AddressKind.SENTINEL else ()), "db"]
-    if query.keys() - allowed:  # don't name unknown settings in the error: they may be part of a password
-        raise ValueError(f"the Redis address has unknown settings; allowed are {', '.join(allowed)}; {_ESCAPES}")
+    # Don't quote unknown parameters in the error, because they may be a part of the password.
+    if query.keys() - allowed:
+        raise ValueError(
+            f"unknown parameters in the query of the Redis URL; allowed are {', '.join(allowed)}; {_ESCAPES}"
+        )
     userinfo, _, hosts = split.netloc.rpartition("@")
     path = unquote(split.path)
     db = query.get("db") or ("" if kind in (AddressKind.SOCKET, AddressKind.SENTINEL) else path.strip("/")) or "0"
     if not (db.isascii() and db.isdigit()) or (kind is AddressKind.CLUSTER and int(db)):
-        raise ValueError("the database in the Redis address must be a number, and 0 for a cluster")
+        raise ValueError("the database in the Redis URL must be a number; for a cluster, it must be 0")
     if kind is AddressKind.SENTINEL and not path.strip("/"):
-        raise ValueError(f"the Redis address must name the Sentinel service; write {_WORDS}")
+        raise ValueError(f"the Redis URL must contain the name of the Sentinel service; write {_WORDS}")
     username, _, password = userinfo.partition(":")
     return RedisAddress(
         kind,
@@ -101,10 +104,10 @@ def _split(url: str) -> SplitResult:
     """
     try:
         split = urlsplit(url)
-    except ValueError:  # the original error may contain the password
-        raise ValueError(f"the Redis address isn't a valid URL; write {_WORDS}; {_ESCAPES}") from None
+    except ValueError:  # don't chain the original error, because its text may contain the password
+        raise ValueError(f"invalid Redis URL; write {_WORDS}; {_ESCAPES}") from None
     if split.fragment or (split.netloc and "@" in split.path):
-        raise ValueError(f"the Redis address has a # or an @ after its host; {_ESCAPES}")
+        raise ValueError(f"the Redis URL must not contain # or @ after its host; {_ESCAPES}")
     return split
 
 
@@ -116,9 +119,9 @@ def _hosts(text: str, kind: AddressKind) -> Sequence[tuple[str, int]]:
         try:
             hosts.append((parts.hostname or "127.0.0.1", parts.port or default))
         except ValueError:
-            raise ValueError(f"the port in the Redis address must be a number; write {_WORDS}") from None
+            raise ValueError(f"the port in the Redis URL must be a number; write {_WORDS}") from None
     if len(hosts) > 1 and kind is AddressKind.SERVER:
-        raise ValueError(f"several Redis hosts must be sentinels or nodes of a cluster; write {_WORDS}")
+        raise ValueError(f"only the Redis URL of sentinels or of a cluster may contain several hosts; write {_WORDS}")
     return hosts
 
 

@@ -34,9 +34,9 @@ Value: TypeAlias = bytes | str | int
 
 _FORBIDDEN: Final = frozenset(
     {
-        # These commands block the connection. XREAD and XREADGROUP block only with the option BLOCK.
+        # These commands block the connection. XREAD and XREADGROUP only block with their option BLOCK.
         *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"),
-        # After these commands, the connection receives something other than replies.
+        # After these commands, Redis sends messages on the connection that aren't replies to commands.
         *("MONITOR", "PSUBSCRIBE", "PSYNC", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE", "SYNC"),
         "UNSUBSCRIBE",
         # These commands change the state of the connection for the next caller.
@@ -108,7 +108,7 @@ def check_argument_types(words: Iterable[object]) -> None:
     close the connection."""
     for word in words:
         if not isinstance(word, (bytes, str, int)):
-            raise TypeError(f"the arguments of a command must be bytes, str or int, not {type(word).__name__}")
+            raise TypeError(f"an argument of a Redis command must be bytes, str or int, not {type(word).__name__}")
 
 
 def check(command: Sequence[Value]) -> None:
@@ -118,7 +118,9 @@ def check(command: Sequence[Value]) -> None:
     """
     check_argument_types(command)
     if (name := _name(command)) in _FORBIDDEN or (name in _MAY_BLOCK and "BLOCK" in map(_upper, command)):
-        raise ValueError(f"{name} isn't allowed: it blocks the connection that all callers share, or changes its state")
+        raise ValueError(
+            f"the Redis command {name} isn't allowed: it blocks the shared connection, or changes its state"
+        )
 
 
 def runs_script(command: Sequence[Value]) -> bool:
@@ -172,7 +174,7 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
     A connection that is silent for ``max_idle`` seconds is closed. Only a cluster gets a command at once. Raises the
     errors in `failures`, and groups of them.
     """
-    from coredis import connection  # imported late, because importing coredis takes 0.2 s
+    from coredis import connection  # coredis is imported late, because its import takes 0.2 s
     from coredis.pool import ConnectionPool
 
     hosts = [connection.TCPLocation(host, port) for host, port in address.hosts]
@@ -196,7 +198,7 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
         try:
             yield RedisClient(pool, getattr(pool, "cluster_layout", None))
         finally:
-            # A call that still waits for a connection would make one that nothing closes.
+            # Otherwise a call that is still waiting for a connection would open a new one, which nothing closes.
             pool.connection_class = cast("Any", _refuse_connection)
 
 
@@ -211,10 +213,10 @@ async def _open_cluster(hosts: list[TCPLocation], limit: float, options: dict[st
         connection_class=_closing_buffers(ClusterConnection),
         max_connections=_POOL,
         max_connections_per_node=True,
-        skip_full_coverage_check=True,  # coredis would use CONFIG, which many users aren't allowed to call
-        # Don't read the cluster layout after errors: redirects update the layout, and each new client reads it.
+        skip_full_coverage_check=True,  # otherwise coredis calls CONFIG, which many Redis users aren't allowed to call
+        # Don't read the cluster layout after errors: redirects update it, and each new client reads it.
         reinitialize_steps=_NEVER,
-        stream_timeout=limit,  # this also limits the first queries, which have no other timeout
+        stream_timeout=limit,  # `stream_timeout` also limits the first queries, which have no other timeout
         **options,
     )
     try:
@@ -237,7 +239,7 @@ async def _open_primary(
             primary = await self.get_primary_location()
             return self.connection_class(primary, self.service_name, True, **self.connection_kwargs)
 
-    patience = limit / (len(hosts) + 1)  # several sentinels may fail to answer, one after the other
+    patience = limit / (len(hosts) + 1)  # divide the time limit, because several sentinels may fail one after the other
     sentinel = Sentinel(hosts, sentinel_kwargs={"connect_timeout": patience, "stream_timeout": patience, **secured})
     for each in sentinel.sentinels:
         each.connection_pool.connection_class = _closing_buffers(connection.TCPConnection)
@@ -317,7 +319,7 @@ class RedisClient:
                 return await self._pool.get_connection(node=node)
             except failures():
                 raise
-            except Exception as error:  # coredis couldn't parse the replies
+            except Exception as error:  # coredis raises various exceptions if it can't parse the replies
                 raise OSError(errno.ENOTCONN, f"could not connect to Redis: {error}") from error
 
     def release(self, connection: Any) -> None:
@@ -366,7 +368,7 @@ def error_text(answer: Exception) -> str | None:
     ):
         return None
     code = next((code for code, kind in Parser.EXCEPTION_CLASSES.items() if kind is type(answer)), "")
-    # If coredis has no exception class for the error code, the error's text begins with the code, except ERR.
+    # If coredis has no exception class for an error code, its text begins with the code, unless this is ERR.
     return f"{code} {answer}".strip()
 
 

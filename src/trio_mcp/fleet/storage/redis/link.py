@@ -213,7 +213,8 @@ class Link:
                 if (node := client.redirect_node(each.node, answer)) is not None:
                     answers[place] = await self._follow_redirect(client, node, each.command, answer, deadline)
                 elif (error_text(answer) or "").startswith("READONLY"):
-                    client.renew_connections()  # after a failover, the connected server is a read-only replica
+                    # READONLY means that the server has become a replica in a failover, so connect again
+                    client.renew_connections()
         return answers
 
     async def _follow_redirect(
@@ -276,8 +277,8 @@ class Link:
         """Return the cluster node for each command (``node`` if given). Adds a usable connection to each node to
         ``found``."""
         nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
-        # Shield the wait from cancellation, which might make coredis lose a connection slot. The wait ends at the
-        # deadline.
+        # Shield the wait from cancellation, which might make coredis lose a connection slot.
+        # The deadline still ends the wait.
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             for each in nodes:
                 if (name := node_name(each)) not in found:
@@ -299,8 +300,8 @@ class Link:
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             answer = await sent.request
         if scope.cancelled_caught:
-            # If this process was suspended, the reply may already have arrived. Run the event loop once to read the
-            # reply.
+            # If this process was suspended, the reply may already have arrived.
+            # Run the event loop once, so that it reads the reply.
             await trio.lowlevel.cancel_shielded_checkpoint()
             if not sent.request.complete:
                 if not self._is_moving(sent):
@@ -393,7 +394,7 @@ class Link:
                     if self._client is client:
                         self._client, self._up, self._down_reason = None, trio.Event(), "the link was closed"
                 return True
-        except Exception as error:  # the connections can't be used after any error
+        except Exception as error:  # after any error, the connections can't be used
             self._log_loss(reason_of(error))
             return False
 
@@ -408,7 +409,8 @@ class Link:
                 try:
                     await self._ping(client)
                 except Uncertain:
-                    continue  # the missing reply counts as a failure, and the next PING opens a connection if needed
+                    # A missing reply already counts as a failure, and the next PING connects again if necessary.
+                    continue
                 except StoreDown as error:
                     self._drop(client, error.strerror or "")
 
@@ -442,7 +444,7 @@ async def open_link(
         is_quiet: Log outages with level ``DEBUG``, because another link to the same Redis logs them.
     """
     if not limit > 0:
-        raise ValueError(f"limit must be greater than 0, not {limit!r}")
+        raise ValueError(f"limit must be a number of seconds greater than 0, not {limit!r}")
     own_channel = f"{prefix}:proof:{secrets.token_urlsafe(_PROOF_BYTES)}"
     link = Link(parse_url(url, ssl_context), limit, own_channel, is_quiet=is_quiet)
     async with open_service_nursery("the link to Redis was closed") as nursery:

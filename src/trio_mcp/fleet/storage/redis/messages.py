@@ -81,7 +81,7 @@ def _decode_changes(reply: Any) -> ChangesSince:
     place = now.decode(errors="replace")
     try:
         things = [decoded(each) for each in found[0]] if found else []
-    except UnreadableRecord:  # let readers skip this record, since they could never get past it
+    except UnreadableRecord:  # skip an unreadable record, because readers could never get past it
         return ChangesSince(place, (), everything=True)
     return ChangesSince(place, things, bool(everything))
 
@@ -152,7 +152,7 @@ class RedisCourier:
         """The channel of the messages to this replica."""
 
     def _heartbeat_key(self, replica: str) -> bytes:
-        # The braces put all heartbeats into one cluster slot, so that a single MGET can read them.
+        # The braces put all heartbeats into one hash slot of a Redis cluster, so that a single MGET can read them.
         return b"{%b:alive}:%b" % (self._prefix, encoded(replica))
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
@@ -172,7 +172,7 @@ class RedisCourier:
         for start in range(0, last, _PIECE):
             piece = content[start : start + _PIECE]
             async with self._bulk:
-                # Each piece is written at its own offset, so a piece may be sent twice, or arrive late.
+                # Each piece is written at a fixed offset, so it does no harm if a piece is sent twice or arrives late.
                 await self._link.pipeline([[b"SETRANGE", key, start, piece], [b"PEXPIRE", key, _RETENTION_MS]])
         async with self._bulk:
             args: list[Value] = [base, message, _LIST_LIMIT, _LISTED, last, content[last:], _RETENTION_MS]
@@ -182,7 +182,7 @@ class RedisCourier:
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
         """Open the stream of messages that are sent to this replica. See `Courier.mailbox`."""
         if self._mailbox is not None:
-            raise RuntimeError("the mailbox of this replica is already open")
+            raise RuntimeError("mailbox() was called twice: the mailbox of this replica is already open")
         self._mailbox, base = HintQueue[bytes](), encoded(self.channel)
         try:
             yield _RedisMailbox(self._link, base, self._mailbox)
@@ -223,7 +223,7 @@ class RedisCourier:
         answers = await self._link.pipeline([[b"MGET", *map(self._heartbeat_key, names)]])
         [signs] = decode_columns("heartbeats", answers, _SIGNS)
         if len(signs) != len(names):
-            raise UnreadableRecord("Redis returned the wrong number of heartbeats")
+            raise UnreadableRecord("Redis returned an unexpected number of heartbeats")
         return {name for name, sign in zip(names, signs, strict=True) if sign is None}
 
 
@@ -262,7 +262,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                 await self._read_list()
             if self._waiting:
                 break
-            # If the list can't be read, messages only arrive through the channel, so read the list again soon.
+            # If the list is unreadable, only the Redis channel delivers messages, so read the list again soon.
             with trio.move_on_after(_READ_AGAIN if self._may_have_missed else math.inf):
                 return await anext(self._queue)
         return self._waiting.popleft()
@@ -271,7 +271,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
         try:
             found = await self._link.script(_SCRIPTS["letters_read"], [_list_of(self._base)], [_LISTED])
             self._waiting += decode_columns("the messages to this replica", found, LINES)
-        except OSError as error:  # the `Link` logs outages of Redis
+        except OSError as error:  # don't warn: the `Link` logs outages of Redis
             logger.debug("could not read waiting messages: %s", error)
         else:
             self._may_have_missed = False
@@ -300,7 +300,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
         return first
 
     async def _read_long(self, message: bytes) -> bytes | HintsLost:
-        # An invalid message may name any key, so use our own prefix.
+        # An invalid message could name any key, so build the key with this mailbox's own prefix.
         key = _key_of(self._base, message[len(_IN_KEY) :])
         letter, whole = bytearray(), 1
         try:
@@ -309,10 +309,10 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                     _SCRIPTS["letter_take"], [key, _list_of(self._base)], [message, len(letter), _PIECE]
                 )
                 whole, piece = decode_columns("a message", found, _TAKEN)
-                if not piece or whole > MAX_MESSAGE_BYTES:  # the message has expired, or is invalid
+                if not piece or whole > MAX_MESSAGE_BYTES:  # the message has expired, or its size is invalid
                     return HINTS_LOST
                 letter += piece
-        except OSError:  # let the reader treat the message as lost
+        except OSError:  # report the message to the reader as lost
             return HINTS_LOST
         return bytes(letter)
 

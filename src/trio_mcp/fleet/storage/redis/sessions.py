@@ -124,7 +124,7 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
         if not await self._call(
             _EVENT_SCRIPTS["events_open"], session_id, stream, retention_ms, encoded(holder), request_id
         ):
-            raise ValueError("the session already has a stream with this name")
+            raise ValueError("the session already has an SSE stream with this name")
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
         """Let only ``holder`` append events to the SSE stream from now on. Creates the stream if it doesn't exist. See
@@ -158,7 +158,7 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
             *lines,
         )
         if appended < 0:
-            raise ValueError(f"events of this stream before number {first} are missing")
+            raise ValueError(f"cannot append event {first} to this SSE stream: earlier events are missing")
         return bool(appended)
 
     async def finish_dead(

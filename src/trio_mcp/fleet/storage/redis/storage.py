@@ -78,11 +78,11 @@ class RedisStorage(FleetStorage):
         ssl_context: ssl.SSLContext | None = None,
         limit: float = 1.0,
     ) -> None:
-        parse_url(url, ssl_context)  # fail here for an invalid URL, not only in `join`
+        parse_url(url, ssl_context)  # raise the error for an invalid URL here, not only in `join`
         self._url = url
         self._prefix = _PREFIX if prefix is None else prefix
         if "{" in self._prefix or "}" in self._prefix:
-            raise ValueError("prefix must not contain braces: they determine which keys a cluster keeps together")
+            raise ValueError("prefix must not contain { or }: braces in a key choose its hash slot in a Redis cluster")
         self._ssl_context = ssl_context
         self._limit = limit
 
@@ -105,7 +105,7 @@ class RedisStorage(FleetStorage):
                 open_one(is_quiet=True) as signs,
                 open_service_nursery("the replica has left") as nursery,
             ):
-                # Use a separate link for heartbeats and leases, so that they don't wait for large results.
+                # Use a separate link to Redis for heartbeats and leases, so that they don't wait behind large results.
                 courier.heartbeat_link = signs
                 with trio.move_on_after(self._limit):
                     await signs.wait_until_up()
@@ -121,7 +121,7 @@ class RedisStorage(FleetStorage):
                     courier=courier,
                     replay_guard=RedisReplayGuard(link, prefix),
                     rate_limits=RedisRateLimits(link, prefix),
-                    # No replica watches the state of callers, so publish its changes on a channel without subscribers.
+                    # No replica watches the callers' state, so publish its changes on a channel without subscribers.
                     state=RedisSessionDirectory(link, f"{prefix}:state", f"{prefix}:state:bus", HintQueues()),
                     counts=_LinkCounters(link, signs),
                 )
@@ -194,7 +194,8 @@ class _SharedSecret:
             await looks.next_poll()
             try:
                 kept = await self._read_or_store()
-            except OSError as error:  # the `Link` logs outages of Redis; read again after an outage
+            except OSError as error:
+                # Don't warn: the `Link` logs outages of Redis, and the next check reads the secret again.
                 logger.debug("could not read the shared secret: %s", error)
                 continue
             if kept not in (self.value, self._other):
@@ -210,7 +211,7 @@ class _SharedSecret:
         [kept] = decode_columns(
             "the shared secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None]
         )
-        if kept is None or len(kept) != SECRET_BYTES:  # the secret is missing, or no replica has written it
+        if kept is None or len(kept) != SECRET_BYTES:  # the stored secret is missing or invalid
             put = await self._link.script(_SCRIPTS["secret_put"], [self._key], [self.value])
             [kept] = decode_columns("the shared secret", [put], tuple[bytes])
         return kept
@@ -221,7 +222,7 @@ async def _check_policy(link: Link) -> None:
     try:
         answers = await link.pipeline([["CONFIG", "GET", "maxmemory-policy"]])
         [settings] = decode_columns("the settings of Redis", answers, tuple[dict[bytes, bytes]])
-    except OSError as error:  # most hosted services don't allow CONFIG
+    except OSError as error:  # most hosted Redis services don't allow CONFIG
         logger.debug("could not read the maxmemory-policy of Redis: %s", error)
         return
     policy = settings.get(b"maxmemory-policy", _SAFE_EVICTION_POLICY)
@@ -269,7 +270,7 @@ class Bus:
     def _read(self, data: bytes) -> None:
         try:
             decode_stored("a hint", self._hint, data)
-        except UnreadableRecord as error:  # no replica has written this message
+        except UnreadableRecord as error:  # the message is invalid, so no replica has written it
             logger.warning("ignored an invalid hint: %s", error)
             self._notify_hints_lost()
 

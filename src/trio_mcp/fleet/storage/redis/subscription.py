@@ -130,7 +130,8 @@ class ChannelSubscriptions:
         if self._connection is not None and channels:
             if command == "SUBSCRIBE":
                 self._unconfirmed.update(channels)
-            with suppress(*failures()):  # the task that reads the connection notices the loss
+            # Ignore errors here, because the task that reads the connection notices its loss.
+            with suppress(*failures()):
                 self._connection.send_command(command.encode(), *channels)
 
     async def serve(self) -> None:
@@ -142,10 +143,11 @@ class ChannelSubscriptions:
             try:
                 async with open_client(self._address, limit=self._limit, max_idle=_IDLE) as client:
                     why = await self._use_new_connection(client)
-            except Exception as error:  # the connection can't be used after any error
+            except Exception as error:  # after any error, the connection can't be used
                 why = reason_of(error)
             logger.info("reopening the subscription to Redis at %s: %s", self._address, why)
-            if self._was_confirmed:  # the connection worked for a while, so don't lengthen the delay
+            # If the connection worked for a while, don't lengthen the delay before the next connection.
+            if self._was_confirmed:
                 failed = 0
                 await trio.sleep_until(began + _GOOD)
             else:
@@ -195,7 +197,7 @@ class ChannelSubscriptions:
         async def until_lost(read: Callable[[], Awaitable[None]]) -> None:
             try:
                 await read()
-            except Exception as error:  # the connection ended, or a message was unreadable
+            except Exception as error:  # the connection was lost, or Redis sent an unreadable message
                 end(reason_of(error))
 
         async with trio.open_nursery() as nursery:
@@ -223,7 +225,8 @@ class ChannelSubscriptions:
             try:
                 await self._publish(self._own, self._proof)
             except (StoreDown, Uncertain):
-                self._proof_received.set()  # another connection has failed, so this one may be good
+                # The message was published on another connection, whose failure says nothing about this one.
+                self._proof_received.set()
 
     def _receive(self, push: Sequence[Any]) -> None:
         kind, channel = push[0], push[1].decode()

@@ -42,7 +42,7 @@ from .link import Link, Script, Value
 
 logger = logging.getLogger("trio_mcp")
 
-# While a Lua script runs, Redis runs nothing else. These limits keep a script to one to four milliseconds.
+# Redis runs nothing else while a Lua script runs, so these limits keep each script to one to four milliseconds.
 _BATCH: Final = 100
 """Maximum records that one script returns or deletes."""
 _CLAIMS: Final = 25
@@ -101,8 +101,8 @@ class RedisTaskStore:
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
         """Store a new task record. See `TaskStore.create`."""
-        # Only Redis knows the time, and only this process can encrypt, so store times relative to the record's
-        # creation.
+        # Only Redis knows the current time, and only this process can encrypt the record.
+        # So the stored times are relative to the record's creation.
         row = self._codec.encode(created_record(new, 0, 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms))
         args = [
             row.id,
@@ -119,7 +119,7 @@ class RedisTaskStore:
             case b"full":
                 raise StoreFull
             case b"void":
-                raise ValueError("discard() has blocked the creation of this task record")
+                raise ValueError("cannot create this task record: discard() was called with its id before")
             case b"taken":
                 raise ValueError("a task record with this id already exists")
             case (now, place):
@@ -188,7 +188,7 @@ class RedisTaskStore:
             try:
                 yield self._decode(fields)
             except UnreadableRecord:
-                # Claim the other tasks anyway. The error is logged again only after this task's new lease has expired.
+                # Claim the other tasks anyway. This error is only logged again after the task's new lease has expired.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
@@ -230,7 +230,7 @@ class RedisTaskStore:
         with trio.move_on_after(_ECHO_LIMIT):
             try:
                 await self._link.pipeline([("PUBLISH", self._bus, b"t" + encoded(echo))])
-            except OSError:  # notifications may be lost, but the other methods raise this error
+            except OSError:  # report that notifications may be lost; calls of the other methods raise the error
                 return False
             while await anext(hints) != echo:
                 pass
@@ -262,7 +262,7 @@ class RedisTaskStore:
                 yield step
             except StoreDown as error:
                 if has_begun:
-                    raise Uncertain(errno.EIO, "only a part of the change was carried out") from error
+                    raise Uncertain(errno.EIO, "Redis failed after a part of the change was carried out") from error
                 raise
         if scope.cancelled_caught:
             raise Uncertain(

@@ -129,8 +129,8 @@ class HintPoller:
         """Poll the SQLite file and notify watchers, until cancelled."""
         while True:
             await self._next_poll()
-            # A poll takes a thread, so poll only if the file has changed, and once more after the last change:
-            # the file's size and time may not show the second of two writes close together.
+            # Poll only if the file has changed, because a poll uses a thread.
+            # Poll once more after the last change, because the file's size and time may not show it.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
@@ -138,10 +138,10 @@ class HintPoller:
 
     async def poll(self) -> None:
         """Poll the SQLite file now, and notify all watchers of the changes found."""
-        async with self._poll_lock:  # otherwise a slow poll would report old changes again
+        async with self._poll_lock:  # without this lock, a slow poll would report the same changes again
             try:
                 found = await self._database.read(partial(_poll, self._position, self.writer, self._replica))
-            except OSError:  # the other methods raise such errors to their callers
+            except OSError:  # ignore the error here: calls of the other methods raise it
                 self._state = None
             else:
                 self._notify(found)
@@ -160,7 +160,7 @@ class HintPoller:
             with trio.move_on_at(due):
                 await self._sleeper.sleep()
             now = trio.current_time()
-        await trio.lowlevel.checkpoint()  # let other tasks run even if the interval is 0
+        await trio.lowlevel.checkpoint()  # run other tasks even if the interval is 0
 
     def poll_fast(self) -> None:
         """Poll the file more often for a while, because replicas have just exchanged a message or an event."""
@@ -185,11 +185,11 @@ class HintPoller:
         for kind, name, stream in dict.fromkeys(found.hints):
             try:
                 self._notify_hint(kind, name, stream)
-            except UnreadableRecord as error:  # no replica has written this row
+            except UnreadableRecord as error:  # the row is invalid, so no replica has written it
                 logger.warning("ignored an invalid hint: %s", error)
                 self._notify_hints_lost()
         if was.file == now.file and now.note <= was.note:
-            # This replica may have reported its own record during the poll, so don't move the reported position back.
+            # During the poll, this replica may have reported its own record, so don't move the reported position back.
             self._position = _FilePosition(now.file, now.hint, was.note)
         else:
             self.changes.notify([self._change_hint(found)])
@@ -213,7 +213,7 @@ class HintPoller:
         was, now = self._position, found.position
         if found.changed is None or was.file != now.file:
             return HINTS_LOST
-        # Skip changes that were already reported during the poll.
+        # Skip changes that were already reported while the poll ran.
         changed = frozenset(thing for thing, note in found.changed.items() if note > was.note)
         return ChangeHint(cursor_of(was.file, was.note), cursor_of(now.file, now.note), changed)
 
@@ -279,5 +279,5 @@ def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, i
     rows = connection.execute("SELECT name, note FROM things WHERE note > ? ORDER BY note", (number,))
     try:
         return {decoded(name): note for name, note in rows}
-    except UnreadableRecord:  # let readers skip this record, since they could never get past it
+    except UnreadableRecord:  # report the log as unreadable, because readers could never get past this record
         return None

@@ -135,7 +135,7 @@ class SQLiteCourier:
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
         """Open the stream of messages that are sent to this replica. See `Courier.mailbox`."""
         if self._mailbox is not None:
-            raise RuntimeError("the mailbox of this replica is already open")
+            raise RuntimeError("mailbox() was called twice: the mailbox of this replica is already open")
         self._mailbox = mailbox = _SQLiteMailbox(self._database, self._hints, encoded(self._replica), self._now)
         self._hints.on_messages = mailbox.notice
         try:
@@ -232,7 +232,7 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
             self._may_have_more = self._has_failed = True
             await trio.sleep(self._hints.interval)
             return
-        except BaseException:  # the read was cancelled before it deleted a message
+        except BaseException:  # if the read is cancelled, it has deleted no messages, so they can be read again
             self._may_have_more = True
             raise
         self._may_have_more |= has_more

@@ -304,7 +304,7 @@ class SQLiteEventLog:
             if found is None:
                 log.open_stream(new)
             elif found.stored != new:
-                raise ValueError("the session already has a stream with this name")
+                raise ValueError("the session already has an SSE stream with this name")
 
         await self._database.write(open_stream)
 
@@ -354,7 +354,7 @@ class SQLiteEventLog:
             if was.is_finished and not (finish and last == was.last):
                 return False
             if first > was.last + 1:
-                raise ValueError(f"the next event of this stream must have number {was.last + 1}, not {first}")
+                raise ValueError(f"the next event of this SSE stream must have the number {was.last + 1}, not {first}")
             log.extend_retention(retention_ms)
             if last >= was.last and not was.is_finished:
                 log.append(found, lines[was.last + 1 - first :], limit, note)
@@ -398,7 +398,7 @@ class SQLiteEventLog:
 
         events = await self._database.write(after)
         if events is not None and events.lines and not events.stream.is_finished:
-            self._hints.poll_fast()  # the caller waits for more events, so poll for them soon
+            self._hints.poll_fast()  # the caller waits for more events of this stream, so poll for them soon
         return events
 
     async def delete(self, session_id: str) -> None:

@@ -41,7 +41,7 @@ SHARED: Final = attrs.evolve(
     added_script=Path(__file__).with_name("storage.sql").read_text,
 )
 
-# This statement stores the secret, unless the file already has a secret of the correct length.
+# This statement stores a new secret, unless the file already contains a secret of the correct length.
 _PUT_ONCE: Final = """
 INSERT INTO secret VALUES (1, :new) ON CONFLICT (number) DO UPDATE SET secret = excluded.secret
 WHERE typeof(secret.secret) <> 'blob' OR length(secret.secret) <> length(:new)
@@ -102,7 +102,7 @@ class SQLiteStorage(FleetStorage):
         check_secrets(secrets)
         path, secret = await self._enter(name)
         database = _LoggedDatabase(self._location(path))
-        # The state of callers needs a directory of its own: store it in a separate file, created at first use.
+        # The callers' state needs its own session directory, so store it in a separate file, created at first use.
         states = _LoggedDatabase(self._location(Path(f"{path}-state")))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
@@ -199,7 +199,7 @@ class _LoggedDatabase(Database):
         try:
             result = await call()
         except UnreadableRecord:
-            raise  # the file is available, only one record is unreadable
+            raise  # don't log an outage: only one record is unreadable, and the file is available
         except OSError as error:
             if not self._failing:
                 logger.warning("the shared storage %s cannot be %s: %s", self.path, kind, error)
@@ -256,7 +256,7 @@ class SQLiteRateLimits:
             now, interval = self._now(), period_ms / limit
             sweep(connection, now, ["buckets"])
             found = connection.execute("SELECT until FROM buckets WHERE key = ?", (key,)).fetchone()
-            # Limit the stored time: if the clock was set back since then, the stored time is too late.
+            # Limit the stored time: it is too late if the clock was set back after it was stored.
             full_at = now if found is None else min(max(found[0], now), now + burst * interval)
             wait = full_at + interval - now - burst * interval
             if wait > _ROUNDING:
