@@ -70,7 +70,7 @@ _decoder: Final = msgspec.msgpack.Decoder(_ReplicatedNotification)
 
 
 class ReplicatedNotifications:
-    """Encodes extension notifications as entries of the change log that all replicas share, and decodes such entries.
+    """Converts notifications of MCP extensions to entries of the change log that all replicas share, and back.
 
     Entries are encrypted with the secrets of ``cipher``. ``rows`` contains the known notification methods.
     """
@@ -82,16 +82,18 @@ class ReplicatedNotifications:
         """The notifications of other replicas that were already received."""
 
     def encode(self, source: str, number: int, row: Method, params: Any) -> str | None:
-        """Return the change log entry for an extension notification, the ``number``-th that ``source`` has sent; `None`
-        if the entry would be too long."""
+        """Return the change log entry for an extension notification; `None` if the entry would be too long.
+
+        The notification is the ``number``-th that the server ``source`` has sent.
+        """
         told = _ReplicatedNotification(source, number, row.name, unstructure(params, LATEST_MODERN))
         sealed = self._keys.seal(msgspec.msgpack.encode(told), _PURPOSE)
         thing = NOTIFICATION_PREFIX + base64.urlsafe_b64encode(sealed).decode()
         return thing if len(thing) <= MAX_LENGTH else None
 
     def decode_new(self, changed: Collection[str], own_source: str) -> list[tuple[Method, Any]]:
-        """Return the extension notifications among ``changed``, which are entries of the change log, that this replica
-        hasn't received before.
+        """Return the extension notifications in ``changed`` that this replica hasn't received before. ``changed``
+        contains entries of the change log.
 
         The notifications of each replica are in the order in which that replica sent them.
 
@@ -122,8 +124,10 @@ class ReplicatedNotifications:
 
 
 class ChangeReplicator:
-    """Records this replica's changes to tools, resources and prompts in the shared ``log``, and notifies the observers
-    on this replica of the changes that other replicas have recorded.
+    """Notifies the clients of each replica when tools, resources or prompts change on another replica.
+
+    It records the changes of this replica in the shared ``log``, and notifies the observers on this replica of the
+    changes that other replicas have recorded there.
 
     It is one of the ``observers`` of a server, which are notified at once of changes on this replica. While `run` runs,
     it notifies the others of changes on other replicas. ``notifications`` encodes extension notifications, if there are
@@ -150,7 +154,7 @@ class ChangeReplicator:
 
     @property
     def cursor(self) -> ChangeCursor:
-        """The position in the change log up to which the observers on this replica have been notified; empty if
+        """The position in the change log up to which this replica has notified its observers of all changes; empty if
         unknown."""
         return self._cursor
 
@@ -162,20 +166,21 @@ class ChangeReplicator:
     # Changes of this replica
 
     def list_changed(self, method: str) -> None:
-        """Record in the shared log that a list of tools, prompts or resources has changed. See
+        """Record in the shared change log that a list of tools, prompts or resources has changed. See
         `Observer.list_changed`."""
         self._queue(method.split("/")[1])
 
     def resource_updated(self, uri: str) -> None:
-        """Record in the shared log that the resource ``uri`` has changed. See `Observer.resource_updated`."""
+        """Record in the shared change log that the resource ``uri`` has changed. See `Observer.resource_updated`."""
         self._queue(_RESOURCE + uri)
 
     def everything_changed(self) -> None:
-        """Record in the shared log that every list and resource may have changed. See `Observer.everything_changed`."""
+        """Record in the shared change log that any list or resource may have changed. See
+        `Observer.everything_changed`."""
         self._queue(EVERYTHING)
 
     def send_extension_notification(self, row: Method, params: object) -> None:
-        """Record an extension notification in the shared log, so that other replicas send it to their clients.
+        """Record an extension notification in the shared change log, so that other replicas send it to their clients.
 
         The notification is dropped if it is too long, or if too many entries wait to be recorded. See
         `Observer.send_extension_notification`.
@@ -231,7 +236,7 @@ class ChangeReplicator:
             del self._own[changed]
 
     async def _record_rest(self) -> None:
-        """Before this replica ends, record its changes that aren't in the shared log yet. Does nothing while the
+        """Before this replica ends, record its changes that aren't in the shared change log yet. Does nothing while the
         storage is unavailable."""
         left = self._recording.union(self._pending)
         if left:
@@ -241,8 +246,10 @@ class ChangeReplicator:
     # Changes of other replicas
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Record this replica's changes in the shared log, and notify the observers on this replica of other replicas'
-        changes, until cancelled.
+        """Exchange changes with other replicas through the shared change log, until cancelled.
+
+        This records the changes of this replica, and notifies the observers on this replica of the changes of other
+        replicas.
 
         Reports that it has started as soon as every later change will be noticed.
         """
@@ -277,7 +284,7 @@ class ChangeReplicator:
             self._notify_observers(changed)
 
     async def _poll(self) -> None:
-        """Read the change log when notifications were lost. Also read it at intervals, since a loss may go
+        """Read the shared change log when notifications were lost. Also read it at intervals, because a loss may go
         unnoticed."""
         attempt = 1
         while True:
@@ -309,7 +316,7 @@ class ChangeReplicator:
 
 
 def notify_changes(observer: Observer, changed: Collection[str]) -> None:
-    """Notify ``observer`` of the lists and resources in ``changed``, which are entries of the change log."""
+    """Call the methods of ``observer`` for the changes in ``changed``, which contains entries of the change log."""
     if EVERYTHING in changed:
         observer.everything_changed()
         return

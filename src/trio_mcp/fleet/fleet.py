@@ -66,13 +66,13 @@ class ReplicaFleet(HttpFleet):
         return await self.retries.forward(scope, retry)
 
     def shut_down(self, *, hurry: bool) -> None:
-        """Give waiting handlers, and requests that other replicas have forwarded, time to finish. See
-        `Fleet.shut_down`."""
+        """Begin the shutdown: handlers that wait for a client's input, and requests from other replicas, get time to
+        finish. See `Fleet.shut_down`."""
         self.retries.shut_down(hurry=hurry)
 
     async def drain(self) -> None:
-        """Wait until no handler on this replica waits for a client's input, and no forwarded request runs here. See
-        `Fleet.drain`."""
+        """Wait until no handler on this replica waits for a client's input, and no request from another replica runs
+        here. See `Fleet.drain`."""
         await self.retries.drain()
 
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> SharedSessionTable:

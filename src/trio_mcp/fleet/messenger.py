@@ -1,9 +1,9 @@
-"""`Messenger` delivers each message between replicas exactly once, and returns a receipt to the sender.
+"""`Messenger` delivers each message between replicas exactly once, and returns an acknowledgement to the sender.
 
-A `Courier` may lose a message, or deliver it late or twice. Therefore a message is sent again until its receipt
-arrives, or its receiver is dead by the clock of the storage. A missing receipt alone never counts as death: a busy
-replica that was taken for dead would lose all calls that run there. A receiver recognizes repeated messages by their
-numbers.
+A `Courier` may lose a message, or deliver it late or twice. Therefore a message is sent again until
+its acknowledgement arrives, or its receiver is dead by the clock of the storage. A missing acknowledgement alone never
+counts as death: a busy replica that was taken for dead would lose all calls that run there. A receiver recognizes
+repeated messages by their numbers.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _HEARTBEAT_INTERVAL: Final = 1.6
 """Seconds between two heartbeats. There are three heartbeats in each lease."""
 _FIRST_RETRY_DELAY: Final = 0.25
 _MAX_RETRY_DELAY: Final = 1.0
-"""Seconds until a message without a receipt is sent again. The delay grows from `_FIRST_RETRY_DELAY` to
+"""Seconds until a message without an acknowledgement is sent again. The delay grows from `_FIRST_RETRY_DELAY` to
 `_MAX_RETRY_DELAY`."""
 _KNOWN_MESSAGES_LIMIT: Final = 10_000
 """The maximum number of received messages that are remembered in order to recognize copies. A message is forgotten long
-after its sender has received the receipt."""
+after its sender has received the acknowledgement."""
 _MAX_NAME_LENGTH: Final = 100
-"""Maximum characters of a message kind, and of the id of the replica that gets the receipt."""
+"""Maximum characters of a message kind, and of the id of the replica that gets the acknowledgement."""
 _ACK_QUEUE_LIMIT: Final = 1000
-"""The maximum number of queued receipts. If a receipt is dropped, the sender repeats its message, and the receipt is
-sent then."""
+"""The maximum number of queued acknowledgements. If one is dropped, the sender repeats its message, and the
+acknowledgement is sent then."""
 
 
 class ReplicaDead(Exception):
@@ -58,29 +58,29 @@ class MessageRefused(Exception):
 
 
 class _MessageEnvelope(msgspec.Struct, frozen=True, array_like=True):
-    """A message or a receipt, in the form in which replicas send it to each other.
+    """A message between replicas, or the acknowledgement of a message, in the form in which it is sent.
 
     A replica refuses messages of an unknown kind, for example from another version. It ignores data of any other form,
     and the sender of such data waits until one of the two replicas has ended.
     """
 
     kind: Annotated[str, msgspec.Meta(max_length=_MAX_NAME_LENGTH)]
-    """``taken`` or ``refused`` for a receipt, else the kind of message, which determines its handler."""
+    """``taken`` or ``refused`` for an acknowledgement, otherwise the kind of message, which determines its handler."""
     sender: Annotated[str, msgspec.Meta(max_length=_MAX_NAME_LENGTH)]
     number: int
-    """Number of the message, counted by its original sender. A receipt has the number of its message."""
+    """Number of the message, counted by its original sender. An acknowledgement has the number of its message."""
     content: bytes
 
 
 _ACK_KINDS: Final = frozenset(("taken", "refused"))
 
 _Ack: TypeAlias = "tuple[str, bytes] | None"
-"""The kind and the content of a message's receipt; `None` while the message has no receipt."""
+"""The kind and the content of a message's acknowledgement; `None` while the message has none."""
 
 
 @define(eq=False)
 class ReplicaMessage:
-    """A message from another replica. The handler must answer it by calling `ack` or `refuse`.
+    """A message from another replica. The handler must acknowledge or refuse it by calling `ack` or `refuse`.
 
     Until then its sender sends further copies, which aren't passed to the handler.
     """
@@ -91,19 +91,19 @@ class ReplicaMessage:
     _reply: Callable[[str, bytes], None]
 
     def ack(self, content: bytes = b"") -> None:
-        """Accept the message: send its receipt, with ``content``, to the sender. Only the first call of `ack` or
-        `refuse` counts."""
+        """Accept the message, and send the sender an acknowledgement with ``content``. Only the first call of `ack` or
+        `refuse` has an effect."""
         self._reply("taken", content)
 
     def refuse(self, reason: str) -> None:
-        """Refuse the message: send a receipt with the reason, so that the sender's `Messenger.send` raises
-        `MessageRefused`."""
+        """Refuse the message, so that the sender's call of `Messenger.send` raises `MessageRefused` with this
+        reason."""
         self._reply("refused", reason.encode(errors="replace"))
 
 
 class Messenger:
-    """Sends and receives the messages of ``replica``. While `run` runs, it also sends heartbeats, which show that the
-    replica is alive.
+    """Sends messages to other replicas, and receives the messages to ``replica``. While `run` runs, it also sends
+    heartbeats, which show that ``replica`` is alive.
 
     If the courier loses messages, none is lost in the end, because they are sent again.
     """
@@ -114,17 +114,17 @@ class Messenger:
         self._handlers: dict[str, Callable[[ReplicaMessage], None]] = {}
         self._last = 0
         self._replies: dict[int, _Reply] = {}
-        """The sent messages without a receipt, by number."""
+        """The sent messages without an acknowledgement, by number."""
         self._acks = BoundedDict[tuple[str, int], _Ack](_KNOWN_MESSAGES_LIMIT)
         self._ack_queue = deque[tuple[str, int]](maxlen=_ACK_QUEUE_LIMIT)
-        """Received messages, by sender and number, whose receipts are to be sent."""
+        """Received messages, by sender and number, whose acknowledgements are to be sent."""
         self._ack_wakeup = Sleeper()
         self._steady_since = math.inf
         """The time since which all heartbeats were on time."""
 
     async def is_dead(self, replica: str) -> bool:
-        """Return whether ``replica`` is known to be dead. Returns false while this is unknown. Raises the errors of the
-        storage.
+        """Return whether ``replica`` is known to be dead. Returns false while this is unknown. Raises an error if the
+        storage fails.
 
         After an outage of the storage, leases of living replicas may have expired, until each has sent its next
         heartbeat. For that time, and for as long after the start of this replica, the answer is unknown.
@@ -137,12 +137,12 @@ class Messenger:
 
     @property
     def sent_count(self) -> int:
-        """The number of messages passed to `send` so far. Repetitions and receipts don't count."""
+        """The number of messages passed to `send` so far. Repeated attempts and acknowledgements don't count."""
         return self._last
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send heartbeats, messages and receipts, and receive messages, until cancelled. Afterwards other replicas see
-        this replica as dead.
+        """Send and receive messages, and send heartbeats, until cancelled. Afterwards other replicas see this replica
+        as dead.
 
         Started after the first heartbeat, which is retried while the storage fails.
         """
@@ -196,7 +196,7 @@ class Messenger:
 
     async def send(self, replica: str, kind: str, content: bytes, *, patience: float) -> bytes:
         """Send ``content`` to the handler that ``replica`` has registered for messages of ``kind``, and return the
-        content of the receipt.
+        content of the acknowledgement.
 
         Messages sent one after another arrive in order; messages sent concurrently arrive in any order.
 
@@ -220,13 +220,13 @@ class Messenger:
                 is_dead, error = False, None
                 try:
                     # Check whether the receiver is dead only from the second attempt on.
-                    # A receipt nearly always arrives before that.
+                    # An acknowledgement nearly always arrives before that.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)
                 except OSError as failed:
                     error = failed
-                if reply.has_arrived:  # if a receipt has arrived, ignore an error of the storage
+                if reply.has_arrived:  # if an acknowledgement has arrived, ignore an error of the storage
                     return await reply.wait()
                 if is_dead:
                     raise ReplicaDead(f"cannot send the message: the replica {replica} has ended")
@@ -292,18 +292,18 @@ class Messenger:
             while self._ack_queue:
                 sender, number = self._ack_queue.popleft()
                 receipt = self._acks.get((sender, number))
-                if receipt is None:  # forgotten meanwhile
+                if receipt is None:  # the acknowledgement was dropped meanwhile
                     continue
                 try:
                     await self._courier.send(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
                 except OSError as error:
-                    # Ignore the error: the sender will repeat the message, and gets another receipt.
-                    logger.debug("a receipt could not be sent: %s", error)
+                    # Ignore the error: the sender will repeat the message, and gets another acknowledgement.
+                    logger.debug("an acknowledgement could not be sent: %s", error)
             await self._ack_wakeup.sleep()
 
 
 class _Reply:
-    """A future for the receipt of one sent message. `Messenger.send` waits for it."""
+    """A future for the acknowledgement of one sent message. `Messenger.send` waits for it."""
 
     def __init__(self) -> None:
         self._envelope: _MessageEnvelope | None = None

@@ -72,14 +72,14 @@ class _ForwardedCall:
         self.is_over = False
         """True once ``owner`` sends nothing more for this request."""
         self.batches: dict[int, tuple[ReplicaMessage, LinesMessage]] = {}
-        """Batches of messages without a receipt, by number. Batches are stored because they may arrive out of order."""
+        """Batches of messages without an acknowledgement, by number, which may arrive out of order."""
         self.next_index = 0
         """The number of the batch that is passed on next."""
         self._failure: CodedError | None = None
         self._sleeper = Sleeper()
 
     def deliver(self, message: ReplicaMessage, batch: LinesMessage) -> None:
-        """Store a batch of messages that the handler's replica has sent. Batches may arrive out of order."""
+        """Store a batch of messages that the handler's replica has sent. A batch may arrive before an earlier one."""
         if batch.index < self.next_index:  # a repeated batch: the client has already received its messages
             message.ack()
         elif batch.index >= self.next_index + BATCH_WINDOW:
@@ -89,13 +89,13 @@ class _ForwardedCall:
             self._sleeper.wake()
 
     def fail(self, error: CodedError) -> None:
-        """Make `next_batch` raise ``error``, because the handler's replica will send no more batches."""
+        """Make `next_batch` raise ``error``, because the replica that runs the handler will send no more batches."""
         self.is_over, self._failure = True, error
         self._sleeper.wake()
 
     async def next_batch(self) -> LinesMessage:
-        """Wait for the next batch of messages from the handler's replica, and return it. The batch stays in ``batches``
-        until `ack` is called."""
+        """Wait for the next batch of messages from the replica that runs the handler, and return it. The batch stays in
+        ``batches`` until `ack` is called."""
         while self.next_index not in self.batches:
             if self._failure is not None:
                 raise self._failure
@@ -103,20 +103,22 @@ class _ForwardedCall:
         return self.batches[self.next_index][1]
 
     def ack(self) -> None:
-        """Send the receipt of the current batch of messages, so that the handler's replica may send another batch."""
+        """Acknowledge the current batch of messages, so that the replica that runs the handler may send another
+        batch."""
         letter, _ = self.batches.pop(self.next_index)
         self.next_index += 1
         letter.ack()
 
     def refuse_batches(self) -> None:
-        """Refuse all batches of messages that weren't passed on to the client, because the client has disconnected."""
+        """Refuse all batches of messages that weren't sent to the client yet, because the client has disconnected."""
         for letter, _ in self.batches.values():
             letter.refuse("the client has left")
         self.batches.clear()
 
 
 class RetryForwarder:
-    """Forwards retried requests from this replica (``host``) to the replicas where their handlers wait.
+    """Forwards retried requests of clients to the replicas where the requests' handlers wait for input. ``host`` runs
+    the requests of this replica.
 
     `receiver` handles the retried requests that other replicas forward to this replica.
     """
@@ -137,13 +139,14 @@ class RetryForwarder:
 
     @property
     def is_idle(self) -> bool:
-        """True while this replica has no forwarded request, neither sent to another replica nor received from one."""
+        """True while no forwarded request is running, neither one that this replica has sent nor one that it has
+        received."""
         return not (self._forwarded or self.receiver.exchanges)
 
     # Lifecycle
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Forward retried requests to other replicas, and receive theirs, until cancelled."""
+        """Forward retried requests to other replicas, and receive retried requests from them, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._messenger.register(LINES, self._read_lines)
             self._messenger.register(CHECK, self._read_check)
@@ -151,8 +154,10 @@ class RetryForwarder:
             await self.receiver.run(task_status=task_status)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Because the server is shutting down, give handlers that wait for a client's input, and requests that other
-        replicas have forwarded, `Limits.drain_timeout` to finish.
+        """Begin the shutdown of the server: waiting handlers and forwarded requests get `Limits.drain_timeout` to
+        finish.
+
+        These are the handlers that wait for a client's input, and the requests that other replicas have forwarded.
 
         Clients can send their answers to any replica meanwhile. With ``hurry``, less than a second is left for
         everything.
@@ -161,8 +166,11 @@ class RetryForwarder:
         self._drain_scope.deadline = min(self._drain_scope.deadline, end)
 
     async def drain(self) -> None:
-        """Shut down as `shut_down` does, and wait until no handler on this replica waits for a client's input, and no
-        request that another replica has forwarded runs here."""
+        """Begin the shutdown as `shut_down` does, and wait until this replica has no waiting handler and no forwarded
+        request.
+
+        A waiting handler waits for a client's input. A forwarded request comes from another replica.
+        """
         self.shut_down()
         with self._drain_scope:
             while self._host.parking or self.receiver.exchanges:
@@ -177,8 +185,8 @@ class RetryForwarder:
     # The following methods forward retried requests whose handlers wait on another replica.
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Resume the handler of ``retry`` on the replica where the handler waits for the client's input, and return the
-        handler's result as plain data.
+        """Resume the handler of ``retry`` on the replica where the handler waits for the client's input. Return its
+        result as plain data.
 
         The lines of the handler are sent to the client. If this call ends for any reason, the handler is cancelled.
         ``scope`` is the request that carries the retry.
@@ -267,8 +275,8 @@ class RetryForwarder:
             message.ack(msgspec.msgpack.encode(CheckAck(carried, running)))
 
     async def _check(self) -> None:
-        """Ask the other replicas at intervals which forwarded requests are still running, since the message that a
-        request has ended may be lost."""
+        """Ask the other replicas at intervals which forwarded requests are still running, because the message about the
+        end of a request may be lost."""
         while True:
             while self.is_idle:
                 await self._check_wakeup.sleep()

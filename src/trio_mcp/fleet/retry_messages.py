@@ -34,8 +34,8 @@ LINES: Final = "retry-lines"
 CANCEL: Final = "retry-cancel"
 """The kind of messages that cancel a forwarded request: an encrypted `CancelMessage`."""
 CHECK: Final = "retry-check"
-"""The kind of messages that ask which forwarded requests are still running: an encrypted `CheckMessage`. The receipt is
-a `CheckAck`."""
+"""The kind of messages that ask which forwarded requests are still running: an encrypted `CheckMessage`. The
+acknowledgement is a `CheckAck`."""
 
 
 class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
@@ -77,7 +77,7 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def auth(self, before: Auth | None) -> Auth:
-        """Return the `Auth` of the forwarded request.
+        """Return the `Auth` of the forwarded request's caller.
 
         Its field ``extra`` comes from ``before``, the `Auth` of an earlier request of the same caller to this replica.
         """
@@ -119,8 +119,8 @@ class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
 class LinesMessage(msgspec.Struct, frozen=True, array_like=True):
     """A batch of the JSON-RPC messages that a handler sends to its client: whole lines, or a part of a long line.
 
-    The owner sends a few batches ahead of their receipts. The forwarding replica sends a receipt when it has room for
-    more.
+    The owner sends a few batches before they are acknowledged. The forwarding replica acknowledges a batch when it has
+    room for more.
     """
 
     number: int
@@ -143,8 +143,10 @@ class CancelMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
-    """The message that asks another replica which of the forwarded requests between the two replicas are still running.
-    Requests are identified by number."""
+    """The message that asks another replica which forwarded requests are still running.
+
+    It lists the requests in both directions between the two replicas, by number.
+    """
 
     forwarded: list[int]
     """The numbers of the requests that the sender has forwarded to the receiver."""

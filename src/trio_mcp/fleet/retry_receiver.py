@@ -42,7 +42,7 @@ STORAGE_TIMEOUT: Final = LEASE_SECONDS
 """Seconds for which a failing storage is retried while a retried request is forwarded."""
 _BATCH_BYTES_LIMIT: Final = 128 * 1024
 BATCH_WINDOW: Final = 8
-"""The maximum number of batches of one request that are sent before the first of them has a receipt."""
+"""The maximum number of batches of one request that are sent before the first of them is acknowledged."""
 _CANCELLED_LIMIT: Final = 1000
 
 _REPLICA_LOST_TEXT: Final = "the process that ran this call has ended; call again"
@@ -73,12 +73,12 @@ class ForwardedExchange(Exchange):
 
     @property
     def key(self) -> tuple[str, int]:
-        """The unique key of the forwarded request: the id of the forwarding replica, and the number that this replica
-        uses for the request."""
+        """The unique key of the forwarded request: the id of the replica that forwarded it, and the number that it has
+        there."""
         return self.forwarder, self.number
 
     def cancel(self, cause: CancelCause, reason: str) -> None:
-        """Cancel the forwarded request and send nothing more, because the client of the request no longer waits."""
+        """Cancel the forwarded request and send no more messages, because the request's client no longer waits."""
         self._close_silently()
         self.cancel_all(cause, reason)
 
@@ -167,13 +167,13 @@ class RetryReceiver:
             exchange.cancel_all(CancelCause.SHUTDOWN, reason)
 
     async def wait_finished(self) -> None:
-        """Wait until no forwarded request runs on this replica, and all final messages are sent."""
+        """Wait until no forwarded request runs on this replica, and all last messages are sent."""
         while self.exchanges:
             await self._all_finished.park()
 
     def unknown_calls(self, forwarder: str, numbers: Iterable[int]) -> list[int]:
-        """Return which of the request ``numbers`` of the replica ``forwarder`` belong to no forwarded request that is
-        running on this replica."""
+        """Return those of ``numbers`` that belong to no running request. They number the requests that the replica
+        ``forwarder`` has forwarded to this replica."""
         return [number for number in numbers if (forwarder, number) not in self.exchanges]
 
     # Messages
@@ -243,7 +243,8 @@ class RetryReceiver:
             exchange.cancel(CancelCause.DEADLINE if cancel.is_late else CancelCause.DISCONNECT, cancel.reason)
 
     async def _forward_lines(self, exchange: ForwardedExchange) -> None:
-        """Send the messages of the handler of ``exchange`` to the forwarding replica, until the exchange ends."""
+        """Send the handler's messages in ``exchange`` to the replica that forwarded the request, until the exchange
+        ends."""
         lost: str | None = None
         try:
             with exchange.abort_writing:

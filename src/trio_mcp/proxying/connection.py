@@ -165,8 +165,8 @@ class ProxyConnection:
         return LATER
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
-        """Return whether to forward a request with the method ``method``: the upstream server is connected, and has
-        this method.
+        """Return whether to forward a request with this ``method``. The upstream server must be connected, and must
+        have the method.
 
         The upstream server's response then also shows that the upstream server is alive.
         """
@@ -304,8 +304,10 @@ def _discovered(downstream: ProxyClient, upstream: Upstream, request: InboundReq
 
 
 class ReadingOrder:
-    """Handles requests in the order in which they were read. Each request runs in its own trio task, and trio may start
-    tasks in any order."""
+    """Makes requests run in the order in which they were read.
+
+    Each request runs in its own trio task, and trio may start tasks in any order.
+    """
 
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()

@@ -49,8 +49,10 @@ _MAX_IDS: Final = 64
 
 
 def record_request(request_id: RequestId) -> None:
-    """If the current trio task forwards a client's call, record that the request ``request_id`` to the upstream server
-    belongs to this call.
+    """Record that the request ``request_id`` to the upstream server belongs to the client's call that the current trio
+    task forwards.
+
+    Does nothing if the current task forwards no call.
 
     Otherwise do nothing.
     """
@@ -97,8 +99,8 @@ class ForwardedCall:
             del self._known[self._ids.popleft()]
 
     def record_task(self, task_id: str) -> None:
-        """Record the id of the MCP task as which the upstream server continues this call. The proxy waits for that
-        task."""
+        """Record that the upstream server continues this call as the MCP task with this id, for which the proxy
+        waits."""
         self.task_id = task_id
 
     @property
@@ -113,8 +115,8 @@ class ForwardedCall:
         return self.revision.server_requests or self.scope.request.method.may_ask
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send a server-to-client request (sampling, elicitation, roots) of the upstream server to the client, and
-        return the client's response as plain data.
+        """Send a request of the upstream server (sampling, elicitation, roots) to the client, and return the client's
+        response as plain data.
 
         The request is cancelled when the call ends. Raises `CodedError` if the client can't get such a request or the
         call has ended, and the errors of `Connection.request`.
@@ -135,7 +137,7 @@ class ForwardedCall:
         raise CodedError(INTERNAL_ERROR, _OVER)
 
     def notify(self, event: NotificationReceived) -> None:
-        """Send a notification of the upstream server to the client, on the channel of this call.
+        """Send a notification of the upstream server to the client, as a message that belongs to this call.
 
         Log messages below the client's log level aren't sent. If the channel is full, notifications wait in a queue,
         with the limits of a `NotificationQueue`, so that other calls aren't blocked.
@@ -201,8 +203,8 @@ class _PendingLogs:
 
 @define(eq=False)
 class Downstream(ABC):
-    """Interface for a client of a proxy or gateway, to which notifications and requests of the upstream server are
-    forwarded.
+    """Interface for a client of a proxy or gateway. The upstream server's notifications and requests are forwarded to
+    it.
 
     ``calls`` has the client's calls in flight.
     """
@@ -226,8 +228,10 @@ class Downstream(ABC):
     @property
     @abstractmethod
     def legacy(self) -> Revision | None:
-        """The protocol revision of the client's handshake; `None` if there was no handshake, or if the client gets the
-        upstream server's messages only within calls."""
+        """The protocol revision of the client's handshake; `None` if there was no handshake.
+
+        Also `None` if the client gets the upstream server's messages only within calls.
+        """
 
     @property
     @abstractmethod
@@ -238,8 +242,10 @@ class Downstream(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities that the client has declared, either in its handshake or, if it gets requests only within
-        calls, in its latest call."""
+        """The capabilities that the client has declared in its handshake.
+
+        If the client gets requests only within calls, these are the capabilities of its latest call.
+        """
 
     @property
     @abstractmethod
@@ -248,8 +254,10 @@ class Downstream(ABC):
 
     @abstractmethod
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request of the upstream server (sampling, elicitation, roots) that belongs to no known
-        call, and return the client's response.
+        """Send the client a request of the upstream server that belongs to no known call, and return the client's
+        response.
+
+        The request is for sampling, elicitation or roots.
 
         Raises the errors of `Connection.request`.
         """
@@ -288,8 +296,10 @@ class Downstream(ABC):
 
     @contextmanager
     def calling(self, scope: RequestScope, known: dict[RequestId, ForwardedCall]) -> Generator[ForwardedCall]:
-        """Inside the block, count the request of ``scope`` as one of the client's calls in flight. Yields its
-        `ForwardedCall`. ``known`` is `Upstream.calls`."""
+        """Count the request of ``scope`` as one of the client's calls in flight while the ``with`` block runs.
+
+        Yields its `ForwardedCall`. ``known`` is `Upstream.calls`.
+        """
         call = self.calls[scope] = ForwardedCall(scope, self, known)
         token = _current_call.set(call)
         try:
@@ -300,7 +310,7 @@ class Downstream(ABC):
             call.close()
 
     def log_in_calls(self, event: NotificationReceived) -> None:
-        """Send a log message of the upstream server to the client.
+        """Send a log message of the upstream server to the client, within the client's calls in flight.
 
         If the message names an MCP task, send it in the call of that task, else in each of the client's calls in
         flight.
@@ -311,8 +321,7 @@ class Downstream(ABC):
                 call.notify(event)
 
     def declared(self) -> list[ClientCapabilities]:
-        """Return the capabilities that the client has declared, in its handshake and for each of its calls in
-        flight."""
+        """Return all capabilities that the client has declared, in its handshake and in its calls in flight."""
         return [self.capabilities, *(call.capabilities for call in self.calls.values())]
 
 
@@ -381,8 +390,10 @@ class ProxyClient(Downstream):
         self.level_is_set = True
 
     def mark_shared(self) -> None:
-        """Record that other clients use the same upstream connection, so that a log message of the upstream server may
-        belong to another client's call."""
+        """Record that other clients use the same upstream connection.
+
+        So a log message of the upstream server may belong to another client's call.
+        """
         self._is_shared = True
 
     def close(self, reason: str) -> None:
@@ -444,7 +455,7 @@ class ProxyClient(Downstream):
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
-        """Return whether the client can receive messages of an extension now that the upstream server has sent in
+        """Return whether the client can now receive an extension's messages, which the upstream server has sent in
         ``revision``.
 
         For a legacy revision, the client must have completed a legacy handshake. For a modern one, it must be waiting

@@ -57,7 +57,8 @@ _OF_VIEWS: Final = "ui/"
 
 @frozen
 class SharedExtensions:
-    """The extensions that the proxy's configuration allows even if several clients share an upstream connection."""
+    """The extensions that the configuration allows a proxy to forward even if several clients share an upstream
+    connection."""
 
     names: frozenset[str] = frozenset()
     methods: Mapping[str, str] = MappingProxyType({})
@@ -113,8 +114,9 @@ class ExtensionFilter:
     passes_tasks: Callable[[Revision], bool]
 
     def forwards(self, method: str, revision: Revision) -> bool:
-        """Return whether requests and notifications of the unknown ``method`` are forwarded between the upstream server
-        and a client that speaks ``revision``.
+        """Return whether messages with the unknown ``method`` are forwarded between the upstream server and a client.
+
+        ``revision`` is the protocol revision of the client. Messages are requests and notifications.
 
         Over a connection of several clients, ``method`` must belong to an extension that passes there. Otherwise the
         upstream server must have declared an extension; it knows its own methods.
@@ -129,8 +131,8 @@ class ExtensionFilter:
         return self.shared.owner_of(method) in self.declared
 
     def should_notify(self, method: str, capabilities: Iterable[ClientCapabilities]) -> bool:
-        """Return whether a client that has declared ``capabilities`` gets notifications of the extension method
-        ``method`` outside of calls.
+        """Return whether a client gets notifications of the extension method ``method`` outside of calls.
+        ``capabilities`` are those that the client has declared.
 
         If other clients share the upstream connection, the client must have declared the extension.
         """
@@ -138,8 +140,9 @@ class ExtensionFilter:
         return self.is_exclusive or any(owner in (each.extensions or {}) for each in capabilities)
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
-        """Return which of the ``extensions``, declared by the client or the upstream server, the proxy forwards for a
-        client that speaks ``revision``.
+        """Return those ``extensions`` that the proxy forwards for a client with the protocol revision ``revision``.
+
+        The client or the upstream server has declared them.
 
         This includes apps and, if tasks are forwarded, tasks. It excludes `CancelAcknowledged`, which the proxy itself
         handles.
@@ -183,21 +186,24 @@ _CAPABILITY: Final = f"extensions.{CANCEL_ACKNOWLEDGED}"
 
 
 def remember_endings(host: RequestHost) -> None:
-    """Make ``host`` remember how its clients' cancelled calls have ended, because clients can ask for this with the
-    extension `CancelAcknowledged`."""
+    """Make ``host`` remember how its clients' cancelled calls have ended. Clients can ask for this with the extension
+    `CancelAcknowledged`."""
     host.endings = Endings(host.alarms, host.limits, CANCELS.max_wait)
 
 
 def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSONObject | None:
-    """Return the ``extensions`` that the proxy forwards from the upstream server, plus `CancelAcknowledged`, which the
-    proxy itself handles, if the client has declared it."""
+    """Return the ``extensions`` that the proxy forwards from the upstream server, plus `CancelAcknowledged` if the
+    client has declared it.
+
+    The proxy itself handles `CancelAcknowledged`.
+    """
     if request.missing((_CAPABILITY,)):
         return extensions
     return {**(extensions or {}), **declared_in(request.revision, [CANCELS], "server")}
 
 
 def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
-    """Cancel the call that is named in ``request``, which is a request of the extension `CancelAcknowledged`.
+    """Cancel the call that ``request`` names. It is a request of the extension `CancelAcknowledged`.
 
     Returns the response if that call has already ended. Raises `CapabilityMissing` if the client hasn't declared the
     extension.
@@ -210,16 +216,17 @@ def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestH
 
 
 async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObject:
-    """Wait for the end of the call that the client's request in ``scope`` names, and return how that call ended
-    (extension `CancelAcknowledged`)."""
+    """Wait for the end of the call that the request in ``scope`` names, and return how the call ended (extension
+    `CancelAcknowledged`)."""
     assert host.endings is not None, "a proxy remembers endings"
     return await host.endings.over(scope.request, scope.exchange.peer.principal)
 
 
 @contextmanager
 def asking_behind(scope: RequestScope) -> Generator[None]:
-    """If a call to the upstream server is cancelled inside the block, ask the upstream server how the call has ended,
-    provided that the client of ``scope`` has declared the extension `CancelAcknowledged`.
+    """If a call to the upstream server is cancelled inside the ``with`` block, ask that server how the call has ended.
+
+    The client of ``scope`` must have declared the extension `CancelAcknowledged`.
 
     Waiting for the answer is part of the cleanup of ``scope``: `Limits.cleanup_grace` and `CancelAcknowledged.max_wait`
     limit it.

@@ -275,8 +275,11 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
 
 
 def per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the ``_meta`` fields with which a modern request to the upstream server describes its client (2026-07-28
-    basic, Per-request protocol fields); empty for a legacy server."""
+    """Return the ``_meta`` fields that describe the client in a modern request to the upstream server; empty for a
+    legacy server.
+
+    See 2026-07-28 basic, Per-request protocol fields.
+    """
     spoken, client = upstream.revision, upstream.client
     if spoken.handshake:
         return {}
@@ -300,7 +303,7 @@ _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "
 
 
 def offered_capabilities(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> ServerCapabilities:
-    """Return the upstream server's capabilities, as the proxy declares them to the client of ``request``.
+    """Return the capabilities that the proxy declares to the client of ``request`` on behalf of the upstream server.
 
     They include tasks if both sides use the same form of tasks, and the extensions that the proxy forwards or handles
     itself.
@@ -312,8 +315,9 @@ def offered_capabilities(upstream: Upstream, downstream: Downstream, request: In
 
 
 def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
-    """Raise `CodedError` if a client's request about an MCP task must not be forwarded: the upstream server has tasks
-    in another form, or the task belongs to another caller.
+    """Raise `CodedError` if a client's request about an MCP task must not be forwarded.
+
+    It must not if the upstream server has tasks in another form, or if the task belongs to another caller.
 
     A client without a principal that waits for a task becomes its owner, so that it gets the task's server-to-client
     requests.
@@ -378,8 +382,7 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
 
 
 def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str] | None) -> list[str]:
-    """Return those task ids in ``asked`` that belong to the caller, so that the caller may be notified of their
-    changes.
+    """Return those task ids in ``asked`` that belong to the caller, who may be notified of changes of these tasks.
 
     Raises `CapabilityMissing` if the client hasn't declared the tasks extension.
     """

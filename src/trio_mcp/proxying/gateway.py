@@ -57,7 +57,7 @@ def gateway(
     limits: Limits | None = None,
     page_size: int | None = None,
 ) -> Gateway:
-    """Return a server that has all tools, resources and prompts of the members of ``group``, under the names in the
+    """Return a server that has all tools, resources and prompts of the group's member servers, under the names in the
     group's catalogue.
 
         async with open_group(members, forwards=ALL_QUESTIONS) as group:
@@ -91,7 +91,7 @@ def gateway(
 
 
 class Gateway(Server):
-    """A server that combines the servers of a group (its members). Create it with `gateway`."""
+    """A server that combines the member servers of a group. Create it with `gateway`."""
 
     def __init__(
         self,
@@ -187,8 +187,8 @@ class Gateway(Server):
             yield
 
     async def _wait_listed(self, name: str | None = None) -> None:
-        """Wait until a member has a tool, prompt or resource called ``name``, or until each of the first members is
-        ready or has failed once.
+        """Wait until a member server has a tool, prompt or resource called ``name``, or until each of the first members
+        is ready or has failed once.
 
         There is no checkpoint after the wait: when this method returns, ``name`` is still listed.
         """

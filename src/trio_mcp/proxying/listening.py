@@ -45,8 +45,9 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
 async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> ListenResult:
-    """Handle a client's ``subscriptions/listen``: report the upstream server's changes until the client closes the
-    stream, or until the connection on either side ends.
+    """Handle a client's ``subscriptions/listen``: report changes of the upstream server on the client's stream.
+
+    This ends when the client closes the stream, or when the connection on either side ends.
 
     Raises the errors of `Client.listen`, and the error with which the upstream stream ended.
     """
@@ -155,7 +156,7 @@ class ExtensionNotifications:
         self._stream: ListenStream | None = None
 
     def start(self, stream: ListenStream) -> None:
-        """Send the queued notifications on ``stream``, and from now on also all further ones."""
+        """Send the queued notifications on ``stream``. From now on, send new notifications at once."""
         self._stream = stream
         while self._early:
             event = self._early.pop()
@@ -170,7 +171,7 @@ class ExtensionNotifications:
 
 
 class TaskStates:
-    """Stores the latest state of each MCP task in ``task_ids`` until the client's stream has room for it."""
+    """Stores the latest state of each MCP task in ``task_ids`` until the client's stream can accept it."""
 
     def __init__(self, task_ids: Collection[str], max_bytes: int) -> None:
         self._task_ids = frozenset(task_ids)
@@ -182,7 +183,8 @@ class TaskStates:
         """This event is set when a state was dropped, because the client reads too slowly."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Store the state of an MCP task, from a notification of ``size`` bytes, in order to send it to the client.
+        """Store the state of an MCP task, which the client's stream sends later. It comes from a notification of
+        ``size`` bytes.
 
         Tasks that the client didn't request are ignored.
         """
@@ -203,7 +205,7 @@ class TaskStates:
         return state
 
     async def send(self, stream: ListenStream) -> None:
-        """Send the stored task states to the client whenever its stream has room, until cancelled."""
+        """Send the stored task states to the client whenever its stream can accept more, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed = trio.Event()

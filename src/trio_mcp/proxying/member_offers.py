@@ -57,14 +57,14 @@ _Forward: TypeAlias = Callable[[RequestScope, JSONObject], Awaitable[Any]]
 
 @frozen(eq=False)
 class MemberFunction(UserFunction):
-    """The handler of a member's tool, prompt or resource in a gateway: forwards the request to the member without
-    reading its arguments."""
+    """The handler of a member server's tool, prompt or resource in a gateway. It forwards the request to the member
+    without reading the arguments."""
 
     forward: _Forward = attrs.field(kw_only=True)
 
     @classmethod
     def of_member(cls, forward: _Forward) -> MemberFunction:
-        """Return the handler for a member's tool, prompt or resource.
+        """Return the handler for a tool, prompt or resource of a member server.
 
         The handler passes each request to the function ``forward``, which sends the request to the member.
         """
@@ -85,8 +85,10 @@ class MemberFunction(UserFunction):
 @cache
 def _any_function() -> UserFunction:
     async def call_member(arguments: dict[str, Any]) -> Any:
-        """A placeholder for registries, which need a function for each tool, prompt and resource. It isn't called,
-        because requests are forwarded to the member instead."""
+        """A placeholder for registries, which need a function for each tool, prompt and resource.
+
+        It isn't called, because requests are forwarded to the member server.
+        """
 
     return UserFunction.of(call_member)
 
@@ -144,7 +146,7 @@ class MemberOffers:
 
 
 class MemberURIs(UriTemplate):
-    """A URI pattern that matches all URIs of a member, since the member itself decides which of them exist."""
+    """A URI pattern that matches all URIs of a member server. The member itself decides which of them exist."""
 
     def __init__(self, member: str) -> None:
         self._member = member
@@ -156,7 +158,7 @@ class MemberURIs(UriTemplate):
 
 
 class MemberResources(Resources):
-    """The gateway's resources: those of all its members, including unlisted ones. Also counts the clients that watch
+    """The gateway's resources: those of all its member servers, even unlisted ones. Also counts the clients that watch
     each resource."""
 
     def __init__(self, page_size: int | None, hints: CacheHints, offers: MemberOffers) -> None:
@@ -199,7 +201,8 @@ class MemberResources(Resources):
 
 
 class MemberCompletions(Completions):
-    """Completes arguments of the members' prompts and resource templates by forwarding the requests to the members."""
+    """Completes arguments of the member servers' prompts and resource templates, by forwarding the requests to the
+    members."""
 
     def __init__(self, prompts: Prompts, resources: Resources, forwarder: Forwarder) -> None:
         super().__init__(prompts, resources)
@@ -238,7 +241,7 @@ _NO_CURSOR: Final = "Invalid params: the cursor does not belong to this list"
 
 
 class GatewaySkills(SkillsExtension):
-    """The skills extension of a gateway: lists and reads the skills of all members."""
+    """The skills extension of a gateway: lists and reads the skills of all member servers."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         super().__init__()
@@ -251,8 +254,8 @@ class GatewaySkills(SkillsExtension):
         server.handles(self._reading)(self._read)
 
     def declared(self) -> JSONObject | None:
-        """Return the settings with which the gateway declares the skills extension now: the combined settings of all
-        connected members.
+        """Return the settings with which the gateway now declares the skills extension. They combine the settings of
+        all connected members.
 
         Returns `None` if no member has skills.
         """
@@ -335,7 +338,7 @@ class GatewaySkills(SkillsExtension):
 
 
 def in_catalogue(member: str, skill: Skill) -> Skill:
-    """Return ``skill``, a skill of ``member``, with the member's URIs converted to catalogue URIs. Invalid parts of
+    """Return ``skill``, a skill of ``member``, with catalogue URIs in place of the member's URIs. Invalid parts of
     ``skill`` are returned unchanged."""
     resources = each_changed(partial(with_uri, member), skill.resources)
     return attrs.evolve(skill, uri=catalogue_uri(member, skill.uri), resources=resources)

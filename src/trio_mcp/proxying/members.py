@@ -42,7 +42,7 @@ _COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class GatewayCaller(Downstream):
-    """A client of a gateway, in its role as a client of one member.
+    """A client of a gateway, in its role as a client of one member server.
 
     The client gets the member's logs and requests only within its calls in flight. The gateway itself notifies the
     client of changes.
@@ -62,7 +62,7 @@ class GatewayCaller(Downstream):
 
     @property
     def legacy(self) -> Revision | None:
-        """`None`, since a gateway's client gets a member's messages only within calls."""
+        """`None`, because a gateway's client gets a member's messages only within calls."""
         return None
 
     @property
@@ -90,15 +90,16 @@ class GatewayCaller(Downstream):
         return self._party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request of the member that belongs to no known call.
+        """Send the client a request of the member server that belongs to no known call.
 
         The request is sent within the client's latest call. Returns the client's response: see `ForwardedCall.ask`.
         """
         return await self._latest.ask(method, params, on_progress, key)
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Send a log message of the member, or its notification that a URL elicitation is complete, to the client,
-        within the client's calls in flight.
+        """Send a notification of the member server to the client, within the client's calls in flight.
+
+        This is a log message, or the notification that a URL elicitation is complete.
 
         Other notifications of the member are ignored.
         """
@@ -112,18 +113,18 @@ class GatewayCaller(Downstream):
                         call.scope.put(call.scope.notification(event.method.name, event.params))
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Send a notification of the member to the client, within the call to which the notification belongs."""
+        """Send a notification of the member server to the client, within the call to which the notification belongs."""
         call.notify(event)
 
     def close(self, reason: str) -> None:
-        """Do nothing: when a member is lost, its calls fail, but the client stays connected to the gateway."""
+        """Do nothing. When a member server is lost, its calls fail, but the client stays connected to the gateway."""
 
     async def caught_up(self) -> None:
         """Return at once, since a gateway's client has no queue of notifications."""
 
 
 class MemberUpstream(Upstream):
-    """A member of a gateway's group, as the upstream server of the gateway's clients.
+    """A member server of a gateway's group, as the upstream server of the gateway's clients.
 
     Members' tasks aren't forwarded to clients: the gateway waits for the end of these tasks, since it has tasks of its
     own.
@@ -138,8 +139,10 @@ class MemberUpstream(Upstream):
         member speaks a modern revision."""
 
     def cannot_ask_if(self, error: str) -> bool:
-        """Return whether the member's ``error`` means that the member can send its request (sampling, elicitation,
-        roots) to clients only in a legacy revision.
+        """Return whether the member's ``error`` means that it can only send requests to clients over a connection in a
+        legacy revision.
+
+        Such requests are sampling, elicitation and roots requests.
 
         If so, set `cannot_ask`.
         """
@@ -149,7 +152,7 @@ class MemberUpstream(Upstream):
 
     @property
     def is_idle(self) -> bool:
-        """True if no call to the member is in flight."""
+        """True if no call to the member server is in flight."""
         return not self._calls
 
     def passes_tasks(self, revision: Revision) -> bool:
@@ -158,8 +161,8 @@ class MemberUpstream(Upstream):
 
     @contextmanager
     def caller_of(self, scope: RequestScope) -> Generator[GatewayCaller]:
-        """Yield the `GatewayCaller` of the request in ``scope``. Inside the block, the caller counts as having a call
-        in flight at the member."""
+        """Yield the `GatewayCaller` of the request in ``scope``. While the ``with`` block runs, the caller has a call
+        in flight at the member server."""
         party = scope.exchange.party
         caller = self._callers.get(party)
         if caller is None:
@@ -177,14 +180,14 @@ class MemberUpstream(Upstream):
 
 @frozen
 class Forwarder:
-    """Forwards requests to the members of ``group``. If a member isn't connected, a request waits up to ``patience``
-    seconds for the connection."""
+    """Forwards requests to the member servers of ``group``. If a member isn't connected, a request waits up to
+    ``patience`` seconds for the connection."""
 
     group: Group
     patience: float
 
     async def client(self, member: str) -> Client:
-        """Wait until a member is connected, and return the member's client. Raises `CodedError` (-31001) if the member
+        """Wait until a member server is connected, and return its client. Raises `CodedError` (-31001) if the member
         isn't connected in time."""
         with trio.move_on_after(self.patience):
             try:
@@ -196,7 +199,7 @@ class Forwarder:
         raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is {state}; try again later")
 
     async def forward(self, scope: RequestScope, member: str, named: JSONObject) -> Forwarded:
-        """Forward the request of ``scope`` to a member, and return the result.
+        """Forward the request of ``scope`` to a member server, and return the result.
 
         ``named`` are parameters that replace the request's own. Raises `CodedError` if the member fails or can't be
         called.
@@ -230,7 +233,7 @@ class Forwarder:
 
 
 def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
-    """Return ``result``, a result of ``member``, with the member's URIs converted to catalogue URIs."""
+    """Return ``result``, a result of ``member``, with catalogue URIs in place of the member's URIs."""
     block, contents = partial(_block, member), partial(with_uri, member)
     match method:
         case "tools/call":

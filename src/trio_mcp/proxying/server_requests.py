@@ -29,8 +29,9 @@ from .tasks import KnownTasks
 
 
 class Parties:
-    """Records which callers have cancelled a call to the upstream server, so that a late request of that server isn't
-    sent to the wrong client.
+    """Records which callers have cancelled a call to the upstream server.
+
+    So a late request of that server isn't sent to the wrong client.
 
     A caller is a principal or, without one, a connection or a legacy session.
 
@@ -45,7 +46,7 @@ class Parties:
 
     @contextmanager
     def calling(self, scope: RequestScope) -> Generator[None]:
-        """Inside the block, a caller's call is forwarded.
+        """Track a caller's call to the upstream server while the ``with`` block runs.
 
         If the call is cancelled, record its caller. Any exception except `CodedError` counts as a cancellation: a
         `CodedError` means that the server has responded or is lost.
@@ -60,7 +61,7 @@ class Parties:
             raise
 
     def abandoned_only_by(self, party: object) -> bool:
-        """Return whether no caller except ``party`` has cancelled a call.
+        """Return whether no caller other than ``party`` has cancelled a call.
 
         Without authorization, all clients of a modern HTTP endpoint count as one caller, although they may be different
         users. For such a caller, return true only if no call at all was cancelled.
@@ -122,7 +123,7 @@ def without_meta(members: JSONObject, key: str) -> JSONObject:
 
 
 def _merged(data: Any, known: Any, wanted: Any) -> Any:
-    """Return ``wanted``, plus those parts of ``data`` that weren't understood.
+    """Return ``wanted`` with those parts of ``data`` added that weren't understood.
 
     ``known`` is the part of ``data`` that was understood, and was converted to ``wanted``.
     """

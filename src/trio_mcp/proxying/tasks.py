@@ -128,7 +128,8 @@ class KnownTasks:
 
     @contextmanager
     def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
-        """Inside the block, the upstream server continues ``call`` as an MCP task, for which the proxy waits.
+        """While the ``with`` block runs, the upstream server continues ``call`` as an MCP task, for which the proxy
+        waits.
 
         Messages of the task belong to the call. Yields a function to call with the task's id.
         """
@@ -146,8 +147,11 @@ class KnownTasks:
                 del self.waiting[task_id]
 
     def call_of(self, params: JSONObject) -> ForwardedCall | None:
-        """Return the forwarded call that waits for the MCP task to which a server-to-client request with these
-        ``params`` belongs; `None` if the request belongs to no task, or if no call waits for the task."""
+        """Return the forwarded call that waits for the MCP task of a server-to-client request. ``params`` are the
+        request's parameters.
+
+        Returns `None` if the request belongs to no task, or if no call waits for the task.
+        """
         task_id = related_task_of(params)
         return None if task_id is None else self.waiting.get(task_id)
 
@@ -162,8 +166,8 @@ class KnownTasks:
         return self.recipients(method, params, downstreams)
 
     def names_client(self, method: str, params: JSONObject) -> bool:
-        """Return whether a request of the upstream server names an MCP task, and thereby the client that it
-        concerns."""
+        """Return whether a request of the upstream server names an MCP task, and therefore concerns the client of that
+        task."""
         if method.startswith("tasks/"):
             return self.of_clients.owner(_task_id(params)) is not None
         return related_task_of(params) is not None
@@ -222,8 +226,10 @@ class WorkingTasks:
         self._ends = BoundedDict[str, float](_MAX_WORKING_TASKS)
 
     def end_time(self) -> float:
-        """Return the time, on trio's clock, at which the last unfinished task will have expired: ``-inf`` if there are
-        no tasks, ``inf`` if a task never expires."""
+        """Return the time, on trio's clock, at which the last unfinished task will have expired.
+
+        This is ``-inf`` if there are no tasks, and ``inf`` if a task never expires.
+        """
         now = trio.current_time()
         for task_id in [each for each, end in self._ends.items() if end <= now]:
             del self._ends[task_id]

@@ -59,7 +59,7 @@ class OpenUpstream(Protocol):
 
 
 class UpstreamPool:
-    """Limits a proxy's upstream connections to ``limit``, shared fairly among the callers.
+    """Limits the number of a proxy's upstream connections to ``limit``, shared fairly among the callers.
 
     The function ``open_upstream`` opens a connection. A connection is closed after it was idle for ``patience``
     seconds.
@@ -95,8 +95,8 @@ class UpstreamPool:
             del self._held[holder]
 
     def mark_idle(self, tenant: PrivateTenant) -> None:
-        """Record that the caller ``tenant`` doesn't use its upstream connection now, so that the pool may close it to
-        make room for another."""
+        """Record that the caller ``tenant`` doesn't use its upstream connection now. The pool may close this connection
+        to make room for another."""
         self._idle[tenant] = None
 
     def mark_used(self, tenant: PrivateTenant) -> None:
@@ -106,7 +106,7 @@ class UpstreamPool:
 
 @define(eq=False)
 class Tenant:
-    """A caller of a proxy, ``downstream``, that shares the upstream connection ``upstream`` with other callers.
+    """A caller of a proxy, ``downstream``. It shares the upstream connection ``upstream`` with other callers.
 
     If ``gone`` isn't `None`, the caller exists only while it has requests: ``gone`` is called after its last one.
     """
@@ -130,7 +130,7 @@ class Tenant:
 
     @contextmanager
     def in_use(self) -> Generator[None]:
-        """Inside the block, keep the caller's upstream connection open.
+        """Keep the caller's upstream connection open while the ``with`` block runs.
 
         Outside the block, an unused connection may be closed, if callers exist only while they have requests.
         """
@@ -150,7 +150,7 @@ class Tenant:
         """Record that the caller has requests again, after `_mark_idle`."""
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """The caller has no more requests: drop the caller, since a shared connection stores nothing for it."""
+        """Drop the caller, because it has no more requests, and a shared connection stores no data for it."""
         gone(self)
 
 
@@ -265,8 +265,10 @@ class PrivateTenant(Tenant):
         return why
 
     async def _as_legacy(self, revision: str, options: ClientOptions) -> None:
-        """Connect to the upstream server for a legacy client: in the client's own protocol revision if possible, or in
-        a modern revision if the server supports no legacy one."""
+        """Connect to the upstream server for a legacy client, in the client's own protocol revision if possible.
+
+        If the server supports no legacy revision, connect in a modern revision.
+        """
         try:
             await self._serve_through({**options, "era": "legacy", "revision": revision})
         except (PeerError, HTTPError, ProtocolViolation) as error:
@@ -303,7 +305,7 @@ def _options_of(request: InboundRequest) -> ClientOptions:
 
 
 class Tenants:
-    """The callers on ``connection``, a connection to the proxy.
+    """The callers of a proxy on ``connection``, a connection to the proxy.
 
     Usually this is a single client. If the connection carries the requests of all HTTP clients, it is one caller for
     each principal, and one for all clients without a principal.
@@ -335,8 +337,11 @@ class Tenants:
         return self._all.get(principal if self._peer.everybody else self._peer.principal)
 
     def reached(self, principal: PrincipalId | None) -> tuple[ProxyClient, Upstream] | None:
-        """Return the caller to which a request of ``principal`` belongs, and the upstream server to which it is
-        connected; `None` if there is no such caller, or if it isn't connected yet."""
+        """Return the caller to which a request of ``principal`` belongs, and the upstream server to which that caller
+        is connected.
+
+        Returns `None` if there is no such caller, or if it isn't connected yet.
+        """
         tenant = self.known(principal)
         return None if tenant is None or tenant.upstream is None else (tenant.downstream, tenant.upstream)
 

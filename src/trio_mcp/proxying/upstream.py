@@ -55,8 +55,8 @@ resource under exactly this URI. The callback must be quick."""
 
 
 class Upstream(Relay):
-    """The upstream server of a proxy, connected through ``client``, with the proxy's clients that get its notifications
-    and requests.
+    """The upstream server of a proxy, connected through ``client``. It also knows the proxy's clients that get its
+    notifications and requests.
 
     There are several such clients if ``shared`` is true, or if a `Downstream` is ``many``. ``task_owners`` stores the
     owners of the server's tasks; by default they are stored only for this connection.
@@ -153,8 +153,10 @@ class Upstream(Relay):
             on_change(event, named)
 
     def _deliver_log_to_call(self, event: NotificationReceived) -> bool:
-        """Deliver a log message to the call within whose response it came. If that call is unknown, return false: then
-        the message may go to every client."""
+        """Deliver a log message to the call within whose response it came.
+
+        Returns false if that call is unknown, so that the message may go to every client.
+        """
         came_with = self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -187,7 +189,7 @@ class Upstream(Relay):
                 downstream.put(event, named=False)
 
     def on_question(self, request: InboundRequest) -> None:
-        """Record ``request``, which the upstream server has sent within the response to another request, so that `ask`
+        """Record that ``request`` came from the upstream server within the response to another request, so that `ask`
         finds the client's call.
 
         See `Relay.on_question`.
@@ -213,7 +215,7 @@ class Upstream(Relay):
         return await ask(respondent, method, params, self.revision, scope, key, self.tasks)
 
     def _respondent_for(self, method: str, params: JSONObject, scope: RequestScope | None) -> Respondent:
-        """Return the client, or the client's call, to which to forward the request in ``scope``.
+        """Return the client, or the client's call, to which a request of a legacy upstream server must be forwarded.
 
         A legacy upstream server has sent it, so the request doesn't name its client.
 
@@ -290,7 +292,8 @@ class Upstream(Relay):
     def listen(
         self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification, on_extension: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:
-        """Inside the block, open a stream of the changes that a modern upstream server reports: see `Client.listen`.
+        """Open a stream of the changes that a modern upstream server reports, while the ``with`` block runs. See
+        `Client.listen`.
 
         ``meta`` is the ``_meta`` of the request; ``on_task`` gets the states of tasks, and ``on_extension`` the
         notifications of extensions.
@@ -343,8 +346,10 @@ class Upstream(Relay):
                 await self.client.unsubscribe(uri)
 
     async def unsubscribe_all(self, uris: list[str]) -> None:
-        """Unsubscribe from the resources in ``uris``, within one second. After that, give up: remaining subscriptions
-        only cause useless notifications."""
+        """Unsubscribe from the resources in ``uris``, within one second.
+
+        Subscriptions that are left after that only cause useless notifications.
+        """
         if uris and self.client.lost is None:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _LEAVE_DEADLINE):
                 for uri in uris:
@@ -364,8 +369,10 @@ class Upstream(Relay):
             await self._send_level(min(self._levels.values(), key=log_level_rank))
 
     async def admit_level(self, level: str) -> None:
-        """For a request that wants log messages of ``level``: if the level of a legacy upstream server is higher, lower
-        it to ``level``."""
+        """Lower the log level of a legacy upstream server to ``level``, if it is higher.
+
+        A request of a client wants log messages of this level.
+        """
         if self.revision.log_level != "connection" or self.capabilities.logging is None:
             return
         if self._level is None or log_level_rank(level) < log_level_rank(self._level):
@@ -383,8 +390,8 @@ class Upstream(Relay):
 
 
 def _only_channel(downstream: Downstream) -> Respondent:
-    """Choose the channel for a server's request that names neither a call nor a client: ``downstream`` or one of its
-    calls.
+    """Choose the channel for a server's request that names neither a call nor a client: either ``downstream`` or one of
+    its calls.
 
     Raises `CodedError` if the right call or channel is unclear.
     """
@@ -400,8 +407,8 @@ def _only_channel(downstream: Downstream) -> Respondent:
 
 
 class ListedTools:
-    """Stores which HTTP headers the tools of the upstream server require, according to its lists. The data is dropped
-    when the tools change."""
+    """Stores which HTTP headers the upstream server's tools require, according to the server's lists of tools. The data
+    is dropped when the tools change."""
 
     def __init__(self) -> None:
         self._headers = ToolHeaders()

@@ -118,7 +118,7 @@ class ConnectionState:
         self.client_capabilities, self.client_info = opening.capabilities, opening.client_info
 
     def learn(self, vocabulary: Vocabulary) -> None:
-        """Set the methods that this connection knows: replace the previous set with ``vocabulary``."""
+        """Replace the set of methods that this connection knows with ``vocabulary``."""
         self._vocabulary = vocabulary
         self._requests_of, self._notifications_of = vocabulary.requests_of, vocabulary.notifications_of
 
@@ -129,7 +129,7 @@ class ConnectionState:
     # Requests of ours
 
     def open_request(self, method: str, revision: Revision) -> OutboundRequest:
-        """Create an outgoing request with a new id, add it to the table of requests in flight, and return the request.
+        """Return a new outgoing request with a new id. The request is in flight from now on.
 
         The id differs from every id in flight in either direction. Raises `MethodUnavailable` if this side can't send
         ``method`` in ``revision``.
@@ -164,8 +164,7 @@ class ConnectionState:
         return request.method.name != "initialize"
 
     def abandon_all(self) -> list[OutboundRequest]:
-        """Remove all outgoing requests from the table of requests in flight, because the connection is lost. Return
-        these requests."""
+        """Remove and return all outgoing requests in flight, because the connection is lost."""
         calls = list(self._outbound.values())
         self._outbound.clear()
         return calls
@@ -245,8 +244,7 @@ class ConnectionState:
                 return self._receive_batch(message)
 
     def reply_lost(self, request_id: RequestId, error: MCPError) -> Event:
-        """End the outgoing request with the id ``request_id`` if the request is still open, because its reply won't
-        arrive."""
+        """End the outgoing request ``request_id`` if it is still open, because its reply won't arrive."""
         call = self._outbound.pop(request_id, None)
         return Ignored("the end of no request in flight") if call is None else RequestFailed(call, error)
 
@@ -256,7 +254,7 @@ class ConnectionState:
         return Ignored("the loss of no request in flight") if entry is None else self._cancelled(entry, reason)
 
     def _receive_stray(self, named: Any, what: str, *, noteworthy: bool = False) -> Event:
-        """Return the event for a reply with an id that no request in flight has."""
+        """Return the event for a reply whose id belongs to no request in flight."""
         call = self._meant(named)
         if call is None:
             return Ignored(what, noteworthy=noteworthy, is_reply=self.role == "client")
@@ -278,8 +276,9 @@ class ConnectionState:
         return self._outbound.pop(waiting[0].id)
 
     def _is_no_request(self, method: str, request_id: Any) -> bool:
-        """Return true if a message with this ``method`` and id can't be a request of the server, although the message
-        has the form of a request.
+        """Return true if a message that looks like a request can't be a request of the server.
+
+        The decision uses the ``method`` and the id of the message.
 
         For example, the message may be an outgoing request that the server sent back. The id alone doesn't show this,
         because a server may use the same id for its own request. A server may also send methods that are unknown here.
@@ -295,8 +294,8 @@ class ConnectionState:
         return row is not None and row.is_request and not row.sent_by("server")
 
     def _receive_odd(self, message: Unreadable) -> Event | None:
-        """Return the event for an invalid line from the server that seems to answer an outgoing request. Return `None`
-        if the line doesn't answer any request."""
+        """Return the event for an invalid line from the server that seems to be the reply to an outgoing request.
+        Otherwise, return `None`."""
         if message.is_answer and message.settles is None:
             return None
         named, asks = message.named, message.asks

@@ -34,12 +34,11 @@ class NotificationReceived:
     """The call that the notification belongs to, as an object that the receiver chooses."""
 
     def note_call(self, served: Any) -> None:
-        """Set `served`, the client's call that the notification belongs to. The receiver calls this method before it
-        passes the notification on."""
+        """Set `served`, the client's call that the notification belongs to, before the notification is passed on."""
         cast("Any", self).served = served
 
     def packed(self) -> PackedNotification:
-        """Return the notification with its parameters as text.
+        """Return a copy of the notification whose parameters are stored as text.
 
         This saves memory while the notification waits: objects take up to thirty times as much memory as text.
         """
@@ -153,8 +152,10 @@ class Refused:
 
 @value
 class Ignored:
-    """The received message has no effect. ``noteworthy`` is true if the peer broke a rule of the protocol. Otherwise
-    the message is only late or redundant."""
+    """The received message has no effect. ``noteworthy`` is true if the peer broke a rule of the protocol.
+
+    Otherwise the message is only late or redundant.
+    """
 
     reason: str
     noteworthy: bool = False

@@ -47,8 +47,10 @@ Such a parameter has many small objects. Other parameters are mostly strings, wh
 
 @frozen
 class Continuation:
-    """The data with which a handler runs again after it requested input: the client's answers, and the handler's own
-    state (2026-07-28 mrtr)."""
+    """The data with which a handler runs again after it requested input (2026-07-28 mrtr).
+
+    It consists of the client's answers and the handler's own state.
+    """
 
     responses: dict[str, Any]
     """``inputResponses`` as received, or a legacy client's results of the server's requests. The data is untrusted."""
@@ -98,7 +100,8 @@ class InboundRequest:
             self.pack_as(pack_value(self.params))
 
     def pack_as(self, text: bytes) -> None:
-        """Pack the request like `pack`, when ``text``, the JSON text of the parameters, is already known."""
+        """Pack the request like `pack`, but use ``text``, the JSON text of the parameters, which the caller already
+        has."""
         self.packed = text
         self.params, self.meta = {}, {}
 
@@ -109,8 +112,8 @@ class InboundRequest:
             self.meta = self.params.get("_meta") or {}
 
     def put_away(self, name: str) -> None:
-        """If the parameter ``name`` takes much more memory as objects than as text, replace the parameter by its JSON
-        text, a `msgspec.Raw`.
+        """Replace the parameter ``name`` by its JSON text, a `msgspec.Raw`, if its objects take much more memory than
+        the text.
 
         The handler has its own copy, and all other code only compares the parameters.
         """
@@ -127,8 +130,8 @@ class InboundRequest:
         return TraceContext.of(self.meta)
 
     def missing(self, capabilities: Iterable[str]) -> list[str]:
-        """Return the capabilities in ``capabilities`` that the client didn't declare, or that the request's protocol
-        revision doesn't have."""
+        """Return those ``capabilities`` that the client didn't declare, or that the request's protocol revision doesn't
+        have."""
         return [each for each in capabilities if not declares(self.capabilities, each, self.revision)]
 
 

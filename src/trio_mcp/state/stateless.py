@@ -17,8 +17,8 @@ from .requests import InboundRequest
 
 
 class StatelessState(ConnectionState):
-    """Validates messages from a server's clients. Each message is independent of the others and has its own exchange
-    (2026-07-28 basic, Statelessness).
+    """Validates messages from a server's clients. Each message is independent of all others (2026-07-28 basic,
+    Statelessness), and has its own `Exchange`.
 
     Each client chooses its own ids, so requests are identified by their object. A message can't name a request of
     another exchange: otherwise one client could cancel the work of another.
@@ -42,8 +42,9 @@ class StatelessState(ConnectionState):
                 return _no_request("Invalid request: one request or notification is expected")
 
     def notification(self, message: Notification, revision: Revision, size: int) -> InboundRequest | None:
-        """Return an extension's notification of ``size`` bytes in the form of a request without a reply, because only
-        the notification's HTTP exchange identifies the sender.
+        """Return an extension's notification of ``size`` bytes as a request that gets no reply.
+
+        Only the notification's HTTP exchange identifies the sender, and the form of a request keeps this exchange.
 
         Return `None` for notifications of the specification. For example, a cancellation would be ambiguous, because
         different clients may use the same request id.
@@ -56,7 +57,7 @@ class StatelessState(ConnectionState):
         return InboundRequest("", row, given, revision, {}, ClientCapabilities(), None, None, None, size)
 
     def receive_legacy(self, message: Message | Batch | Unreadable, revision: Revision) -> Event:
-        """Handle one message of a client that uses a legacy ``revision``. The server stores nothing about the client's
+        """Handle one message of a client that uses a legacy ``revision``. The server stores no data about the client's
         handshake. Never raises."""
         match message:
             case Request():

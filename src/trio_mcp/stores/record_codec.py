@@ -33,8 +33,10 @@ _MAX_REASON_LENGTH: Final = 200
 
 
 def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
-    """Return the result of calling ``decode`` with ``data``. If that fails, raise `UnreadableRecord` with a message in
-    which ``what`` names the data."""
+    """Return ``decode(data)``. If this fails, raise `UnreadableRecord`.
+
+    ``what`` names the data in the error message.
+    """
     try:
         return decode(data)
     except UnreadableRecord:
@@ -175,14 +177,14 @@ class RecordCodec:
         return list(self._forms)
 
     def scope_keys(self, scope: str) -> Sequence[bytes]:
-        """Return the values of `StoredRecord.scope` for task records of ``scope``, one for each secret. New rows get
-        the first one."""
+        """Return the values of `StoredRecord.scope` for tasks with the scope ``scope``, one value for each secret. New
+        rows get the first value."""
         name = encoded(scope)
         return [name if keys is None else hmac.digest(keys.scope, name, "sha256") for keys in self._forms.values()]
 
     def name_keys(self, name: str) -> Sequence[str]:
-        """Return the values of `StoredRecord.name` for task records with the `TaskRecord.name` ``name``, one for each
-        secret. New rows get the first one."""
+        """Return the values of `StoredRecord.name` for tasks with the name ``name``, one value for each secret. New
+        rows get the first value."""
         text = encoded(name)
         return [
             (text if keys is None else hmac.digest(keys.name, text, "sha256")).hex() for keys in self._forms.values()

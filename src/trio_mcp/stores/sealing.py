@@ -49,8 +49,10 @@ class SealingKey:
         self._cipher = AESGCM(derived_key(secret, purpose))
 
     def seal(self, content: bytes, about: bytes) -> bytes:
-        """Encrypt ``content``. The bytes ``about`` are authenticated, but aren't part of the encrypted result: pass the
-        same bytes to `open`."""
+        """Encrypt ``content``. To decrypt the result, pass the same bytes ``about`` to `open`.
+
+        The bytes ``about`` are authenticated, but aren't part of the result.
+        """
         nonce = secrets.token_bytes(_NONCE)
         return nonce + self._cipher.encrypt(nonce, content, about)
 

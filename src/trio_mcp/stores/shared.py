@@ -68,7 +68,7 @@ class SessionDirectory(Protocol):
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
     ) -> str | None:
-        """Store a new session of ``caller``, which may be any bytes.
+        """Store a new session for the caller that the bytes ``caller`` identify.
 
         The session expires when it is neither read nor changed for ``idle_ms``. Raises `ValueError` if a session with
         this id exists, even if the directory is full.
@@ -87,8 +87,11 @@ class SessionDirectory(Protocol):
         ...
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        """Return a session, and let the session expire ``idle_ms`` from now. Returns `None` if the session doesn't
-        exist. ``session_id`` may be any string."""
+        """Return a session, and restart its idle timeout of ``idle_ms`` milliseconds. Returns `None` if the session
+        doesn't exist.
+
+        ``session_id`` may be any string.
+        """
         ...
 
     async def exists(self, session_id: str) -> bool:
@@ -97,8 +100,10 @@ class SessionDirectory(Protocol):
         ...
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
-        """Replace a session's data with ``state``, and its mark (which identifies the version) with ``mark``, if the
-        session's current mark is ``expected_mark``.
+        """Replace a session's data with ``state``, if nothing has changed the session since it was read.
+
+        A mark identifies each version of a session: ``expected_mark`` is the mark that was read, and ``mark`` is the
+        new one.
 
         If the session has another mark, or has ended, change nothing and return false.
         """
@@ -140,8 +145,11 @@ class StoredStream:
 
 @frozen
 class StoredEvents:
-    """The stored events of an SSE stream after a given number, in order. If events were dropped, ``first`` is higher
-    than the next number."""
+    """The stored events of an SSE stream after a given number, in order. ``first`` is the number of the first of these
+    events.
+
+    If events were dropped, ``first`` is higher than the next number.
+    """
 
     stream: StoredStream
     """The stream of the events, as stored."""
@@ -163,7 +171,7 @@ class EventLog(Protocol):
     """
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Create an SSE stream to which ``holder`` may append.
+        """Create an SSE stream. Only ``holder`` may append events to it.
 
         Raises `ValueError` if a stream with this name exists, unless it is equal to the one that this call would
         create: so a call that ended with `Uncertain` can be repeated.
@@ -171,7 +179,7 @@ class EventLog(Protocol):
         ...
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Let only ``holder`` append to the SSE stream from now on, and return the stream.
+        """Make ``holder`` the only writer that may append events to the SSE stream, and return the stream.
 
         If it doesn't exist, create it with an empty ``request_id``. If it is finished, return it unchanged.
         """
@@ -210,8 +218,9 @@ class EventLog(Protocol):
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
-        """If ``dead_holder`` is the holder of an unfinished SSE stream, append ``line`` and finish the stream, which
-        then has no holder.
+        """Finish an SSE stream whose writer is dead, with ``line`` as its last event.
+
+        Only an unfinished stream of the holder ``dead_holder`` is finished. Afterwards the stream has no holder.
 
         Returns whether this call has finished it: if several replicas try, only one succeeds.
         """
@@ -229,8 +238,8 @@ class EventLog(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of notifications about changed SSE streams: those that any replica appends to, takes over or
-        finishes from now on.
+        """Open a stream of notifications about the SSE streams that any replica appends to, takes over or finishes from
+        now on.
 
         Deletions aren't reported.
         """
@@ -238,8 +247,8 @@ class EventLog(Protocol):
 
 
 class WatchedByHints(Generic[T]):
-    """Base class for parts of a storage that report changes through ``hint_queues``, the streams of notifications in
-    this process."""
+    """Base class for the parts of a storage that notify readers in this process of changes. ``hint_queues`` has one
+    queue for each reader."""
 
     def __init__(self, hint_queues: HintQueues[T]) -> None:
         self._hint_queues = hint_queues
@@ -269,7 +278,7 @@ class ChangesSince:
 
 @frozen
 class ChangeHint:
-    """A change notification that contains the changes themselves: ``changed`` has all changes between the cursors
+    """A change notification that contains the changes themselves. ``changed`` has all changes between the log positions
     ``previous`` and ``cursor``.
 
     A reader whose position is ``previous`` needn't read the change log.
@@ -281,16 +290,16 @@ class ChangeHint:
 
 
 class ChangeLog(Protocol):
-    """A log of changes that replicas have made to a server's lists of tools, resources and prompts, and to its
-    resources.
+    """A log of the changes that replicas make to a server's lists of tools, resources and prompts, and to the resources
+    themselves.
 
     The names of changed things are, for example, ``tools`` or ``resource:<uri>``. Beyond 10,000 names, those that
     changed longest ago are dropped. Readers that haven't read these changes yet learn that everything may have changed.
     """
 
     async def record(self, changed: Collection[str]) -> None:
-        """Record that the things named in ``changed`` have changed. Each reader of the log gets each change at least
-        once. If ``changed`` is empty, do nothing."""
+        """Record the changes ``changed`` in the log. Each reader of the log gets each change at least once. If
+        ``changed`` is empty, do nothing."""
         ...
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
@@ -303,8 +312,8 @@ class ChangeLog(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
-        """Open a stream of all changes that any replica records from now on. Instead of a long notification, the stream
-        may have `HINTS_LOST`."""
+        """Open a stream of all changes that any replica records from now on. In place of a long notification, the
+        stream may contain `HINTS_LOST`."""
         ...
 
 
@@ -354,7 +363,7 @@ class ReplayGuard(Protocol):
     """Stores values that may be used only once among all replicas, for example DPoP proofs."""
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Store ``digest``, of 32 bytes, for ``ttl_ms``, and return true.
+        """Store ``digest``, a value of 32 bytes, for ``ttl_ms`` milliseconds, and return true.
 
         If it is already stored, change nothing and return false: if several replicas try, only one gets true. After
         `Uncertain`, treat the value as used.

@@ -243,7 +243,7 @@ class _ThreadedConnection:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> Exception:
-        """Return the exception that callers get because SQLite has raised ``error``."""
+        """Return the exception that is raised to callers when SQLite has raised ``error``."""
         title = f"the {self._location.schema.title} in {self._location.path}"
         if isinstance(error, sqlite3.Error):
             is_database = getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB

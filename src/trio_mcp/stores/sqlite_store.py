@@ -269,7 +269,7 @@ class DatabaseTaskStore:
         self._claims_suspended_until = self._database.now.steady + lease_ms / 1000
 
     def _expired_before(self, now: int, lease_ms: int, asked: float) -> int:
-        """Return the time that a lease must have ended before, so that its task may be claimed.
+        """Return the time limit for claims: a task may be claimed if its lease has ended before this time.
 
         It is 1, which excludes all leases, if holders couldn't renew: because the file was locked for long since
         ``asked``, or the machine's clock was set forward.

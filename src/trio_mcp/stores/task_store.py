@@ -38,8 +38,8 @@ _NO_QUESTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 class TaskPhase(StrEnum):
-    """The phases of a background task. 2025-11-25 and the tasks extension have other names for each combination of
-    phase and outcome."""
+    """The phases of a background task. A combination of phase and outcome has other names in MCP 2025-11-25 and in the
+    tasks extension."""
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -221,7 +221,7 @@ Hint: TypeAlias = "str | HintsLost"
 
 
 def new_mark() -> bytes:
-    """Return a new mark for the next version of a task record. See `TaskRecord.mark`."""
+    """Return a new mark, a random value that identifies the next version of a task record. See `TaskRecord.mark`."""
     return secrets.token_bytes(_MARK_BYTES)
 
 
@@ -290,8 +290,9 @@ class TaskStore(Protocol):
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Replace a stored task record with ``record``, which has a new mark, if the stored one still has the mark
-        ``expected_mark``.
+        """Replace a stored task record with ``record``, unless something has changed the stored record meanwhile.
+
+        The stored record must still have the mark ``expected_mark``. The new one has a new mark.
 
         Return false, with nothing changed, if the stored record has another mark or is gone. If a ``holder`` is given,
         also return false if the task has another holder or none. Pass `None` for changes that don't come from the
@@ -324,7 +325,8 @@ class TaskStore(Protocol):
         ...
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Let the leases of tasks end ``lease_ms`` from now. ``held`` maps the ids of the tasks to their holders.
+        """Extend the leases of tasks, which then end ``lease_ms`` milliseconds from now. ``held`` maps the ids of the
+        tasks to their holders.
 
         Only tasks that still have this holder are renewed. Return the ids of all others: they were claimed by another
         process, released, ended or deleted. Marks and versions don't change. If a lease has expired, but the task was
@@ -414,8 +416,8 @@ _FAILURE_MEMORY: Final = 30.0
 def created_record(
     new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
 ) -> TaskRecord:
-    """Return ``new``, a new task record, with the times and the position that a store sets when the record is created
-    at the time ``now``.
+    """Return the new task record ``new``, completed with the times and the position that a store sets at the time
+    ``now``.
 
     The position is after ``last_position``, the last position in the record's scope.
     """
@@ -455,8 +457,7 @@ def _logged(
 
 
 class LoggedStore:
-    """A `TaskStore` that wraps ``store`` and logs the outages of that store: one line at the beginning and one at the
-    end, however many calls fail.
+    """A `TaskStore` that wraps ``store`` and logs its outages: one line when an outage begins, and one when it ends.
 
     All errors are raised. Methods are tracked separately, since a full disk can still be read. A method that isn't
     called for a while is dropped.

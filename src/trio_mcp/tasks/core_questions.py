@@ -36,7 +36,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class TaskClientChannel:
-    """A channel on which server-to-client requests of a background task reach its client.
+    """A channel on which a background task's server-to-client requests reach its client.
 
     The connection ``line`` carries the messages. ``request`` is the client's own request, which ``runner`` handles.
     """
@@ -66,12 +66,12 @@ class TaskClientChannel:
         return self._request.revision
 
     def mark_lost(self) -> None:
-        """Record that no more responses of the client can arrive on this channel."""
+        """Record that the client can't respond on this channel any more."""
         self.is_lost = True
 
     def admits(self, question: InputRequest) -> bool:
-        """Return whether the client has declared the capabilities that ``question``, an elicitation, sampling or roots
-        request, requires."""
+        """Return whether the client has declared the capabilities that an elicitation, sampling or roots request
+        requires. ``question`` is the request."""
         return not self._request.missing(capability_for(question))
 
     def send_question(self, question: InputRequest, task_id: str, owner: CallOwner, key: str) -> DetachedCall:
@@ -85,7 +85,8 @@ class TaskClientChannel:
     def ask(
         self, method: str, params: dict[str, Any] | None, task_id: str, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a server-to-client request of the task's handler on this channel, and wait for its result.
+        """Send the client a server-to-client request of the task's handler on this channel, and return the client's
+        result.
 
         Requests of this kind can't be stored in the task record.
         """
@@ -96,7 +97,8 @@ class TaskClientChannel:
 
 
 class CoreQuestions:
-    """Sends the elicitation and sampling requests that are stored in the task ``records`` to the clients of the tasks.
+    """Sends elicitation and sampling requests to the clients of background tasks. The requests are stored in the task
+    ``records``.
 
     ``start`` runs a function in the background.
 
@@ -137,8 +139,11 @@ class CoreQuestions:
                 asker.withdraw_all("the task no longer exists")
 
     def remind(self, record: TaskRecord) -> None:
-        """Try again to send those elicitation and sampling requests in ``record`` that weren't sent yet: by now, the
-        client may have opened an SSE stream."""
+        """Try again to send the input requests in ``record`` that weren't sent yet, because the client may have opened
+        an SSE stream.
+
+        These are elicitation and sampling requests.
+        """
         if any(not self.is_asked(record.id, key) for key in record.questions):
             self.changed(record.id)
 
@@ -160,7 +165,7 @@ class CoreQuestions:
         self.changed(task_id)
 
     def changed(self, task_id: str) -> None:
-        """Make each `Asker` of the task check which of the stored input requests it must send."""
+        """Make each `Asker` of the task check whether it must send new input requests from the task record."""
         self._records.changed(task_id)
 
     def persist(self, asker: Asker, call: DetachedCall, task_id: str, answer: bytes) -> None:
@@ -169,7 +174,7 @@ class CoreQuestions:
             self._start(self._persist, asker, call, task_id, answer)
 
     def close(self) -> None:
-        """Drop the function ``start`` for background work, because the task host is ending."""
+        """Drop the function ``start``, which starts background work, because the task host is ending."""
         self._start = None
 
     async def _persist(self, asker: Asker, call: DetachedCall, task_id: str, answer: bytes) -> None:
@@ -197,7 +202,7 @@ class Asker(Owner):
         record."""
 
     def has_asked(self, key: str) -> bool:
-        """Return whether the input request ``key`` was sent on this channel, and the client's response isn't stored
+        """Return whether the input request ``key`` was sent on this channel and the client's response isn't stored
         yet."""
         return any(posted.name == key for posted in self._outstanding)
 
@@ -263,8 +268,10 @@ def _encode_answer(answer: Any, error: MCPError | None) -> bytes:
 
 
 class CoreClient(Asker):
-    """Notifies the client that has created the background task whenever its status changes, and sends it the task's
-    elicitation and sampling requests, both on ``channel``.
+    """Sends a background task's status changes, and its elicitation and sampling requests, to the client that created
+    the task.
+
+    ``channel`` carries both.
 
     Only the latest status is queued. Nothing waits for a client that is away or reads nothing, since clients must not
     rely on notifications (2025-11-25 tasks, Task Notifications).
@@ -306,7 +313,7 @@ _NO_ANSWER = "the answer to a question of a task must be an object"
 
 
 def encode_refusal(error: MCPError | None) -> bytes:
-    """Encode ``error`` for the task record, in place of a client's response to an input request.
+    """Encode ``error`` for the task record, where it takes the place of a client's response to an input request.
 
     ``error`` is `None` if the client's response wasn't an object.
     """

@@ -52,7 +52,7 @@ _SHORT_TIME: Final = 5.0
 
 
 class TaskHost:
-    """Runs background tasks in this process, as trio tasks in the nursery of ``host``. ``handler`` handles their
+    """Runs background tasks in this process, as trio tasks in the nursery of ``host``. ``handler`` handles the tasks'
     requests.
 
     A task is a request whose handler keeps running after the answer. A failure of a task, or of the store, ends only
@@ -123,7 +123,7 @@ class TaskHost:
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Renew leases, delete expired records, etc., in the background until cancelled.
+        """Renew leases, delete expired records and do other background work, until cancelled.
 
         On cancellation, running tasks are cancelled first, before any of their handlers resumes, and get the cause.
         Then they are recorded as failed, or released for another process to run.
@@ -233,8 +233,8 @@ class TaskHost:
             raise
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Store the record of a new background task like `create`, and return it, but don't count the task towards the
-        limit of running tasks."""
+        """Store the record of a new background task, and return it. Unlike `create`, this doesn't count the task
+        towards the limit of running tasks."""
         from .task_exchange import new_record  # lazy import, see `_serve`
 
         holder, begun = None if delegated else self._holder, trio.current_time()
@@ -284,8 +284,8 @@ class TaskHost:
             self.in_background(self.records.discard, record.id)
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
-        """Respond to the request of ``task`` with the created background task in ``record``, and let the handler
-        continue in this host. Synchronous."""
+        """Respond to the request of ``task`` with the task in ``record``, and continue the request's handler in this
+        host. Synchronous."""
         from .task_exchange import exchange_for  # lazy import, see `_serve`
 
         scope = task.scope
@@ -300,7 +300,7 @@ class TaskHost:
         scope.exchange.peer.pack()
 
     def _run_again(self, record: TaskRecord, until: float) -> None:
-        """Run a background task again, after it was taken over from another process.
+        """Run the handler of a background task again, after the task was claimed from another process.
 
         The lease lasts until the time ``until``. Raises `LookupError` or `ValueError` if its record can't be used.
         """
@@ -356,7 +356,7 @@ class TaskHost:
         return record
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
-        """Cancel ``task`` if ``record``, its latest record, has ended or belongs to another process.
+        """Cancel ``task`` if its latest ``record`` shows that the task has ended or belongs to another process.
 
         Otherwise pass the answers in the record to the task's handler.
         """
@@ -439,8 +439,8 @@ class TaskHost:
     # End
 
     def remove(self, task: RequestTask, *, was_cut_off: bool) -> None:
-        """Remove ``task``, because its handler and child tasks have ended. If ``was_cut_off``, its outcome must still
-        be stored. Synchronous."""
+        """Remove ``task``, because its handler and child tasks have ended. If ``was_cut_off`` is true, its outcome
+        isn't stored yet. Synchronous."""
         self._live.remove(task)
         self.message_writer.unwritten.pop(task.id, None)
         if was_cut_off:
@@ -448,7 +448,7 @@ class TaskHost:
 
 
 class LiveTasks:
-    """The background tasks that run in this process, by id. Their number is limited, and counted in ``load``.
+    """The background tasks that run in this process, by id. Their number is limited, and is counted in ``load``.
 
     Each task has a place, reserved before its record is stored. So tasks that are about to start also count towards the
     limits of ``settings``.

@@ -53,8 +53,9 @@ class ClaimedLease:
 
 
 class Leases:
-    """Manages the leases of background tasks: of the ``live`` tasks, which run in this ``process``, and of tasks that
-    are about to run here.
+    """Manages the leases of background tasks. A lease gives one process the right to run a task for a limited time.
+
+    The tasks are the ``live`` tasks, which run in this ``process``, and the tasks that are about to run here.
 
     Three background tasks share the work:
 
@@ -108,7 +109,7 @@ class Leases:
         self._renewed = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        """Renew leases, cancel background tasks whose leases are about to expire, and claim abandoned tasks, until
+        """Renew leases, claim abandoned tasks, and cancel background tasks whose leases are about to expire, until
         cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renew_always)
@@ -150,7 +151,7 @@ class Leases:
         return lost
 
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
-        """Continue those of the ``lost`` tasks that this process has itself claimed, under the new claim.
+        """Continue those of the ``lost`` tasks that this process has claimed again. They run under the new claim.
 
         The store's response to that claim hasn't arrived yet, or has arrived during the renewal. Returns whether there
         are such tasks.
@@ -218,7 +219,7 @@ class Leases:
                 await trio.sleep(self._pace)
 
     async def _claim(self) -> bool:
-        """Claim some abandoned tasks, and run them. Returns whether there may be more of them."""
+        """Claim some abandoned tasks, and run them. Returns whether more abandoned tasks may exist."""
         most, names = min(self._live.room, _BATCH), self._offers()
         if self._ending.is_set() or not most or not names:
             return False
@@ -258,8 +259,8 @@ class Leases:
             self._live.pending.pop(record.id, None)
 
     async def _run_claimed(self, record: TaskRecord, claimed: ClaimedLease) -> bool:
-        """Run a claimed task that isn't running in this process, or record that it has failed. Returns whether either
-        was done."""
+        """Run a claimed task that isn't running in this process, or store that the task has failed. Returns whether
+        either was done."""
         change, holder = self._records.change, claimed.holder
         if not await self.has_lease_left(claimed) or self._ending.is_set() or record.name not in self._offers():
             await self._release(record)
@@ -288,7 +289,7 @@ class Leases:
             await self._records.change(record.id, record.holder, lambda kept, _: released(kept, counts=counts))
 
     async def has_lease_left(self, held: ClaimedLease | RequestTask) -> bool:
-        """Return whether a lease lasts long enough to start running its task.
+        """Return whether a lease lasts long enough to start the task.
 
         If it is too short, wait for a renewal first. The result is valid until the next trio checkpoint.
         """

@@ -37,7 +37,7 @@ def _time(milliseconds: int) -> str:
 def _common_members(
     record: TaskRecord, *, results_fail: bool
 ) -> tuple[str, TaskStatus, str, str, int | None, str | None, int | None]:
-    """Return the members that the task objects of both forms (2025-11-25 and the tasks extension) have.
+    """Return the fields that the MCP task objects of 2025-11-25 and of the tasks extension have in common.
 
     If ``results_fail``, a tool result with isError gives the status ``failed``.
     """
@@ -49,25 +49,26 @@ def _common_members(
 
 
 def core_task(record: TaskRecord) -> Task:
-    """Return the task object of a record in the form of 2025-11-25."""
+    """Return the MCP task object for a task record, in the form of MCP 2025-11-25."""
     # 2025-11-25 tasks, Task Execution Errors: a tool result with isError means that the task has failed.
     return Task(*_common_members(record, results_fail=True))
 
 
 def core_created(record: TaskRecord) -> CreateTaskResult:
-    """Return the response to a request that the client sent as a task, in the form of 2025-11-25."""
+    """Return the response to a request that the client sent as a task, in the form of MCP 2025-11-25."""
     return CreateTaskResult(core_task(record))
 
 
 def extension_created(record: TaskRecord) -> CreatedTask:
-    """Return the response to a tool call that continues as a task, in the form of the extension."""
+    """Return the response to a tool call that continues as a task, in the form of the tasks extension."""
     # Tasks extension, Task Status: only a JSON-RPC error means that the task has failed.
     return CreatedTask(*_common_members(record, results_fail=False))
 
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
-    """Return the result of a background task with this ``outcome`` in the form of the protocol revision ``revision``,
-    as if the call had not become a task.
+    """Return the result of a background task as if the call had not become a task.
+
+    ``outcome`` is the task's outcome, and ``revision`` the protocol revision of the result.
 
     If the call itself has this revision, the result's JSON text isn't decoded.
     """
@@ -94,7 +95,8 @@ def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSO
 
 
 def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
-    """Return the task object of a record in the form of the extension, with its outcome or its input requests."""
+    """Return the MCP task object for a task record, in the form of the tasks extension. It contains the outcome or the
+    input requests."""
     outcome = record.outcome
     result: Any = None
     error: Any = None
@@ -132,21 +134,23 @@ def store_unreachable() -> CodedError:
 
 
 def bounded(outcome: Outcome, limit: int) -> Outcome:
-    """Return ``outcome``, or a failure instead if ``outcome`` has more than ``limit`` bytes."""
+    """Return ``outcome`` or, if it has more than ``limit`` bytes, a failure in its place."""
     if len(outcome.json) > limit:
         return failure(INTERNAL_ERROR, f"Internal error: the result has more than {limit} bytes")
     return outcome
 
 
 def raised(outcome: Outcome) -> CodedError:
-    """Return the error in a failed outcome as the exception that the client would have got without a task."""
+    """Return the error in a failed outcome as the exception that a call without a task would have raised."""
     error: dict[str, Any] = decode_value(outcome.json)
     return CodedError(error["code"], error["message"], error.get("data"))
 
 
 def error_text(outcome: Outcome) -> str | None:
-    """Return the message of a failed task's error, which becomes the status message; `None` if the outcome isn't an
-    error (2025-11-25 tasks, Task Execution Errors)."""
+    """Return the message of a failed task's error; `None` if the outcome isn't an error.
+
+    The message becomes the task's status message (2025-11-25 tasks, Task Execution Errors).
+    """
     if not (outcome.is_error or outcome.tells_failure):
         return None
     value: dict[str, Any] = decode_value(outcome.json)

@@ -93,7 +93,7 @@ class OutcomeWriter:
             scope.deadline = self._last_moment
 
     def goes_on_elsewhere(self, task: RequestTask) -> bool:
-        """Return whether another process may continue ``task`` from now on."""
+        """Return whether another process may continue the work of ``task`` from now on."""
         return task.on_restart != "fail" and self._records.settings.store is not None
 
     async def persist(self, task: RequestTask, outcome: Outcome | None) -> None:
@@ -109,7 +109,7 @@ class OutcomeWriter:
             logger.error("the outcome of task %s was not stored in time", task.id)
 
     async def write_cut_off(self, tasks: Iterable[RequestTask]) -> None:
-        """Write the outcomes of ``tasks`` that were interrupted because the server ended."""
+        """Store the outcomes of ``tasks`` that were interrupted by the end of the server."""
         self.limit_time(0.0)
         if self._records.settings.store is None:
             return  # records in memory end with the server, so writing their outcomes would be useless
@@ -133,8 +133,10 @@ class OutcomeWriter:
             task.client.notify(record)
 
     def _cut_off(self, task: RequestTask) -> Transition | Outcome:
-        """Return how to change the record of a task that was cancelled before its end, if the record doesn't show the
-        cancellation yet."""
+        """Return the change for the record of a task that was cancelled before its end.
+
+        The record doesn't show the cancellation yet.
+        """
         cancellation = task.scope.cancellation
         cause = CancelCause.SHUTDOWN if cancellation is None else cancellation.cause
         is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
@@ -151,7 +153,7 @@ class OutcomeWriter:
 
 class MessageWriter:
     """Writes the latest status message of each background task into its record, at most once in ``interval`` seconds.
-    Handlers don't wait for this."""
+    Handlers don't wait for these writes."""
 
     def __init__(self, records: TaskRecords, interval: float) -> None:
         self._records = records

@@ -40,7 +40,7 @@ _LONGEST_PLACE: Final = 18
 
 @frozen
 class RecordPage:
-    """A page of task records. ``next_cursor`` is the cursor to pass for the next page; `None` on the last page."""
+    """A page of task records. To read the next page, pass ``next_cursor``; it is `None` on the last page."""
 
     records: Sequence[TaskRecord]
     next_cursor: str | None
@@ -226,8 +226,8 @@ class TaskRecords:
                     return None  # otherwise this process has claimed the task again, so the loop tries once more
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
-        """Read the stored task record, and pass it to ``reacquire``. Returns false if the task belongs to another
-        process, or its record doesn't exist."""
+        """Read the stored task record, and pass it to ``reacquire``. Returns false if another process has the task, or
+        its record doesn't exist."""
         with suppress(OSError):  # already logged
             kept = await self.store.read(None, task_id)
             return kept is not None and reacquire(kept.record)
@@ -275,7 +275,7 @@ class TaskRecords:
         return None if record is None else (record, is_first)
 
     def close(self) -> None:
-        """Drop all callbacks, because the task host is ending."""
+        """Drop all callbacks, because the server's task host is ending."""
         self.on_change = self.on_hint = self.on_unsaved_cancel = None
         self.held_marks = dict
 

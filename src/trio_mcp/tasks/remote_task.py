@@ -39,8 +39,8 @@ _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQ
 
 
 class RemoteTask(ABC):
-    """A background task that the peer runs for this side. The functions ``ask`` and ``forget`` send requests about the
-    task."""
+    """A background task that the peer runs for this side of the connection. The functions ``ask`` and ``forget`` send
+    requests about the task."""
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel) -> None:
         self.id = task_id
@@ -87,8 +87,11 @@ class RemoteTask(ABC):
         """
 
     def abandon(self) -> None:
-        """Send a cancellation of the background task to the peer, without waiting, unless the task has ended. Works
-        even in a cancelled scope."""
+        """Ask the peer to cancel the background task, without waiting for the response. Works even in a cancelled
+        scope.
+
+        If the task has ended, nothing is sent.
+        """
         if not self.is_over:
             self.is_over = True
             self._forget(self.id)
@@ -130,7 +133,7 @@ def created_state(
 
 
 def task_params(ttl: float | None) -> JSONObject:
-    """Return the parameter ``task`` of a 2025-11-25 request.
+    """Return the ``task`` parameter of a request that creates a background task (MCP 2025-11-25).
 
     This parameter asks the peer to keep the task for ``ttl`` seconds. If ``ttl`` is `None`, the peer decides how long
     it keeps the task. Raises `ValueError` unless ``ttl`` is positive and finite.
@@ -143,8 +146,7 @@ def task_params(ttl: float | None) -> JSONObject:
 
 
 class PollSchedule:
-    """Determines when a background task is polled: at the interval that the peer has requested, within the limits of
-    this package.
+    """Determines when a background task is polled: at the interval that the peer has requested, within fixed limits.
 
     While the receiver is unavailable or too busy, the interval grows. The sixth failed poll in a row raises its error.
     At the usual interval, that is half a minute after the first failure.
@@ -179,7 +181,7 @@ class PollSchedule:
         self._due = -inf
 
     def wake(self) -> None:
-        """Make `wait_until_due` return early, because there is something else to do."""
+        """Make `wait_until_due` return early, because its caller has other work to do."""
         self._is_woken = True
         self._waiting.wake()
 
@@ -203,8 +205,8 @@ def _is_transient(error: MCPError) -> bool:
 
 
 class CoreRemoteTask(RemoteTask):
-    """A background task of a peer in the form of 2025-11-25: the task's input requests arrive as requests of the
-    peer."""
+    """A background task that a peer runs, in the form of MCP 2025-11-25: the task's input requests arrive as requests
+    of the peer."""
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel, known: TaskState | None = None) -> None:
         super().__init__(task_id, ask, forget)
@@ -276,8 +278,8 @@ class CoreRemoteTask(RemoteTask):
 
 
 class _ResultCall:
-    """Calls ``tasks/result`` in the background. This request blocks until the task has ended. Meanwhile, ``looks``
-    schedules the polls of the task."""
+    """Calls ``tasks/result`` in the background, which blocks until the task has ended. Meanwhile, ``looks`` schedules
+    the polls of the task."""
 
     def __init__(self, ask: Ask, task_id: str, looks: PollSchedule) -> None:
         self._ask = ask

@@ -41,8 +41,10 @@ RUNS_ELSEWHERE: Final = "another process runs the task now"
 
 
 def new_holder(process: str) -> str:
-    """Return a new holder token. ``process`` uses one token for all tasks that it creates, and a new token for each
-    call that claims tasks. See `TaskStore`."""
+    """Return a new holder token, with which ``process`` claims tasks in the store. See `TaskStore`.
+
+    A process uses one token for all tasks that it creates, and a new token for each call that claims tasks.
+    """
     return f"{process}:{secrets.token_urlsafe(_HOLDER_BYTES)}"
 
 
@@ -51,8 +53,10 @@ def _process_of(holder: str) -> str:
 
 
 class NotStarted(CodedError):
-    """A background task couldn't be started. The call fails with this error, and isn't retried: a retry could return a
-    task that has already failed."""
+    """A background task couldn't be started, so the call fails with this error.
+
+    The call isn't retried: a retry could return a task that has already failed.
+    """
 
 
 @define(eq=False)
@@ -135,16 +139,17 @@ class RequestTask:
 
     @property
     def has_started(self) -> bool:
-        """True once the request was answered with the task."""
+        """True once the response to the request has named the task."""
         return self.phase >= RunPhase.RUNNING
 
     @property
     def is_delegated(self) -> bool:
-        """True if the work of the task isn't done by its handler, but by other code."""
+        """True if the task's work is done by other code than its handler."""
         return self.phase in (RunPhase.DELEGATED, RunPhase.DETACHED)
 
     def start_later(self) -> None:
-        """Start the background task after `TaskSettings.grace`, unless the request is answered before. Idempotent."""
+        """Start the background task after `TaskSettings.grace`, unless the request gets its response before.
+        Idempotent."""
         if self._alarm is None:
             due = trio.current_time() + self._host.settings.grace
             self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, self.scope.request))
@@ -166,14 +171,14 @@ class RequestTask:
                 raise
 
     def stop_alarm(self) -> None:
-        """Stop the timer that starts the background task: the request is about to be answered, or the task has
-        ended."""
+        """Stop the timer that starts the background task, because the request is about to get its response, or the task
+        has ended."""
         if self._alarm is not None:
             self._alarm.stop()
             self._alarm = None
 
     async def start(self, *, delegated: bool = False) -> None:
-        """Store the background task, and answer the request with the task.
+        """Store the background task, and respond to the request with the task.
 
         Does nothing if this was already done. With ``delegated``, other code than the handler does the work.
 
@@ -230,14 +235,15 @@ class RequestTask:
             raise CodedError(TOO_BUSY, "Shutting down: new tasks are refused")
 
     def decline(self) -> None:
-        """Don't start a background task: the handler has returned input requests, which are the response to the
+        """Don't start a background task, because the handler has returned input requests, which are the response to the
         request."""
         if not self.has_started:
             self.phase = phase_after(self.phase, RunStep.DECLINE)
 
     async def delegate(self, ttl_ms: int | None, message: str | None) -> bool:
-        """Start the background task if necessary, and record that other code than the handler does the work, within
-        ``ttl_ms`` milliseconds after the task's creation.
+        """Start the background task if necessary, and record that its work is done by other code than its handler.
+
+        The task expires ``ttl_ms`` milliseconds after its creation.
 
         The end of the handler still ends the task, unless `detach` is called. Returns false, with nothing changed, if
         the work is already done by other code. Raises the errors of `start`.
@@ -257,12 +263,12 @@ class RequestTask:
         return True
 
     def detach(self) -> None:
-        """Let the background task continue after its handler has ended, because other code does the work. The handler's
+        """Let the background task continue after its handler has ended, because other code does its work. The handler's
         result isn't stored."""
         self.phase = phase_after(self.phase, RunStep.DETACH)
 
     async def _between_rounds(self) -> None:
-        """If a response with input requests was sent, wait until the client has repeated the request with its
+        """If a response with input requests was sent, wait until the client has sent the request again, with its
         responses."""
         while self.scope.rounds is not None and not self.scope.sends and self.scope.from_outside is None:
             await self.scope.rounds.resumed()
@@ -368,7 +374,8 @@ class RequestTask:
 
     @property
     def needs_lease(self) -> bool:
-        """True until the outcome is stored, unless the task record has ended or has another holder."""
+        """True while this process needs the task's lease: until the outcome is stored, or until the record has ended or
+        has another holder."""
         return self.phase is RunPhase.RUNNING or self.phase is RunPhase.PERSISTING
 
     @property
@@ -382,8 +389,9 @@ class RequestTask:
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
 
     def reacquire(self, record: TaskRecord) -> bool:
-        """If ``record`` contains a newer claim of this process, continue this run of the handler under that claim (the
-        store's response to it was lost, or is still on its way).
+        """Continue this run of the handler under a newer claim of this process, if ``record`` contains one.
+
+        The store's response to that claim was lost, or is still on its way.
 
         Returns false if there is none, or if another process has run the task meanwhile.
         """
@@ -400,7 +408,7 @@ class RequestTask:
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
     def accepts(self, record: TaskRecord) -> bool:
-        """Return whether ``record``, which was stored during this run of the handler, is to be used.
+        """Return whether to use ``record``, which was stored during this run of the handler.
 
         If it has another holder, it may be older than this process's own claim, and must be read again.
         """

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 
 class TaskExchange(Exchange):
-    """The `Exchange` of a request that runs as the background task ``task``. It belongs to no connection, and stores
-    the outcome instead of sending it.
+    """The `Exchange` of a request that runs as the background task ``task``.
+
+    It belongs to no connection, and stores the outcome instead of sending it.
 
     Only a cancel or the end of the server ends the task, and its response is stored. Notifications go to ``outbox``,
     and name ``related_task``. The data of the first request's ``connection`` belongs to the task as well.
@@ -76,7 +77,7 @@ class TaskExchange(Exchange):
         return self.task is not None and self.task.has_ended
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Do nothing, because the background task itself refers to this exchange's request."""
+        """Do nothing: the background task itself keeps a reference to the request of this exchange."""
 
     def release(self, request: InboundRequest) -> None:
         if self.task is not None:
@@ -109,7 +110,7 @@ class _RestartedExchange(TaskExchange):
 
 
 def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
-    """Return the `Exchange` in which the request of ``task`` continues as a background task of ``host``."""
+    """Return the `Exchange` with which the request of ``task`` continues as a background task of ``host``."""
     scope = task.scope
     here = scope.exchange
     if scope.request.revision.tasks == "core":
@@ -162,7 +163,7 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
 
 
 def _continuation(task: RequestTask) -> bytes | None:
-    """Return the input requests and responses from before the task started, which a restarted handler needs."""
+    """Return the input requests and responses from before the task started, which the handler needs after a restart."""
     before = task.scope.request.continuation
     starts_later = task.on_restart == "resume" and task.checkpoint_before_start is not None
     if before is None or starts_later or not task.keeps_answers:
@@ -188,8 +189,8 @@ def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: in
 
 
 def request_of(record: TaskRecord, now: int) -> InboundRequest:
-    """Return the request that the ``record`` of a background task contains, to run its handler again. Raises the errors
-    of `restarted`."""
+    """Return the request that is stored in the ``record`` of a background task, so that its handler can run again.
+    Raises the errors of `restarted`."""
     revision = REVISIONS[record.revision]
     params: dict[str, Any] = decode_value(record.params)
     meta: dict[str, Any] = params.get("_meta") or {}

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 def scope_of(scope: RequestScope) -> str:
-    """Return the owner's scope: the key of all tasks that the caller of a request may see.
+    """Return the owner's scope: the key for all tasks that the caller of a request may access.
 
     It is the caller's principal as JSON text, or an empty string without authentication.
     """
@@ -56,7 +56,7 @@ def unknown_task() -> CodedError:
 
 
 def _known(found: T | None) -> T:
-    """Return ``found``, a task record. If it is `None`, raise `CodedError`: the task is unknown."""
+    """Return the task record ``found``. If it is `None`, raise `CodedError` for an unknown task."""
     if found is None:
         raise unknown_task()
     return found
@@ -83,8 +83,8 @@ class ExtensionMethods:
         self._records = records
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Return the result of a request about tasks. Raises `CodedError` if it fails, and `CapabilityMissing` if it
-        doesn't declare the tasks extension."""
+        """Return the result of a request about tasks. Raises `CodedError` if the request fails, and `CapabilityMissing`
+        if it doesn't declare the tasks extension."""
         request = scope.request
         if missing := request.missing((TASKS_CAPABILITY,)):
             raise CapabilityMissing(missing, request.revision)
@@ -139,7 +139,7 @@ class CoreMethods:
     _may_see: Callable[[RequestScope, TaskRecord], bool] = _may_see_all
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Return the result of a request about tasks. Raises `CodedError` if it fails."""
+        """Return the result of a request about tasks. Raises `CodedError` if the request fails."""
         try:
             match scope.request.method.name:
                 case "tasks/get":
@@ -173,8 +173,8 @@ class CoreMethods:
         return ListTasksResult(tasks, page.next_cursor)
 
     async def _list_own(self, scope: RequestScope, cursor: str | None) -> ListTasksResult:
-        """List only the tasks that this connection has created, because other tasks in the store may belong to any
-        client."""
+        """List only the tasks that this connection has created, because the other tasks in the store may belong to
+        other clients."""
         tasks = list[Task]()
         for task_id, behind in self._own.after(scope, cursor):
             record = await self._records.read(scope_of(scope), task_id)
@@ -213,8 +213,8 @@ class OwnTasks:
         self._numbers = count(1)
 
     def are_all_of(self, scope: RequestScope) -> bool:
-        """Return whether the caller of a request may list only the tasks of its own connection. Otherwise the caller's
-        tasks are listed from the store."""
+        """Return whether the caller of a request may list only its own connection's tasks. Otherwise the tasks are
+        listed from the store."""
         peer = scope.exchange.peer
         return self._is_shared and peer.principal is None and peer.is_distinguishable
 

@@ -42,7 +42,8 @@ def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
 
 
 def _log_of_run(task: RequestTask) -> AnswerLog | None:
-    """Return the log of input requests and responses of ``task``; `None` if it isn't stored for a restart."""
+    """Return the log of the input requests and responses of ``task``; `None` if the task record doesn't store this
+    log."""
     rounds = task.scope.rounds
     return rounds.log if rounds is not None and keeps_answers(task.scope) else None
 
@@ -62,8 +63,7 @@ class TaskQuestions:
             self._task.scope.rounds.redirect(self._send, self._given_up)
 
     def replay(self, record: TaskRecord) -> None:
-        """If the handler makes the same input requests as an earlier run, use the responses that are stored in
-        ``record``.
+        """Use the responses in ``record`` if the handler makes the same input requests as in an earlier run.
 
         Store new input requests as `collect` does.
         """
@@ -111,8 +111,8 @@ class TaskQuestions:
 
 
 def _log_entries(questions: Sequence[Question]) -> QuestionLog:
-    """Return the log entries for ``questions``, the handler's input requests, as the task record stores them for a
-    restart."""
+    """Return the log entries for the handler's input requests ``questions``, in the form in which the task record
+    stores them."""
     kept = {each.key: each for each in questions if each.beside is not None}
     return QuestionLog(
         {key: tuple(other.key for other in each.beside or ()) for key, each in kept.items()},

@@ -15,7 +15,7 @@ _LONGEST_MS: Final = 10**15
 
 @value
 class TaskState:
-    """The state of a background task, as the peer that runs it reports it."""
+    """The state of a background task, as reported by the peer that runs the task."""
 
     id: str
     """The id of the task."""
@@ -68,5 +68,6 @@ def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
 
 
 def _seconds(milliseconds: int | None) -> float | None:
-    """Return a time in seconds. It is limited, because a JSON integer may be too large for a float."""
+    """Convert a time from milliseconds to seconds. The result is limited, because a JSON integer may be too large for a
+    float."""
     return None if milliseconds is None else max(0, min(milliseconds, _LONGEST_MS)) / 1000

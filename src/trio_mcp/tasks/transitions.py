@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @frozen
 class QuestionLog:
-    """The input requests that a handler has made so far, as the task record stores them for a restart. See
+    """The input requests that a handler has made so far, which the task record stores for a restart. See
     `TaskRecord.asked`."""
 
     asked: Mapping[str, Sequence[str]]
@@ -59,7 +59,7 @@ def asked(
     given_up: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> TaskRecord | None:
-    """Return the task record with additional input requests, keyed as in the record.
+    """Return the task record with the additional input requests ``questions``, under the same keys.
 
     Input requests that are already in it, or already answered, are skipped: a restarted handler makes them again.
 
@@ -119,8 +119,8 @@ def _without(record: TaskRecord, now: int, keys: Collection[str], answers: Mappi
 
 
 def _excluding(values: Mapping[str, T], keys: Collection[str]) -> Mapping[str, T]:
-    """Return the mapping ``values`` without ``keys``. If it contains none of the keys, return ``values`` itself, to
-    save memory."""
+    """Return the mapping ``values`` without ``keys``. If it contains none of them, return ``values`` itself, to save
+    memory."""
     if not any(key in values for key in keys):
         return values
     return {key: each for key, each in values.items() if key not in keys}
@@ -192,8 +192,9 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
 def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
-    """Return the record of a background task whose work isn't done by its handler, but by other code, within ``ttl_ms``
-    after the task's creation.
+    """Return the record of a background task whose work is now done by other code than its handler.
+
+    The task expires ``ttl_ms`` milliseconds after its creation.
 
     No process runs or claims such a task. The record is kept for ``keep_ms`` longer.
     """
@@ -213,7 +214,7 @@ def made_external(
 
 
 def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
-    """Return the record of a background task that its process has released, so that any process may claim it.
+    """Return the task record after its process has released the task, so that any process may claim it.
 
     ``counts`` is whether the handler's run counts as an attempt.
     """

@@ -57,19 +57,20 @@ def new_stream_name() -> str:
 
 
 def new_holder(replica: Replica) -> str:
-    """Return a new holder name: the name under which ``replica`` may append to one SSE stream in the event log."""
+    """Return a new holder name for ``replica``. The name gives the right to append events to one SSE stream in the
+    event log."""
     return f"{replica.id}:{secrets.token_hex(_NAME_BYTES)}"
 
 
 def replica_of(holder: str) -> str:
-    """Return the id of the replica that ``holder``, a name made by `new_holder`, belongs to; empty if ``holder`` is
-    empty."""
+    """Return the id of the replica for which `new_holder` has made the name ``holder``. Returns an empty string for an
+    empty name."""
     return holder.partition(":")[0]
 
 
 def parse_cursor(cursor: str) -> tuple[str, int] | None:
-    """Return the stream name and the event number in ``cursor``, the id of an SSE event; `None` if ``cursor`` isn't
-    such an id."""
+    """Return the stream name and the event number that ``cursor``, the id of an SSE event, contains. Returns `None` if
+    ``cursor`` isn't such an id."""
     name, _, digits = cursor.rpartition("-")
     if not (name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
         return None
@@ -78,7 +79,7 @@ def parse_cursor(cursor: str) -> tuple[str, int] | None:
 
 
 def lost_line(request_id: bytes) -> bytes:
-    """Return the last message of an SSE stream whose replica has ended: an error response to the request
+    """Return the last message of an SSE stream whose replica has ended. It is an error response to the request
     ``request_id``.
 
     ``request_id`` is JSON text. If it is an array of ids, the line has an error for each member of a batch. Raises
@@ -99,7 +100,9 @@ def _ids(request_id: bytes) -> list[RequestId]:
 
 def standalone_log_id(session_id: str) -> str:
     """Return the id of the event log for the session's standalone stream, the SSE stream that a client opens with GET.
-    The log of all other streams has the session's id."""
+
+    The log of all other streams has the session's id.
+    """
     return f"{session_id} own"
 
 
@@ -131,7 +134,7 @@ async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: 
 
 @frozen
 class StreamLog:
-    """One replica's access to the events of one legacy session, stored under ``log_id``.
+    """Reads and writes the stored SSE events of one legacy session. ``log_id`` is their key in the shared storage.
 
     At most ``limit`` bytes of events are stored. They are kept for ``retention_ms`` milliseconds after the last use of
     the log.
@@ -152,7 +155,7 @@ class StreamLog:
         return self.events.open(self.log_id, name, holder=holder, request_id=request_id, retention_ms=self.retention_ms)
 
     def take_over(self, name: str, holder: str) -> Awaitable[StoredStream]:
-        """Let only ``holder`` append events to the SSE stream from now on. See `EventLog.take_over`."""
+        """Make ``holder`` the only writer that may append events to the SSE stream. See `EventLog.take_over`."""
         return self.events.take_over(self.log_id, name, holder=holder, retention_ms=self.retention_ms)
 
     async def append(
@@ -210,7 +213,7 @@ class StreamLog:
         return self.read_after(name, _BEYOND)
 
     def finish_dead(self, stream: StoredStream) -> Awaitable[bool]:
-        """Finish an SSE stream that only a dead replica could continue. See `EventLog.finish_dead`."""
+        """Finish an SSE stream whose writer, a replica, is dead. See `EventLog.finish_dead`."""
         return self.events.finish_dead(
             self.log_id,
             stream.name,
@@ -270,8 +273,8 @@ class ResumedStream:
         self.signal.notify()
 
     async def next_chunk(self) -> bytes:
-        """Wait for the next events of the SSE stream and return them, or return a keep-alive comment if no events come
-        for a while.
+        """Wait for the next events of the SSE stream, and return them. If no event comes for a while, return a
+        keep-alive comment.
 
         See `ResponseBody.next_chunk`.
         """

@@ -68,15 +68,18 @@ class PendingChange:
         self._done.set()
 
     async def outcome(self) -> Refusal | None:
-        """Wait for the end of the write. Returns `None` if the change is stored, else a function that makes the error
-        response."""
+        """Wait for the end of the write. Returns `None` if the change is stored; otherwise a function that makes the
+        error response."""
         await self._done.wait()
         return self._refusal
 
 
 class PendingChanges:
-    """The changes of the session (log level, subscriptions, initialized) that clients of this replica's connection
-    ``served`` have requested, and that aren't stored yet."""
+    """The changes of the session state that the client has requested on this replica, and that aren't stored yet.
+
+    Such changes are a log level, subscriptions, or the end of initialization. ``served`` is the connection that this
+    replica serves.
+    """
 
     def __init__(self, services: SessionServices, session_state: SharedSessionState, served: ServerConnection) -> None:
         self._services = services
@@ -92,7 +95,7 @@ class PendingChanges:
         return bool(self._writes)
 
     def apply(self) -> None:
-        """Update the connection to the stored session state, plus the changes that are still being written."""
+        """Set the connection's state to the stored session state, with the changes that are still being written."""
         told, state = self._session_state.current, self._served.state
         for write in self._writes:
             told = write.change(told)
@@ -146,7 +149,7 @@ def _apply_all(changes: list[Change], state: SessionState) -> SessionState:
 
 
 class SharedExchange(SessionExchange):
-    """The `Exchange` of a POST in the legacy session ``session``.
+    """The `Exchange` for one POST request in the legacy session ``session``.
 
     ``start_write`` starts to write the session's changes to the shared storage: see `PendingChanges.start`.
     """
@@ -219,7 +222,7 @@ class SharedExchange(SessionExchange):
 
 
 class InitializeExchange(SharedExchange):
-    """The `Exchange` of the POST with ``initialize``, which opens a legacy session on all replicas.
+    """The `Exchange` for the POST request with ``initialize``, which opens a legacy session on all replicas.
 
     If opening fails, or the client doesn't get the session id, the session ends at once.
     """

@@ -78,8 +78,10 @@ class SessionRouter:
         """Hashes of the ids of the latest requests that arrived at this replica."""
 
     def route(self, message: Message | Batch, body: bytes) -> tuple[list[Delivery], Message | Batch | None]:
-        """Return functions that deliver parts of a client's message to other replicas, and the rest of the message,
-        which this replica must handle afterwards (`None` if nothing is left).
+        """Find out which replicas must handle a client's message, and how to deliver it to them.
+
+        Returns functions that deliver parts of the message to other replicas, and the rest of the message, which this
+        replica must handle afterwards (`None` if nothing is left).
 
         A client must use a request id only once in a session (2025-11-25 basic, Requests). If it reuses one, the stored
         cancels belong to the earlier request, so they are read before the later request begins.
@@ -102,8 +104,8 @@ class SessionRouter:
             raise SessionEnded
 
     def _route_batch(self, batch: Batch, body: bytes) -> tuple[list[Delivery], Batch | None]:
-        """Return functions that deliver messages of a batch to other replicas, and a batch of the remaining messages
-        (`None` if no message remains)."""
+        """Return functions that deliver messages of a batch to other replicas, and the rest of the batch (`None` if no
+        message is left)."""
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
         comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
         steps = [
@@ -136,7 +138,7 @@ class SessionRouter:
         return partial(self._services.send, owner, FORWARDED_MESSAGE, (self._session_state.id, body))
 
     def _cancel_delivery(self, params: dict[str, Any]) -> Delivery | None:
-        """Return a function that stores a cancellation, so that every replica sees it.
+        """Return a function that stores a cancellation in the session state, so that every replica sees it.
 
         Returns `None` if the cancelled request runs on this replica, or has no valid id.
         """

@@ -142,8 +142,10 @@ class SharedSession(ClientSession):
         return self.session_state.is_fresh and (state.initialized or not state.require_initialized)
 
     def on_hint(self) -> None:
-        """Handle a notification that another replica may have changed the session: read the session again or, if this
-        replica has no unfinished work for the session, close this object."""
+        """React to a notification that another replica may have changed the session.
+
+        This reads the session again or, if this replica has no unfinished work for the session, closes this object.
+        """
         self.session_state.is_hinted = True
         if self._is_needed:
             self.session_state.read_soon()
@@ -228,8 +230,8 @@ class SharedSession(ClientSession):
         return True
 
     def receive_unreadable(self, request_id: str, reason: str) -> bool:
-        """Fail a request that this replica sent to the client: the client's response arrived at another replica, and
-        can't be read.
+        """Make a request fail that this replica sent to the client. The client's response arrived at another replica,
+        and can't be read.
 
         Return false if this object is closed, or is being closed.
         """
@@ -286,7 +288,7 @@ class SharedSession(ClientSession):
         exchange.abort(CancelCause.LEASE, "this process can no longer store the events of this call")
 
     def close_resumed(self, name: str, replica: str) -> None:
-        """End the response that sends the SSE stream ``name``, whichever replica sends it, because the client has
+        """End the response that sends the SSE stream ``name``, on whichever replica it is, because the client has
         reconnected to ``replica``."""
         for stream in self._streams:
             if stream.name == name:
@@ -299,8 +301,8 @@ class SharedSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """True while the client has a GET response open for the session's standalone stream, on this replica or, as far
-        as this replica knows, on another."""
+        """True while a response to the client's GET sends the session's standalone stream, here or, as far as is known,
+        on another replica."""
         return not self.is_over and (self.standalone_streams.is_open or self.standalone_streams.is_elsewhere)
 
     # Timeouts

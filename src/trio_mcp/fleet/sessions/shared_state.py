@@ -101,8 +101,8 @@ class SessionServices:
     # Ids and keys
 
     def new_id(self) -> str:
-        """Return a new id for a server-to-client request. It contains this replica's id, so that any replica that
-        receives the response can forward it here."""
+        """Return a new id for a server-to-client request. It contains this replica's id, so that any replica can
+        forward the client's response here."""
         return f"{self.replica.id}.{next(self._numbers)}"
 
     def owning_replica(self, value: object) -> str:
@@ -117,7 +117,7 @@ class SessionServices:
         return replica if is_ours and replica != self.replica.id else ""
 
     def caller_key(self, caller: Caller) -> bytes:
-        """Return the key under which all replicas together count the sessions of ``caller``."""
+        """Return the key of ``caller``, under which all replicas together count its sessions."""
         caller = caller.whole
         key = self._caller_keys.get(caller)
         if key is None:

@@ -110,7 +110,8 @@ class StandaloneStreams:
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if another replica writes the session's standalone stream, as far as this replica knows."""
+        """True if, as far as this replica knows, another replica writes the session's standalone stream (the SSE stream
+        that a client opens with GET)."""
         return replica_of(self._session_state.current.listener) not in ("", self._services.replica.id)
 
     @property
@@ -124,7 +125,7 @@ class StandaloneStreams:
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check_listener(self, listener: str) -> None:
-        """Stop writing the standalone stream if another writer has replaced this replica's stream.
+        """Stop writing the standalone stream if another writer is now responsible for it.
 
         ``listener`` is the name of the current writer, as stored in the session state.
         """
@@ -343,7 +344,8 @@ class StandaloneStreams:
             await _pause(attempt)
 
     async def _write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store and send ``lines`` on the standalone stream. Returns false if another replica writes the stream."""
+        """Store ``lines`` on the standalone stream, and send them to the client. Returns false if another replica
+        writes the stream."""
         async with self._stream_lock:
             return self._stream is not None and await self._append(self._stream, lines, cursor)
 

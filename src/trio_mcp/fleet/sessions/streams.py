@@ -262,8 +262,8 @@ def _raise(error: OSError) -> None:
 
 
 class _StreamPosition(msgspec.Struct, frozen=True):
-    """A note in the event log about a session's standalone stream: up to which event it was sent, and which changes it
-    contains."""
+    """A note in the event log about a session's standalone stream. It tells up to which event the stream was sent, and
+    which changes the stream contains."""
 
     sent: int = 0
     """The number of the last event that a response has sent."""
@@ -275,7 +275,8 @@ _decode_position: Final = msgspec.json.Decoder(_StreamPosition)
 
 
 class StandaloneStream:
-    """The standalone stream of a legacy session, to which only this replica may write, under the name ``holder``."""
+    """The standalone stream of a legacy session (the SSE stream that a client opens with GET). Only this replica may
+    write to it, under the name ``holder``."""
 
     def __init__(self, log: StreamLog, name: str, holder: str, stream: StoredStream) -> None:
         self.holder = holder
@@ -323,7 +324,7 @@ class StandaloneStream:
         return f"{self._name}-{self._sent}"
 
     async def write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store ``lines`` in the standalone stream, then send them.
+        """Store ``lines`` in the standalone stream, then send them to the client.
 
         ``cursor`` is a position in the change log, or empty if unknown: the lines contain all changes up to this
         position.

@@ -111,8 +111,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     # Views
 
     def find(self, session_id: str, principal: PrincipalId | None) -> SharedSession | None:
-        """Return the session with this id if this replica can serve it now, without reading it from the shared storage
-        first; otherwise `None`.
+        """Return the session with this id if this replica can serve it now, without a read from the shared storage;
+        otherwise `None`.
 
         Otherwise return `None`: use `look_up` then.
         """
@@ -245,7 +245,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return max(0.0, self._drained_at - trio.current_time())
 
     async def ended(self) -> None:
-        """Wait until the session of every received request was read, at most until the time for the shutdown is over.
+        """Wait until the sessions of all received requests were read from the storage, or the time for the shutdown is
+        over.
 
         Then wait until no session is served on this replica.
         """

@@ -280,7 +280,8 @@ def _close_buffers(owner: object) -> None:
 
 
 class RedisClient:
-    """A pool of connections to Redis. Arguments ``node`` are cluster nodes; without a cluster they are `None`."""
+    """A pool of connections to Redis. In its methods, ``node`` is a node of the Redis cluster, or `None` without a
+    cluster."""
 
     def __init__(self, pool: Any, layout: Any = None) -> None:
         self._pool = pool

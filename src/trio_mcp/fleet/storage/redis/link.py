@@ -274,8 +274,8 @@ class Link:
         node: Any,
         found: dict[str, Any],
     ) -> Sequence[Any]:
-        """Return the cluster node for each command (``node`` if given). Adds a usable connection to each node to
-        ``found``."""
+        """Return the cluster node for each command, or ``node`` for all commands if it is given. Adds a usable
+        connection to each of these nodes to ``found``."""
         nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
         # Shield the wait from cancellation, which might make coredis lose a connection slot.
         # The deadline still ends the wait.

@@ -95,8 +95,10 @@ def _parse_cursor(cursor: ChangeCursor) -> tuple[str, int]:
 
 
 def decode_change_hint(message: bytes) -> ChangeHint | HintsLost:
-    """Return the change notification in ``message``, which was published on the shared channel; `HINTS_LOST` if the
-    changes were too long for the message."""
+    """Return the change notification in ``message``, a message from the Redis channel that all replicas share.
+
+    Returns `HINTS_LOST` if the changes were too long for the message.
+    """
     was, place, told = message[1:].split(b" ", 2)
     if not told:
         return HINTS_LOST

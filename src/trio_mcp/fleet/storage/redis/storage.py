@@ -167,7 +167,7 @@ class _SharedSecret:
         """The last different secret that was reported in the log."""
 
     async def agree(self, *, patience: float) -> None:
-        """Read the secret that all replicas share from Redis or, if there is none, store this replica's secret. Waits
+        """Read the secret that all replicas share from Redis. If none is stored, store this replica's secret. Waits
         until Redis is available.
 
         Logs a warning if Redis is unavailable for more than ``patience`` seconds; not if only this process starts

@@ -128,7 +128,7 @@ class RedisTaskStore:
                 raise AssertionError(reply)
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a task record or, if it doesn't exist yet, refuse its creation. See `TaskStore.discard`."""
+        """Delete a task record or, if it doesn't exist yet, prevent its creation. See `TaskStore.discard`."""
         return bool(await self._run(_SCRIPTS["task_void"], [encoded(task_id), retention_ms]))
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
@@ -224,8 +224,10 @@ class RedisTaskStore:
             yield hints
 
     async def _echoed(self, hints: HintQueue[str]) -> bool:
-        """Wait until all earlier notifications have arrived, and skip them: publish a unique message and wait for it.
-        Returns false if it doesn't arrive."""
+        """Wait until all earlier notifications have arrived, and skip them. Returns false if this fails.
+
+        To find out, publish a unique message and wait until it arrives.
+        """
         echo = f"\0{randomness.token_urlsafe(8)}"
         with trio.move_on_after(_ECHO_LIMIT):
             try:

@@ -64,7 +64,7 @@ def cursor_of(file: bytes, number: int) -> ChangeCursor:
 
 @frozen
 class _FilePosition:
-    """A position in the file's notifications and change log. All changes before this position were reported."""
+    """A position in the SQLite file's tables of notifications and changes. All earlier rows were reported."""
 
     file: bytes
     """The unique mark of the file. If another file replaces it, that file has another mark."""
@@ -268,8 +268,9 @@ def _poll(was: _FilePosition, writer: bytes, replica: bytes, connection: sqlite3
 
 
 def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, int] | None:
-    """Return the names of the things that were changed after record ``number`` of the change log, each with the number
-    of its last record.
+    """Return what has changed after record ``number`` of the change log.
+
+    The result maps the name of each changed list or resource to the number of its last record.
 
     Returns `None` if the log can't tell.
     """

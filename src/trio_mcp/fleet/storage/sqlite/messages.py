@@ -23,7 +23,7 @@ _MOST_DIGITS: Final = 18
 
 
 class SQLiteChangeLog:
-    """A `ChangeLog` in a SQLite file. A position in the log consists of the mark of the file and a record's number."""
+    """A `ChangeLog` in a SQLite file. A position in the log consists of the file's id and a record's number."""
 
     def __init__(self, database: Database, hints: HintPoller) -> None:
         self._database = database

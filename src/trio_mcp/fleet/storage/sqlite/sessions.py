@@ -410,7 +410,7 @@ class SQLiteEventLog:
         await self._database.write(forget)
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of notifications about changed event streams. See `EventLog.watch`."""
+        """Open a stream of notifications about changed SSE streams. See `EventLog.watch`."""
         return self._hints.watch(self._hints.events)
 
     def _log(self, connection: sqlite3.Connection, session_id: str) -> _SessionLog:
