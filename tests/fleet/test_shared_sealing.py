@@ -173,7 +173,7 @@ async def test_session_with_a_rewritten_principal_cannot_be_opened_or_resumed(
         assert (await unsealed.ask(session, "bob-1")).status == 200
     with caplog.at_level("WARNING", "trio_mcp"):
         await _rewrite_and_resume(plain)
-    assert "not sealed with a secret of this replica" in caplog.text
+    assert "encrypted with a secret that this replica doesn't have" in caplog.text
 
 
 async def _rewrite_and_resume(plain: bytes) -> None:

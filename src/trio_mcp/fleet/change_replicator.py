@@ -225,7 +225,7 @@ class ChangeReplicator:
             logger.debug("could not record a change, and will retry: %s", error)
             if self._own[changed]:
                 self._forget_own(changed)
-            else:  # the notification of an equal change from another replica may have been mistaken for this change
+            else:  # the notification of an equal change from another replica may have been mistaken for this replica's
                 self._notify_observers(changed)
             return False
         return True
@@ -289,7 +289,7 @@ class ChangeReplicator:
         attempt = 1
         while True:
             await self._signal.next_poll()
-            self._is_lost = True  # `read_since` may also return changes whose notifications only arrive later
+            self._is_lost = True  # skip notifications during the read, because it may already return their changes
             try:
                 changes = await self._log.read_since(self._cursor)
             except OSError as error:
@@ -305,7 +305,8 @@ class ChangeReplicator:
 
     def _notify_observers(self, changed: Collection[str]) -> None:
         for observer in tuple(self._observers):
-            if not isinstance(observer, ChangeReplicator):  # other replicators read the change log themselves
+            # Skip other replicators, which read the change log themselves.
+            if not isinstance(observer, ChangeReplicator):
                 notify_changes(observer, changed)
         if self._notifications is None:
             return

@@ -1,7 +1,7 @@
 """`Messenger` delivers each message between replicas exactly once, and returns an acknowledgement to the sender.
 
-A `Courier` may lose a message, or deliver it late or twice. Therefore a message is sent again until
-its acknowledgement arrives, or its receiver is dead by the clock of the storage. A missing acknowledgement alone never
+A `Courier` may lose a message, or deliver it late or twice. Therefore a message is sent again until its
+acknowledgement arrives, or its receiver is dead by the clock of the storage. A missing acknowledgement alone never
 counts as death: a busy replica that was taken for dead would lose all calls that run there. A receiver recognizes
 repeated messages by their numbers.
 """
@@ -220,7 +220,7 @@ class Messenger:
                 is_dead, error = False, None
                 try:
                     # Check whether the receiver is dead only from the second attempt on.
-                    # An acknowledgement nearly always arrives before that.
+                    # An acknowledgement nearly always arrives before the second attempt.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)

@@ -241,7 +241,7 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
             yield
         except BaseException as error:
             if endings:
-                if endings[-1].state != "unsent":  # an unsent call has no handler whose state could be reported
+                if endings[-1].state != "unsent":  # an unsent call never ran, so the server has nothing to report
                     ending.note_behind(_reported_state(endings[-1]))
             elif isinstance(error, PeerError):
                 ending.note_behind(CancelResult("finished", outcome="error", behind="finished"))

@@ -107,7 +107,7 @@ class MemberOffers:
             headers = param_headers(schema)
         except ValueError:
             headers = tuple[ParamHeader, ...]()
-        if schema.get("type") != "object":  # some clients drop all tools if the schema of one tool has another type
+        if schema.get("type") != "object":  # some clients drop all tools if one tool's schema isn't an object schema
             schema = {**schema, "type": "object"}
         listed = attrs.evolve(renamed, execution=ToolExecution("optional"), input_schema=schema)
         handler = self._function(entry)

@@ -528,7 +528,7 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
                 raise Uncertain(errno.EIO, f"the disk failed while a change was written: {error}") from error
             raise
     except BaseException:
-        if connection.in_transaction:  # SQLite has already ended the transaction after some failures
+        if connection.in_transaction:  # after some failures, SQLite has already rolled back the transaction
             connection.execute("ROLLBACK")
         raise
 

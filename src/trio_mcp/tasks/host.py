@@ -416,7 +416,8 @@ class TaskHost:
             known = task.holder, task.mark
             kept = await self.records.store.read(None, task.id)
             if known == (task.holder, task.mark):
-                break  # if the claim has changed during the read, the record may be older, so read it again
+                # The claim hasn't changed during the read; otherwise the record may be outdated, and is read again.
+                break
         else:
             return
         if self._live.by_id.get(task.id) is task:

@@ -135,7 +135,7 @@ class Leases:
                     lost = await self._renew_held(began + self._lease)
             works = True
             for task_id in lost:
-                self._records.changed(task_id)  # so that the host reads the record, and cancels the task
+                self._records.changed(task_id)  # make the host read the record, and cancel the task
         self._began, self._works = began, works
         self._renewed.unpark_all()
 
@@ -145,7 +145,7 @@ class Leases:
         held = {task_id: each.holder for task_id, each in all_held.items() if each.holder is not None}
         lost = await self._store.renew(held, lease_ms=self._length) if held else ()
         for task_id, each in all_held.items():
-            # Skip a task that this process has claimed again during the renewal, which its new holder shows.
+            # Skip a task that this process has claimed again during the renewal: it now has another holder.
             if held.get(task_id) == each.holder and task_id not in lost:
                 each.held_until = until
         return lost

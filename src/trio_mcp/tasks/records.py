@@ -223,7 +223,7 @@ class TaskRecords:
                 if record is not None:
                     return record
                 if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    return None  # otherwise this process has claimed the task again, so the loop tries once more
+                    return None  # if this process has claimed the task again, the loop tries once more instead
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
         """Read the stored task record, and pass it to ``reacquire``. Returns false if another process has the task, or

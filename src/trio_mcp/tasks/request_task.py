@@ -202,7 +202,7 @@ class RequestTask:
         record: TaskRecord | None = None
         try:
             await self._between_rounds()
-            if scope.sends:  # unless the client has cancelled the request
+            if scope.sends:  # store the task, unless the client has cancelled the request
                 record = await host.create(self, delegated=delegated)
                 await self._between_rounds()
                 if not await host.has_lease_left(self):
@@ -354,7 +354,7 @@ class RequestTask:
         while self._starting is not None:
             await self._starting.over.wait()
         if self.on_restart == "resume" and self.scope.rounds is not None:
-            # After a restart, the handler begins at this checkpoint and repeats no earlier input request, so drop them.
+            # After a restart, the handler begins at this checkpoint, so earlier input requests are no longer needed.
             self.scope.rounds.forget()
         if self.has_started:
             await self.change(lambda record, _: checkpointed(record, text, self.awaits))

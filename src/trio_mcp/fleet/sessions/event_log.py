@@ -195,7 +195,7 @@ class StreamLog:
     async def read_after(self, name: str, number: int) -> StoredEvents | None:
         """Return the stored events of the SSE stream after the event ``number``. See `EventLog.read_after`.
 
-        Raises `UnreadableRecord`, an `OSError`, for events that weren't sealed with one of the keys.
+        Raises `UnreadableRecord`, an `OSError`, for events that weren't encrypted with one of the keys.
         """
         found = await self.events.read_after(self.log_id, name, number, retention_ms=self.retention_ms)
         if found is None or self.keys is None:

@@ -162,7 +162,7 @@ class SharedSession(ClientSession):
             state.resume(REVISIONS[facts.revision], initialize_params(facts))
         self._pending_changes.apply()
         self.standalone_streams.check_listener(facts.listener)
-        if before is not None:  # cancellations from before the first read concern requests on other replicas
+        if before is not None:  # skip cancellations in the first read: they concern requests on other replicas
             known, here = {cancel.mark for cancel in before.cancels}, f"{self._services.replica.id}."
             # Skip the cancellations that this replica has stored, because they are meant for other replicas.
             for cancel in facts.cancels:
@@ -350,7 +350,7 @@ class SharedSession(ClientSession):
         timeout = self._limits.session_timeout
         was_reached, self._was_reached = self._was_reached, self._is_reached
         if (was_reached and not self._was_reached) or (self.session_state.is_hinted and self._is_needed):
-            # The client has just disconnected, or the last read of the session has failed.
+            # Read the session again if the client has just disconnected, or if the last read has failed.
             self.session_state.read_soon()
         if self._was_reached:
             self.used_at = now

@@ -192,7 +192,9 @@ class SessionServices:
         try:
             return decode_state(self._state_keys.open(stored, encoded(session_id)))
         except BadSeal:
-            logger.warning("the data of a session was changed, or not sealed with a secret of this replica")
+            logger.warning(
+                "the data of a session was modified, or encrypted with a secret that this replica doesn't have"
+            )
             return None
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -408,7 +410,7 @@ class SharedSessionState:
                     facts = following
             if facts == self.current:
                 return
-            # Count the notification before the write, because it may arrive before the write returns.
+            # Count the expected notification before the write, because it may arrive before the write returns.
             self._own_hints += 1
             self._own_hints_until = trio.current_time() + FRESH_SECONDS
             is_done = False

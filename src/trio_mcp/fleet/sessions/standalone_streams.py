@@ -247,7 +247,8 @@ class StandaloneStreams:
             first = self._retry_line
             if first and after is None:
                 first += priming_event(own.sent_cursor)
-            self._subscriptions.notifies_legacy = True  # `_changes`, called next, returns all earlier changes
+            # Send change notifications from now on; `_changes` returns all earlier changes.
+            self._subscriptions.notifies_legacy = True
             try:
                 place, changed = await self._changes(
                     own.cursor or self._session_state.current.cursor, is_known=not had_listener

@@ -141,7 +141,7 @@ def _parts(text: bytes) -> tuple[_KnownFields, dict[str, msgspec.Raw]]:
 
 
 def _check(known: _KnownFields) -> None:
-    # The name becomes a part of event ids, where other characters are ambiguous.
+    # The name becomes a part of event ids, so check its characters.
     if not _STREAM_NAME.fullmatch(known.standalone_stream):
         raise ValueError("the name of the standalone SSE stream must contain only letters and digits")
     if not all(is_request_id(decode_value(cancel.request_id)) for cancel in known.cancels):

@@ -173,7 +173,7 @@ class MemoryStorage(FleetStorage):
     """A storage for replicas that run in one trio program, for example in tests.
 
     Everything is stored in this object. The clock is trio's. No method waits, and the storage is always available. Task
-    records never leave the process, so they aren't sealed with ``secrets``.
+    records never leave the process, so they aren't encrypted with ``secrets``.
     """
 
     def __init__(self) -> None:

@@ -225,7 +225,7 @@ class ChannelSubscriptions:
             try:
                 await self._publish(self._own, self._proof)
             except (StoreDown, Uncertain):
-                # The message was published on another connection, whose failure says nothing about this one.
+                # The check message is published on another connection, whose failure says nothing about this one.
                 self._proof_received.set()
 
     def _receive(self, push: Sequence[Any]) -> None:

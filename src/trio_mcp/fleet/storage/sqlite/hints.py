@@ -160,7 +160,7 @@ class HintPoller:
             with trio.move_on_at(due):
                 await self._sleeper.sleep()
             now = trio.current_time()
-        await trio.lowlevel.checkpoint()  # run other tasks even if the interval is 0
+        await trio.lowlevel.checkpoint()  # let other tasks run, even if the interval is 0
 
     def poll_fast(self) -> None:
         """Poll the file more often for a while, because replicas have just exchanged a message or an event."""
