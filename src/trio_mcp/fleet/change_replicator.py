@@ -154,8 +154,7 @@ class ChangeReplicator:
 
     @property
     def cursor(self) -> ChangeCursor:
-        """The position in the change log up to which this replica has notified its observers of all changes; empty if
-        unknown."""
+        """The position in the shared change log up to which this replica has reported all changes; empty if unknown."""
         return self._cursor
 
     @property
@@ -236,8 +235,10 @@ class ChangeReplicator:
             del self._own[changed]
 
     async def _record_rest(self) -> None:
-        """Before this replica ends, record its changes that aren't in the shared change log yet. Does nothing while the
-        storage is unavailable."""
+        """Before this replica ends, record its last changes in the shared change log.
+
+        Does nothing while the storage is unavailable.
+        """
         left = self._recording.union(self._pending)
         if left:
             with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):

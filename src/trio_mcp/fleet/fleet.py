@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 
 class ReplicaFleet(HttpFleet):
-    """Connects one replica with the other replicas of the server: exchanges messages, forwards retried requests, and
-    replicates changes and legacy sessions.
+    """Connects one replica of a server with the server's other replicas.
+
+    It exchanges messages, forwards retried requests, and replicates changes and legacy sessions.
 
     See `FleetStorage`.
     """
@@ -66,13 +67,17 @@ class ReplicaFleet(HttpFleet):
         return await self.retries.forward(scope, retry)
 
     def shut_down(self, *, hurry: bool) -> None:
-        """Begin the shutdown: handlers that wait for a client's input, and requests from other replicas, get time to
-        finish. See `Fleet.shut_down`."""
+        """Begin the shutdown of this replica. See `Fleet.shut_down`.
+
+        Handlers that wait for a client's input, and requests from other replicas, get time to finish.
+        """
         self.retries.shut_down(hurry=hurry)
 
     async def drain(self) -> None:
-        """Wait until no handler on this replica waits for a client's input, and no request from another replica runs
-        here. See `Fleet.drain`."""
+        """Wait until no unfinished work on this replica concerns other replicas. See `Fleet.drain`.
+
+        Then no handler waits for a client's input, and no request from another replica runs here.
+        """
         await self.retries.drain()
 
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> SharedSessionTable:

@@ -49,8 +49,7 @@ acknowledgement is sent then."""
 
 
 class ReplicaDead(Exception):
-    """The replica that should receive a message has ended. The replica may have read the message, but won't act on
-    it."""
+    """The replica that should receive a message has ended. It may have read the message, but won't act on it."""
 
 
 class MessageRefused(Exception):
@@ -91,8 +90,10 @@ class ReplicaMessage:
     _reply: Callable[[str, bytes], None]
 
     def ack(self, content: bytes = b"") -> None:
-        """Accept the message, and send the sender an acknowledgement with ``content``. Only the first call of `ack` or
-        `refuse` has an effect."""
+        """Accept the message, and send the sender an acknowledgement with ``content``.
+
+        Only the first call of `ack` or `refuse` has an effect.
+        """
         self._reply("taken", content)
 
     def refuse(self, reason: str) -> None:
@@ -102,8 +103,9 @@ class ReplicaMessage:
 
 
 class Messenger:
-    """Sends messages to other replicas, and receives the messages to ``replica``. While `run` runs, it also sends
-    heartbeats, which show that ``replica`` is alive.
+    """Sends messages to other replicas, and receives the messages to ``replica``.
+
+    While `run` runs, it also sends heartbeats, which show that ``replica`` is alive.
 
     If the courier loses messages, none is lost in the end, because they are sent again.
     """
@@ -123,8 +125,9 @@ class Messenger:
         """The time since which all heartbeats were on time."""
 
     async def is_dead(self, replica: str) -> bool:
-        """Return whether ``replica`` is known to be dead. Returns false while this is unknown. Raises an error if the
-        storage fails.
+        """Return whether ``replica`` is known to be dead. While this is unknown, return false.
+
+        Raises an error if the storage fails.
 
         After an outage of the storage, leases of living replicas may have expired, until each has sent its next
         heartbeat. For that time, and for as long after the start of this replica, the answer is unknown.

@@ -94,8 +94,10 @@ class _ForwardedCall:
         self._sleeper.wake()
 
     async def next_batch(self) -> LinesMessage:
-        """Wait for the next batch of messages from the replica that runs the handler, and return it. The batch stays in
-        ``batches`` until `ack` is called."""
+        """Wait for the next batch of messages from the replica that runs the handler, and return it.
+
+        The batch stays in ``batches`` until `ack` is called.
+        """
         while self.next_index not in self.batches:
             if self._failure is not None:
                 raise self._failure
@@ -117,8 +119,9 @@ class _ForwardedCall:
 
 
 class RetryForwarder:
-    """Forwards retried requests of clients to the replicas where the requests' handlers wait for input. ``host`` runs
-    the requests of this replica.
+    """Forwards clients' retried requests to the replicas where the handlers of these requests wait for input.
+
+    ``host`` runs the requests of this replica.
 
     `receiver` handles the retried requests that other replicas forward to this replica.
     """
@@ -185,8 +188,10 @@ class RetryForwarder:
     # The following methods forward retried requests whose handlers wait on another replica.
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Resume the handler of ``retry`` on the replica where the handler waits for the client's input. Return its
-        result as plain data.
+        """Resume the handler of ``retry``, which waits for the client's input on another replica, and return the
+        handler's result.
+
+        The result is plain data.
 
         The lines of the handler are sent to the client. If this call ends for any reason, the handler is cancelled.
         ``scope`` is the request that carries the retry.
@@ -275,8 +280,10 @@ class RetryForwarder:
             message.ack(msgspec.msgpack.encode(CheckAck(carried, running)))
 
     async def _check(self) -> None:
-        """Ask the other replicas at intervals which forwarded requests are still running, because the message about the
-        end of a request may be lost."""
+        """Ask the other replicas at intervals which forwarded requests are still running.
+
+        This is necessary because the message about the end of a request may be lost.
+        """
         while True:
             while self.is_idle:
                 await self._check_wakeup.sleep()

@@ -39,8 +39,7 @@ acknowledgement is a `CheckAck`."""
 
 
 class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
-    """The caller's `Auth` in the form that is sent to another replica: without ``extra``, the data that server code has
-    added."""
+    """The caller's `Auth`, as it is sent to another replica: without ``extra``, the data that server code has added."""
 
     token: str
     issuer: str | None
@@ -174,8 +173,10 @@ class MessageSeal:
         return self._keys.seal(msgspec.msgpack.encode(content), about)
 
     def open(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Decrypt ``message``, and return its content as an instance of ``form``. If the message can't be read, refuse
-        it and return `None`."""
+        """Decrypt ``message``, and return its content as an instance of ``form``.
+
+        If the message can't be read, refuse it and return `None`.
+        """
         about = f"{kind} {message.sender} {self._replica}".encode()
         try:
             content = self._keys.open(message.content, about)

@@ -73,8 +73,10 @@ class ForwardedExchange(Exchange):
 
     @property
     def key(self) -> tuple[str, int]:
-        """The unique key of the forwarded request: the id of the replica that forwarded it, and the number that it has
-        there."""
+        """The unique key of the forwarded request.
+
+        It consists of the id of the replica that forwarded the request, and of the request's number there.
+        """
         return self.forwarder, self.number
 
     def cancel(self, cause: CancelCause, reason: str) -> None:
@@ -172,8 +174,10 @@ class RetryReceiver:
             await self._all_finished.park()
 
     def unknown_calls(self, forwarder: str, numbers: Iterable[int]) -> list[int]:
-        """Return those of ``numbers`` that belong to no running request. They number the requests that the replica
-        ``forwarder`` has forwarded to this replica."""
+        """Return the numbers of those forwarded requests that aren't running on this replica.
+
+        ``numbers`` are request numbers of the replica ``forwarder``.
+        """
         return [number for number in numbers if (forwarder, number) not in self.exchanges]
 
     # Messages

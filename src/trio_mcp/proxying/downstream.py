@@ -53,8 +53,6 @@ def record_request(request_id: RequestId) -> None:
     task forwards.
 
     Does nothing if the current task forwards no call.
-
-    Otherwise do nothing.
     """
     call = _current_call.get()
     if call is not None:
@@ -115,8 +113,9 @@ class ForwardedCall:
         return self.revision.server_requests or self.scope.request.method.may_ask
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send a request of the upstream server (sampling, elicitation, roots) to the client, and return the client's
-        response as plain data.
+        """Send a request of the upstream server to the client, and return the client's response as plain data.
+
+        The request is for sampling, elicitation or roots.
 
         The request is cancelled when the call ends. Raises `CodedError` if the client can't get such a request or the
         call has ended, and the errors of `Connection.request`.
@@ -271,8 +270,10 @@ class Downstream(ABC):
 
     @abstractmethod
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Send the client a notification that the upstream server has sent within the response to ``call``, a call of
-        the client."""
+        """Send the client a notification that the upstream server has sent within the response to ``call``.
+
+        ``call`` is a call of the client.
+        """
 
     @abstractmethod
     async def caught_up(self) -> None:
@@ -280,8 +281,10 @@ class Downstream(ABC):
 
     @abstractmethod
     def close(self, reason: str) -> None:
-        """Close the connection to the client, because its upstream server is lost. Does nothing if the client also uses
-        other upstream servers."""
+        """Close the connection to the client, because its upstream server is lost.
+
+        Does nothing if the client also uses other upstream servers.
+        """
 
     @property
     def is_waiting(self) -> bool:
@@ -326,8 +329,9 @@ class Downstream(ABC):
 
 
 class ProxyClient(Downstream):
-    """A client of a proxy. Unlike a gateway's client, it also gets the upstream server's notifications and requests
-    outside of calls.
+    """A client of a proxy.
+
+    Unlike a gateway's client, it also gets the upstream server's notifications and requests outside of calls.
 
     Each notification is put into a queue as soon as it is read, and moved to the outbox when there is room. So a client
     that doesn't read never blocks another client. It loses the oldest notifications beyond the limits of a
@@ -515,6 +519,8 @@ class ProxyClient(Downstream):
 
 
 def _passes(rank: int, minimum: str) -> bool:
-    """Return whether a log message with the level ``rank`` is at or above the level ``minimum``. Returns true for a
-    level that isn't in RFC 5424."""
+    """Return whether a log message with the level ``rank`` is at or above the level ``minimum``.
+
+    Returns true for a level that isn't in RFC 5424.
+    """
     return not 0 <= rank < log_level_rank(minimum)

@@ -132,6 +132,7 @@ class ExtensionFilter:
 
     def should_notify(self, method: str, capabilities: Iterable[ClientCapabilities]) -> bool:
         """Return whether a client gets notifications of the extension method ``method`` outside of calls.
+
         ``capabilities`` are those that the client has declared.
 
         If other clients share the upstream connection, the client must have declared the extension.
@@ -158,8 +159,9 @@ class ExtensionFilter:
         }
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:
-        """Return ``capabilities``, JSON data of the client or the upstream server, without the extensions that the
-        proxy doesn't forward: see `part_of`.
+        """Return ``capabilities`` without the extensions that the proxy doesn't forward: see `part_of`.
+
+        ``capabilities`` is JSON data of the client or the upstream server.
 
         A value that isn't an object is returned unchanged.
         """
@@ -252,8 +254,10 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
 
 
 def _reported_state(ending: CallEnding) -> CancelResult:
-    """Return how a cancelled call has ended, as reported by the upstream server. If that server didn't report an end,
-    the state is "relayed"."""
+    """Return how a cancelled call has ended, as reported by the upstream server.
+
+    If that server didn't report an end, the state is "relayed".
+    """
     if ending.state not in CANCEL_STATES:  # the upstream server hasn't reported how the call ended
         return CancelResult("relayed")
     return CancelResult(ending.state, outcome=ending.outcome, behind=ending.state)

@@ -116,8 +116,9 @@ async def forward(
 
 
 async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Upstream) -> Any:
-    """Call a tool of the upstream server, and return the result. If that server continues the call as an MCP task, wait
-    for the task.
+    """Call a tool of the upstream server, and return the result.
+
+    If that server continues the call as an MCP task, wait for the task.
 
     An ordinary call is tried first, since it has progress and logs. A tool that requires a task refuses such a call
     without running.
@@ -251,8 +252,9 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
 
 
 def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the parameters of the client's request, converted for the upstream server. The fields that describe the
-    client's connection are replaced.
+    """Return the parameters of the client's request, converted for the upstream server.
+
+    The fields that describe the client's connection are replaced.
 
     If several clients share that connection, the request names its client, so that the upstream server can divide its
     limits among them.
@@ -275,8 +277,9 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
 
 
 def per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the ``_meta`` fields that describe the client in a modern request to the upstream server; empty for a
-    legacy server.
+    """Return the ``_meta`` fields that describe the client in a modern request to the upstream server.
+
+    Returns an empty result for a legacy server.
 
     See 2026-07-28 basic, Per-request protocol fields.
     """
@@ -336,8 +339,10 @@ def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) 
 
 
 def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> None:
-    """If ``result`` describes an MCP task, record the client as the task's owner. Raises `CodedError` if the client
-    can't handle this form of tasks."""
+    """If ``result`` describes an MCP task, record the client as the task's owner.
+
+    Raises `CodedError` if the client can't handle this form of tasks.
+    """
     request = scope.request
     method = request.method.name
     told: Any = result

@@ -187,8 +187,9 @@ class Gateway(Server):
             yield
 
     async def _wait_listed(self, name: str | None = None) -> None:
-        """Wait until a member server has a tool, prompt or resource called ``name``, or until each of the first members
-        is ready or has failed once.
+        """Wait until a member server has a tool, prompt or resource called ``name``.
+
+        Stops waiting when each of the first members is ready or has failed once.
 
         There is no checkpoint after the wait: when this method returns, ``name`` is still listed.
         """
@@ -208,8 +209,10 @@ class Gateway(Server):
             self._news.unpark_all()
 
     def _update_list(self, name: ListName) -> None:
-        """Update one of the gateway's lists (tools, prompts, resources or templates) from the group's catalogue, and
-        notify clients if it has changed."""
+        """Update one of the gateway's lists from the group's catalogue, and notify clients if the list has changed.
+
+        The lists are those of tools, prompts, resources and templates.
+        """
         registry, made, kind = self._lists[name]
         shown, known = self._shown[name], self._group.catalogue._known(name)
         gone = {key: None for key, (entry, _) in shown.items() if known.get(key) != entry}
@@ -252,8 +255,10 @@ class Gateway(Server):
         self.instructions = "\n\n".join(parts) or None
 
     async def _sync_member(self, member: str, followed: WeakSet[Client]) -> None:
-        """Subscribe to the resources of ``member`` that the gateway's clients watch, and notify the clients of changes,
-        until the member's connection is lost."""
+        """Subscribe to the resources of ``member`` that the gateway's clients watch, and notify the clients of changes.
+
+        This ends when the member's connection is lost.
+        """
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
             # The gateway is already subscribed; only the problems of the member's lists have changed.

@@ -111,8 +111,10 @@ def _forward(stream: ListenStream, change: Change) -> None:
 
 @asynccontextmanager
 async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
-    """Open a stream of the changes that a legacy upstream server reports by notification: changed lists, and changes of
-    subscribed resources."""
+    """Open a stream of the changes that a legacy upstream server reports by notification.
+
+    These are changed lists, and changes of subscribed resources.
+    """
 
     async def ask(_: SubscriptionFilter, on_notification: OnNotification) -> None:
         def told(event: NotificationReceived, named: bool) -> None:
@@ -183,8 +185,9 @@ class TaskStates:
         """This event is set when a state was dropped, because the client reads too slowly."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Store the state of an MCP task, which the client's stream sends later. It comes from a notification of
-        ``size`` bytes.
+        """Store the state of an MCP task, so that the client's stream sends it later.
+
+        The state comes from a notification of ``size`` bytes.
 
         Tasks that the client didn't request are ignored.
         """

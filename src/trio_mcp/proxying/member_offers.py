@@ -57,8 +57,10 @@ _Forward: TypeAlias = Callable[[RequestScope, JSONObject], Awaitable[Any]]
 
 @frozen(eq=False)
 class MemberFunction(UserFunction):
-    """The handler of a member server's tool, prompt or resource in a gateway. It forwards the request to the member
-    without reading the arguments."""
+    """The handler of a member server's tool, prompt or resource in a gateway.
+
+    It forwards the request to the member without reading the arguments.
+    """
 
     forward: _Forward = attrs.field(kw_only=True)
 
@@ -320,8 +322,10 @@ class GatewaySkills(SkillsExtension):
         return parsed
 
     async def _request(self, member: str, method: str, params: Any, kind: type[T]) -> T:
-        """Send a request of the skills extension to a member, and return its result. Raises `CodedError` if the member
-        fails or can't be called."""
+        """Send a request of the skills extension to a member server, and return its result.
+
+        Raises `CodedError` if the member fails or can't be called.
+        """
         client = await self._forwarder.client(member)
         try:
             return await request_skills(client, method, params, kind)
@@ -338,8 +342,10 @@ class GatewaySkills(SkillsExtension):
 
 
 def in_catalogue(member: str, skill: Skill) -> Skill:
-    """Return ``skill``, a skill of ``member``, with catalogue URIs in place of the member's URIs. Invalid parts of
-    ``skill`` are returned unchanged."""
+    """Return the skill ``skill`` of ``member`` with catalogue URIs in place of the member's URIs.
+
+    Invalid parts of ``skill`` are returned unchanged.
+    """
     resources = each_changed(partial(with_uri, member), skill.resources)
     return attrs.evolve(skill, uri=catalogue_uri(member, skill.uri), resources=resources)
 

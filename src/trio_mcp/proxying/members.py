@@ -161,8 +161,10 @@ class MemberUpstream(Upstream):
 
     @contextmanager
     def caller_of(self, scope: RequestScope) -> Generator[GatewayCaller]:
-        """Yield the `GatewayCaller` of the request in ``scope``. While the ``with`` block runs, the caller has a call
-        in flight at the member server."""
+        """Yield the `GatewayCaller` of the request in ``scope``.
+
+        While the ``with`` block runs, the caller has a call in flight at the member server.
+        """
         party = scope.exchange.party
         caller = self._callers.get(party)
         if caller is None:
@@ -180,15 +182,19 @@ class MemberUpstream(Upstream):
 
 @frozen
 class Forwarder:
-    """Forwards requests to the member servers of ``group``. If a member isn't connected, a request waits up to
-    ``patience`` seconds for the connection."""
+    """Forwards requests to the member servers of ``group``.
+
+    If a member isn't connected, a request waits up to ``patience`` seconds for the connection.
+    """
 
     group: Group
     patience: float
 
     async def client(self, member: str) -> Client:
-        """Wait until a member server is connected, and return its client. Raises `CodedError` (-31001) if the member
-        isn't connected in time."""
+        """Wait until a member server is connected, and return its client.
+
+        Raises `CodedError` (-31001) if the member isn't connected in time.
+        """
         with trio.move_on_after(self.patience):
             try:
                 return await self.group.client(member)

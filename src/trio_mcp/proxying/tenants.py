@@ -49,8 +49,7 @@ clients of every kind connect: see `ClientSettings.forwards`."""
 
 
 class OpenUpstream(Protocol):
-    """Interface of a function that opens a client of the upstream server, with the client options that are passed to
-    it.
+    """Interface of a function that opens a client of the upstream server with the given client options.
 
     For example, pass ``Command([...]).open``.
     """
@@ -95,8 +94,10 @@ class UpstreamPool:
             del self._held[holder]
 
     def mark_idle(self, tenant: PrivateTenant) -> None:
-        """Record that the caller ``tenant`` doesn't use its upstream connection now. The pool may close this connection
-        to make room for another."""
+        """Record that the caller ``tenant`` doesn't use its upstream connection now.
+
+        The pool may close this connection to make room for another.
+        """
         self._idle[tenant] = None
 
     def mark_used(self, tenant: PrivateTenant) -> None:
@@ -346,8 +347,10 @@ class Tenants:
         return None if tenant is None or tenant.upstream is None else (tenant.downstream, tenant.upstream)
 
     def admit(self, principal: PrincipalId | None) -> Tenant:
-        """Return the caller to which a request of ``principal`` belongs, creating it if necessary. Use the result
-        before the next trio checkpoint."""
+        """Return the caller to which a request of ``principal`` belongs, creating it if necessary.
+
+        Use the result before the next trio checkpoint.
+        """
         tenant = self.known(principal)
         if tenant is None or (self._peer.everybody and tenant.is_over):
             if tenant is not None:

@@ -55,8 +55,9 @@ resource under exactly this URI. The callback must be quick."""
 
 
 class Upstream(Relay):
-    """The upstream server of a proxy, connected through ``client``. It also knows the proxy's clients that get its
-    notifications and requests.
+    """The upstream server of a proxy, connected through ``client``.
+
+    It also knows the proxy's clients that get its notifications and requests.
 
     There are several such clients if ``shared`` is true, or if a `Downstream` is ``many``. ``task_owners`` stores the
     owners of the server's tasks; by default they are stored only for this connection.
@@ -189,8 +190,9 @@ class Upstream(Relay):
                 downstream.put(event, named=False)
 
     def on_question(self, request: InboundRequest) -> None:
-        """Record that ``request`` came from the upstream server within the response to another request, so that `ask`
-        finds the client's call.
+        """Record that ``request`` came from the upstream server within the response to another request.
+
+        Then `ask` can find the client's call.
 
         See `Relay.on_question`.
         """
@@ -199,8 +201,11 @@ class Upstream(Relay):
             self._came_with[request] = came_with
 
     async def ask(self, method: str, params: JSONObject, key: str | None) -> Any:
-        """Forward a request of the upstream server (sampling, elicitation, roots) to the right client, and return the
-        client's response: see `Relay.ask`."""
+        """Forward a request of the upstream server to the right client, and return the client's response: see
+        `Relay.ask`.
+
+        The request is for sampling, elicitation or roots.
+        """
         scope = current_request.get(None)
         if self.revision.server_requests:
             respondent, scope = self._respondent_for(method, params, scope), None
@@ -308,8 +313,10 @@ class Upstream(Relay):
         self._connection.notify(method, params)
 
     async def send_extension_notification(self, method: str, params: JSONObject | None) -> None:
-        """Wait until the outbox to the upstream server has room, then send a notification of an extension. Equal
-        notifications aren't merged."""
+        """Send a notification of an extension to the upstream server, once its outbox has room.
+
+        Equal notifications aren't merged.
+        """
         await self._connection.room()
         self._connection.outbox.put_sealed(frame_notification(method, params) + b"\n")
 
@@ -407,8 +414,10 @@ def _only_channel(downstream: Downstream) -> Respondent:
 
 
 class ListedTools:
-    """Stores which HTTP headers the upstream server's tools require, according to the server's lists of tools. The data
-    is dropped when the tools change."""
+    """Stores which HTTP headers the upstream server's tools require, according to the server's lists of tools.
+
+    The data is dropped when the tools change.
+    """
 
     def __init__(self) -> None:
         self._headers = ToolHeaders()
@@ -422,8 +431,10 @@ class ListedTools:
         return self._all_listed or tool in self._headers
 
     def headers_of(self, tool: object) -> tuple[ParamHeader, ...]:
-        """Return the HTTP headers that ``tool`` requires. The result is empty if the tool wasn't listed, or if ``tool``
-        isn't a string."""
+        """Return the HTTP headers that ``tool`` requires.
+
+        The result is empty if the tool wasn't listed, or if ``tool`` isn't a string.
+        """
         return self._headers.of(tool)
 
     def listing(self) -> int:
@@ -431,8 +442,10 @@ class ListedTools:
         return self._changes
 
     def learn(self, result: Any, listing: int) -> None:
-        """Store the headers of the tools in ``result``, a result of ``tools/list``, unless the tools have changed since
-        the marker ``listing`` was made."""
+        """Store the headers of the tools in ``result``, a result of ``tools/list``.
+
+        If the tools have changed since the marker ``listing`` was made, do nothing.
+        """
         if listing == self._changes:
             # Ignore an invalid result here, because other code reports it to the caller.
             with suppress(KeyError, TypeError):

@@ -75,8 +75,9 @@ _QUOTED: Final = 200
 
 
 class ConnectionState:
-    """Validates the messages that one side of a connection receives, and stores its requests in flight. ``role`` is
-    this side's role: client or server.
+    """Validates the messages that one side of a connection receives, and stores its requests in flight.
+
+    ``role`` is this side's role: client or server.
 
     Inbound and outbound ids are in two separate tables (ruling 6). An id is in flight from its entry until `finish` or
     its cancellation, whichever comes first.
@@ -200,8 +201,10 @@ class ConnectionState:
             self._parked[request.id] = request
 
     def knows(self, request_id: RequestId) -> bool:
-        """Return true if an inbound request with this id is in flight, or was answered with input requests and waits
-        for the client's retry."""
+        """Return true if an inbound request with this id is in flight, or waits for the client's retry.
+
+        A request waits for a retry after it was answered with input requests.
+        """
         return request_id in self._inbound or request_id in self._parked
 
     @property
@@ -413,8 +416,10 @@ class ConnectionState:
         )
 
     def _opening_revision(self, method: str, params: dict[str, Any]) -> Revision:
-        """Return the protocol revision for a legacy request. Raises `CodedError` if the request isn't allowed before
-        the end of the handshake."""
+        """Return the protocol revision for a legacy request.
+
+        Raises `CodedError` if the request isn't allowed before the end of the handshake.
+        """
         if self.role == "client":
             return self.revision or LATEST_LEGACY  # a server may send pings before the handshake has ended
         if method == "initialize":
@@ -556,8 +561,10 @@ def _plain_notifications(role: Role, revision: Revision) -> Mapping[str, Method]
 
 
 def _plain(request_id: Any) -> str | None:
-    """Return a number or string as text, so that ids of different types can be compared. Return `None` for any other
-    value, which can't be an id."""
+    """Return a number or string as text, so that ids of different types can be compared.
+
+    Returns `None` for any other value, which can't be an id.
+    """
     if type(request_id) is str:
         return request_id
     if type(request_id) is float and request_id.is_integer():

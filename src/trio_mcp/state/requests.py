@@ -62,8 +62,10 @@ class Continuation:
 
 @define(eq=False)
 class InboundRequest:
-    """A request from the peer. Each request has its own protocol revision, because one connection can mix legacy and
-    modern requests."""
+    """A request from the peer.
+
+    Each request has its own protocol revision, because one connection can mix legacy and modern requests.
+    """
 
     id: RequestId
     method: Method
@@ -200,8 +202,9 @@ def unsupported_version(version: str) -> CodedError:
 
 
 class PerRequestFields:
-    """Reads the fields that each modern request has in ``_meta``. All methods raise `CodedError` if a field is missing
-    or invalid.
+    """Reads the fields that each modern request has in ``_meta``.
+
+    All methods raise `CodedError` if a field is missing or invalid.
 
     Clients declare the same values on every request, so the last ones are cached.
     """

@@ -17,8 +17,9 @@ from .requests import InboundRequest
 
 
 class StatelessState(ConnectionState):
-    """Validates messages from a server's clients. Each message is independent of all others (2026-07-28 basic,
-    Statelessness), and has its own `Exchange`.
+    """Validates messages from a server's clients, each independently of all others (2026-07-28 basic, Statelessness).
+
+    Each message has its own `Exchange`.
 
     Each client chooses its own ids, so requests are identified by their object. A message can't name a request of
     another exchange: otherwise one client could cancel the work of another.
@@ -57,8 +58,10 @@ class StatelessState(ConnectionState):
         return InboundRequest("", row, given, revision, {}, ClientCapabilities(), None, None, None, size)
 
     def receive_legacy(self, message: Message | Batch | Unreadable, revision: Revision) -> Event:
-        """Handle one message of a client that uses a legacy ``revision``. The server stores no data about the client's
-        handshake. Never raises."""
+        """Handle one message of a client that uses a legacy ``revision``. Never raises.
+
+        The server stores no data about the client's handshake.
+        """
         match message:
             case Request():
                 return self._request(message, revision)
@@ -89,8 +92,10 @@ class StatelessState(ConnectionState):
         return RequestReceived(request)
 
     def set_log_level(self, level: str) -> None:
-        """Ignore the requested log level, because all stateless clients would share it. All clients get the messages of
-        the default level."""
+        """Ignore the requested log level, because all stateless clients would share it.
+
+        All clients get the messages of the default level.
+        """
 
     def finish(self, request: InboundRequest) -> bool:
         """Remove ``request`` from the open requests: see `ConnectionState.finish`."""

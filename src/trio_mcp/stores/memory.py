@@ -39,8 +39,10 @@ class TrioClock:
 
 
 class MemoryTaskStore:
-    """A `TaskStore` in the memory of one process, which loses the records when it ends. Times follow trio's clock. The
-    methods never wait."""
+    """A `TaskStore` in the memory of one process. The records are lost when the process ends.
+
+    Times follow trio's clock. The methods never wait.
+    """
 
     def __init__(self) -> None:
         self._records: dict[str, TaskRecord] = {}

@@ -66,8 +66,10 @@ _FINGERPRINT: Final = 8
 
 @frozen
 class StoredRecord:
-    """A task record as a database row. Fields that a store itself searches or changes have their own columns, and all
-    other fields are in ``body``."""
+    """A task record as a database row.
+
+    Fields that a store itself searches or changes have their own columns, and all other fields are in ``body``.
+    """
 
     id: bytes
     """The `TaskRecord.id` as bytes."""
@@ -214,8 +216,10 @@ class RecordCodec:
         )
 
     def decode(self, row: StoredRecord) -> TaskRecord:
-        """Decode ``row`` as a task record. Raises `UnreadableRecord` if that fails, or `UnknownForm` if another process
-        may be able to decode the row."""
+        """Decode ``row`` as a task record. Raises `UnreadableRecord` if that fails.
+
+        Raises `UnknownForm` instead if another process may be able to decode the row.
+        """
         return decode_stored("a record", self._decode, row)
 
     def _decode(self, row: StoredRecord) -> TaskRecord:
@@ -266,8 +270,10 @@ class RecordCodec:
 
 
 def encoded(text: str) -> bytes:
-    """Encode a string as bytes that sort in the same order. Any string is accepted, because a peer may send strings
-    that aren't valid Unicode."""
+    """Encode a string as bytes that sort in the same order.
+
+    Any string is accepted, because a peer may send strings that aren't valid Unicode.
+    """
     return text.encode(errors="surrogatepass")
 
 

@@ -46,8 +46,10 @@ MAX_MESSAGE_BYTES: Final = 64 * 2**20
 
 
 def new_replica_id() -> str:
-    """Return an id for a replica that starts. It has eight characters, is never used twice, and reveals nothing to
-    clients."""
+    """Return an id for a new replica.
+
+    The id has eight characters, is never used twice, and reveals nothing to clients.
+    """
     return secrets.token_urlsafe(_ID_BYTES)
 
 
@@ -62,8 +64,10 @@ class StoredSession:
 
 
 class SessionDirectory(Protocol):
-    """Stores the legacy sessions of all replicas. A session is changed only if it hasn't changed since it was read
-    (compare-and-set)."""
+    """Stores the legacy sessions of all replicas.
+
+    A session is changed only if it hasn't changed since it was read (compare-and-set).
+    """
 
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
@@ -95,8 +99,10 @@ class SessionDirectory(Protocol):
         ...
 
     async def exists(self, session_id: str) -> bool:
-        """Return whether a session with this id exists. The id may be any string. Unlike `read`, this doesn't extend
-        the session's lifetime."""
+        """Return whether a session with this id exists. Unlike `read`, this doesn't extend the session's lifetime.
+
+        The id may be any string.
+        """
         ...
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
@@ -145,8 +151,9 @@ class StoredStream:
 
 @frozen
 class StoredEvents:
-    """The stored events of an SSE stream after a given number, in order. ``first`` is the number of the first of these
-    events.
+    """The stored events of an SSE stream after a given number, in order.
+
+    ``first`` is the number of the first of these events.
 
     If events were dropped, ``first`` is higher than the next number.
     """
@@ -247,8 +254,10 @@ class EventLog(Protocol):
 
 
 class WatchedByHints(Generic[T]):
-    """Base class for the parts of a storage that notify readers in this process of changes. ``hint_queues`` has one
-    queue for each reader."""
+    """Base class for the parts of a storage that notify readers in this process of changes.
+
+    ``hint_queues`` has one queue for each reader.
+    """
 
     def __init__(self, hint_queues: HintQueues[T]) -> None:
         self._hint_queues = hint_queues
@@ -298,8 +307,10 @@ class ChangeLog(Protocol):
     """
 
     async def record(self, changed: Collection[str]) -> None:
-        """Record the changes ``changed`` in the log. Each reader of the log gets each change at least once. If
-        ``changed`` is empty, do nothing."""
+        """Record the changes ``changed`` in the log. If ``changed`` is empty, do nothing.
+
+        Each reader of the log gets each change at least once.
+        """
         ...
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
@@ -312,14 +323,18 @@ class ChangeLog(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
-        """Open a stream of all changes that any replica records from now on. In place of a long notification, the
-        stream may contain `HINTS_LOST`."""
+        """Open a stream of all changes that any replica records from now on.
+
+        In place of a long notification, the stream may contain `HINTS_LOST`.
+        """
         ...
 
 
 class Courier(Protocol):
-    """Sends messages between replicas, and tracks which replicas are alive. A message may be lost, delayed or
-    duplicated. `Messenger` adds reliability."""
+    """Sends messages between replicas, and tracks which replicas are alive.
+
+    A message may be lost, delayed or duplicated. `Messenger` adds reliability.
+    """
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
         """Send ``content``, of at most 64 MiB, to another replica, without confirmation.
@@ -372,12 +387,15 @@ class ReplayGuard(Protocol):
 
 
 class RateLimits(Protocol):
-    """Token buckets for rate limits that all replicas share. A bucket is stored as the time at which it will be
-    full."""
+    """Token buckets for rate limits that all replicas share.
+
+    A bucket is stored as the time at which it will be full.
+    """
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token from the bucket ``key``, and return 0. If the bucket is empty, return the milliseconds until its
-        next token, rounded up.
+        """Take a token from the bucket ``key``, and return 0.
+
+        If the bucket is empty, return the milliseconds until its next token, rounded up.
 
         A bucket starts full, with ``burst`` tokens, and gets ``limit`` tokens per ``period_ms``, evenly spaced, up to
         ``burst``. A full bucket isn't stored.

@@ -221,8 +221,10 @@ class _Batcher:
 
 
 class _ThreadedConnection:
-    """A connection to the SQLite file, used by one thread at a time. It doesn't use the threads of handlers, because
-    handlers may wait for tasks."""
+    """A connection to the SQLite file, used by one thread at a time.
+
+    It doesn't use the threads of handlers, because handlers may wait for tasks.
+    """
 
     def __init__(self, location: Location, clock: Clock) -> None:
         self._location = location
@@ -380,8 +382,10 @@ class Location:
         return not name or found is not None
 
     def _check(self, connection: sqlite3.Connection) -> int:
-        """Return the version of the file's schema; 0 for a new file. Raises `OSError` if the file is another kind of
-        database, or has an unsupported version."""
+        """Return the version of the file's schema; 0 for a new file.
+
+        Raises `OSError` if the file is another kind of database, or has an unsupported version.
+        """
         # Read all values in one statement, because another process may be creating the tables now.
         application, version, tables = connection.execute(
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
@@ -562,8 +566,10 @@ class WriteAheadLog:
         self._long = _LONG_LOG
 
     def state(self) -> tuple[int, int]:
-        """Return numbers that change whenever any process writes, unless two writes are only milliseconds apart. Fast
-        enough to call in trio's thread."""
+        """Return numbers that change when any process writes, unless two writes are only milliseconds apart.
+
+        This is fast enough to call in trio's thread.
+        """
         try:
             found = os.stat(self._path)
         except OSError:
@@ -571,8 +577,10 @@ class WriteAheadLog:
         return found.st_size, found.st_mtime_ns
 
     def keep_short(self, connection: sqlite3.Connection) -> None:
-        """If the write-ahead log is long, empty it. Doesn't raise. If a reader, for example a backup, prevents this,
-        try again after the log has grown further."""
+        """If the write-ahead log is long, empty it. Never raises.
+
+        If a reader, for example a backup, prevents this, try again after the log has grown further.
+        """
         try:
             length = os.stat(self._path).st_size
             if length < self._long:

@@ -403,8 +403,10 @@ _SWEEP_EVERY: Final = 64
 
 
 def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iterable[bytes]) -> None:
-    """Add a row for each task to the table of changes, in the transaction that changes the tasks. Old rows are
-    deleted."""
+    """Add a row for each task to the table of changes, in the transaction that changes the tasks.
+
+    Old rows are deleted.
+    """
     for task_id in task_ids:
         number = connection.execute("INSERT INTO changes (id, writer) VALUES (?, ?)", (task_id, writer)).lastrowid
         assert number is not None
@@ -424,8 +426,10 @@ def last_change(connection: sqlite3.Connection) -> int:
 
 
 class DatabaseHints(AsyncIterator[Hint]):
-    """Reports changes in an SQLite file: this process's changes at once, and those of other processes when a poll finds
-    them."""
+    """Notifies watchers of changes in an SQLite file.
+
+    This process's changes are reported at once, and those of other processes when a poll finds them.
+    """
 
     def __init__(self, own: HintQueue[str], database: Database, writer: bytes, last: int, interval: float) -> None:
         self._own = own

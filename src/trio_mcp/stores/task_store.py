@@ -38,8 +38,10 @@ _NO_QUESTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 class TaskPhase(StrEnum):
-    """The phases of a background task. A combination of phase and outcome has other names in MCP 2025-11-25 and in the
-    tasks extension."""
+    """The phases of a background task.
+
+    A combination of phase and outcome has other names in MCP 2025-11-25 and in the tasks extension.
+    """
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -178,13 +180,17 @@ class StoreDown(OSError):
 
 
 class Uncertain(OSError):
-    """The store didn't respond in time. The requested change may have been stored, wholly or in part, or may be stored
-    later."""
+    """The store didn't respond in time.
+
+    The requested change may have been stored, wholly or in part, or may be stored later.
+    """
 
 
 class UnreadableRecord(OSError):
-    """A stored record can't be decoded: another version has written it, it is encrypted with an unknown secret, or it
-    was modified."""
+    """A stored record can't be decoded.
+
+    Another version has written it, it is encrypted with an unknown secret, or it was modified.
+    """
 
 
 class UnknownForm(UnreadableRecord):
@@ -206,8 +212,10 @@ class StoredTask:
 
 
 class HintsLost:
-    """The type of `HINTS_LOST`, which takes the place of change notifications that may have been lost. A reader that
-    gets it must read everything again."""
+    """The type of `HINTS_LOST`, which replaces change notifications that may have been lost.
+
+    A reader that gets it must read everything again.
+    """
 
     def __repr__(self) -> str:
         return "GAP"
@@ -226,8 +234,9 @@ def new_mark() -> bytes:
 
 
 class TaskStore(Protocol):
-    """Interface of a store for task records. Several running servers, in one process or in many, may use the same
-    store.
+    """Interface of a store for task records.
+
+    Several running servers, in one process or in many, may use the same store.
 
     A call ends in one of three ways:
 
@@ -325,8 +334,9 @@ class TaskStore(Protocol):
         ...
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Extend the leases of tasks, which then end ``lease_ms`` milliseconds from now. ``held`` maps the ids of the
-        tasks to their holders.
+        """Extend the leases of tasks, which then end ``lease_ms`` milliseconds from now.
+
+        ``held`` maps the ids of the tasks to their holders.
 
         Only tasks that still have this holder are renewed. Return the ids of all others: they were claimed by another
         process, released, ended or deleted. Marks and versions don't change. If a lease has expired, but the task was
@@ -336,8 +346,11 @@ class TaskStore(Protocol):
         ...
 
     async def expire(self, *, limit: int) -> int:
-        """Delete up to ``limit`` task records whose ``kept_until`` has passed, even of tasks that haven't ended.
-        Returns the number of deleted records."""
+        """Delete up to ``limit`` task records whose ``kept_until`` has passed, and return the number of deleted
+        records.
+
+        Records of tasks that haven't ended are deleted as well.
+        """
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
@@ -416,8 +429,7 @@ _FAILURE_MEMORY: Final = 30.0
 def created_record(
     new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
 ) -> TaskRecord:
-    """Return the new task record ``new``, completed with the times and the position that a store sets at the time
-    ``now``.
+    """Return the new task record ``new`` with the times and the position that a store sets at the time ``now``.
 
     The position is after ``last_position``, the last position in the record's scope.
     """
@@ -436,8 +448,10 @@ def created_record(
 def _logged(
     method: Callable[Concatenate[Any, P], Awaitable[T]], kind: str
 ) -> Callable[Concatenate[LoggedStore, P], Awaitable[T]]:
-    """Wrap ``method``, a method of `TaskStore`, for `LoggedStore`, so that outages are logged. ``kind`` says in the log
-    what can't be done during an outage."""
+    """Wrap ``method``, a method of `TaskStore`, for `LoggedStore`, so that outages are logged.
+
+    ``kind`` says in the log what can't be done during an outage.
+    """
     name = method.__name__
 
     @wraps(method)

@@ -75,8 +75,10 @@ class TaskClientChannel:
         return not self._request.missing(capability_for(question))
 
     def send_question(self, question: InputRequest, task_id: str, owner: CallOwner, key: str) -> DetachedCall:
-        """Send an elicitation, sampling or roots request of a background task to the client. Raises `ConnectionLost` if
-        the connection is lost."""
+        """Send an elicitation, sampling or roots request of a background task to the client.
+
+        Raises `ConnectionLost` if the connection is lost.
+        """
         assert self._runner.post is not None, "the way is open"
         # 2025-11-25 tasks, Input Required Status 2: the request must contain the id of its task.
         params = with_related_task(question.params, task_id)
@@ -114,8 +116,9 @@ class CoreQuestions:
         id."""
 
     async def until_final(self, scope: str, task_id: str, channel: TaskClientChannel) -> TaskRecord | None:
-        """Wait until the background task has ended, and return its record, or `None` if the record doesn't exist or was
-        deleted.
+        """Wait until the background task has ended, and return its record.
+
+        Returns `None` if the record doesn't exist or was deleted.
 
         In the meantime, send the task's elicitation and sampling requests on ``channel``.
         """
@@ -139,10 +142,9 @@ class CoreQuestions:
                 asker.withdraw_all("the task no longer exists")
 
     def remind(self, record: TaskRecord) -> None:
-        """Try again to send the input requests in ``record`` that weren't sent yet, because the client may have opened
-        an SSE stream.
+        """Try again to send the input requests in ``record`` that weren't sent yet.
 
-        These are elicitation and sampling requests.
+        They are elicitation and sampling requests. The client may have opened an SSE stream since the last attempt.
         """
         if any(not self.is_asked(record.id, key) for key in record.questions):
             self.changed(record.id)
@@ -323,8 +325,10 @@ def encode_refusal(error: MCPError | None) -> bytes:
 
 
 def decode_answer(text: bytes) -> JSONObject | MCPError:
-    """Decode a client's response that is stored in a task record. If an error is stored instead, return it as an
-    exception."""
+    """Decode a client's response that is stored in a task record.
+
+    If an error is stored in its place, return the error as an exception.
+    """
     kept: Any = decode_value(text)
     if isinstance(kept, dict):
         return kept  # pyright: ignore[reportUnknownVariableType]

@@ -233,8 +233,10 @@ class TaskHost:
             raise
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Store the record of a new background task, and return it. Unlike `create`, this doesn't count the task
-        towards the limit of running tasks."""
+        """Store the record of a new background task, and return it.
+
+        Unlike `create`, this doesn't count the task towards the limit of running tasks.
+        """
         from .task_exchange import new_record  # lazy import, see `_serve`
 
         holder, begun = None if delegated else self._holder, trio.current_time()

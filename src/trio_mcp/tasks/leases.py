@@ -259,8 +259,10 @@ class Leases:
             self._live.pending.pop(record.id, None)
 
     async def _run_claimed(self, record: TaskRecord, claimed: ClaimedLease) -> bool:
-        """Run a claimed task that isn't running in this process, or store that the task has failed. Returns whether
-        either was done."""
+        """Run a claimed task that isn't running in this process, or store that the task has failed.
+
+        Returns whether either was done.
+        """
         change, holder = self._records.change, claimed.holder
         if not await self.has_lease_left(claimed) or self._ending.is_set() or record.name not in self._offers():
             await self._release(record)

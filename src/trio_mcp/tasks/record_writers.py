@@ -153,7 +153,9 @@ class OutcomeWriter:
 
 class MessageWriter:
     """Writes the latest status message of each background task into its record, at most once in ``interval`` seconds.
-    Handlers don't wait for these writes."""
+
+    Handlers don't wait for these writes.
+    """
 
     def __init__(self, records: TaskRecords, interval: float) -> None:
         self._records = records

@@ -82,8 +82,10 @@ class TaskRecords:
         return int(trio.current_time() * 1000 + (self._clock_offset or 0.0))
 
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
-        """Return the record of a background task; `None` if the task doesn't exist in ``scope`` (the owner's scope), or
-        its record has expired."""
+        """Return the record of a background task.
+
+        Returns `None` if the task doesn't exist in ``scope`` (the owner's scope), or its record has expired.
+        """
         kept = await self.store.read(scope, task_id)
         if kept is None:
             return None
@@ -139,8 +141,10 @@ class TaskRecords:
         return record
 
     async def discard(self, task_id: str) -> None:
-        """Delete a task record whose id no client has received. If it isn't stored yet, prevent it from being stored
-        later. Retries while the store fails."""
+        """Delete a task record whose id no client has received. Retries while the store fails.
+
+        If the record isn't stored yet, prevent it from being stored later.
+        """
         keep = int((self.settings.retention + self.settings.lease) * 1000)
         while True:
             with suppress(Exception):  # already logged
@@ -226,16 +230,19 @@ class TaskRecords:
                     return None  # if this process has claimed the task again, the loop tries once more instead
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
-        """Read the stored task record, and pass it to ``reacquire``. Returns false if another process has the task, or
-        its record doesn't exist."""
+        """Read the stored task record, and pass it to ``reacquire``.
+
+        Returns false if another process has the task, or its record doesn't exist.
+        """
         with suppress(OSError):  # already logged
             kept = await self.store.read(None, task_id)
             return kept is not None and reacquire(kept.record)
         return True  # the store has failed, so the next attempt to change the record decides who owns the task
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
-        """Store a client's responses to the input requests of a task, and return the task record; `None` if the task
-        doesn't exist in ``scope``.
+        """Store a client's responses to the input requests of a task, and return the task record.
+
+        Returns `None` if the task doesn't exist in ``scope``.
 
         Unknown keys are ignored. Raises `CodedError` (-32602) if the responses are too long.
         """
@@ -250,8 +257,9 @@ class TaskRecords:
         return await self.change(task_id, None, lambda record, now: answered(record, now, answers))
 
     async def cancel(self, scope: str, task_id: str, reason: str | None) -> tuple[TaskRecord, bool] | None:
-        """Cancel a background task. Returns its record, and whether this call has cancelled it; `None` if the task
-        doesn't exist in ``scope``.
+        """Cancel a background task. Returns its record, and whether this call has cancelled it.
+
+        Returns `None` if the task doesn't exist in ``scope``.
 
         A task that has ended doesn't change. If the record cannot be written, a handler that runs here is cancelled
         anyway before `OSError` is raised, and the record is updated once the store works.
@@ -282,8 +290,10 @@ class TaskRecords:
     # Waiting for changes
 
     def changed(self, task_id: str, record: TaskRecord | None = None) -> None:
-        """Wake all readers that wait for a change of a task. ``record`` is the new record; `None` if this process
-        hasn't read it. Synchronous."""
+        """Wake all readers that wait for a change of a task. Synchronous.
+
+        ``record`` is the new record; `None` if this process hasn't read it.
+        """
         for tell in tuple(self._observers.get(task_id, ())):
             tell(task_id)
         if self.on_change is not None:

@@ -39,8 +39,10 @@ _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQ
 
 
 class RemoteTask(ABC):
-    """A background task that the peer runs for this side of the connection. The functions ``ask`` and ``forget`` send
-    requests about the task."""
+    """A background task that the peer runs for this side of the connection.
+
+    The functions ``ask`` and ``forget`` send requests about the task.
+    """
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel) -> None:
         self.id = task_id
@@ -51,8 +53,10 @@ class RemoteTask(ABC):
 
     @abstractmethod
     async def get(self) -> TaskState:
-        """Send ``tasks/get``, and return the state of the task. Raises an error if the request fails, for example
-        -32602 for an unknown task."""
+        """Send ``tasks/get``, and return the state of the task.
+
+        Raises an error if the request fails, for example -32602 for an unknown task.
+        """
 
     @abstractmethod
     async def cancel(self) -> None:
@@ -205,8 +209,10 @@ def _is_transient(error: MCPError) -> bool:
 
 
 class CoreRemoteTask(RemoteTask):
-    """A background task that a peer runs, in the form of MCP 2025-11-25: the task's input requests arrive as requests
-    of the peer."""
+    """A background task that a peer runs, in the form of MCP 2025-11-25.
+
+    The task's input requests arrive as requests of the peer.
+    """
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel, known: TaskState | None = None) -> None:
         super().__init__(task_id, ask, forget)
@@ -216,7 +222,9 @@ class CoreRemoteTask(RemoteTask):
     @classmethod
     def created(cls, method: str, result: Any, ask: Ask, forget: SendCancel) -> CoreRemoteTask:
         """Return the background task that a request of ``method`` has created. ``result`` is the request's result.
-        Raises `ProtocolViolation` if it is invalid."""
+
+        Raises `ProtocolViolation` if it is invalid.
+        """
         state = created_state(method, result, CreateTaskResult, forget)
         return cls(state.id, ask, forget, state)
 

@@ -171,8 +171,10 @@ class RequestTask:
                 raise
 
     def stop_alarm(self) -> None:
-        """Stop the timer that starts the background task, because the request is about to get its response, or the task
-        has ended."""
+        """Stop the timer that starts the background task.
+
+        The request is about to get its response, or the task has ended.
+        """
         if self._alarm is not None:
             self._alarm.stop()
             self._alarm = None
@@ -263,8 +265,10 @@ class RequestTask:
         return True
 
     def detach(self) -> None:
-        """Let the background task continue after its handler has ended, because other code does its work. The handler's
-        result isn't stored."""
+        """Let the background task continue after its handler has ended, because other code does its work.
+
+        The handler's result isn't stored.
+        """
         self.phase = phase_after(self.phase, RunStep.DETACH)
 
     async def _between_rounds(self) -> None:
@@ -285,8 +289,10 @@ class RequestTask:
 
     @property
     def keeps_answers(self) -> bool:
-        """True if the client's responses to input requests are stored, because a restarted handler may make the same
-        input requests again. See `AnswerLog`."""
+        """True if the client's responses to input requests are stored. See `AnswerLog`.
+
+        They are, if a restarted handler may make the same input requests again.
+        """
         return self.on_restart != "fail" and self._host.settings.store is not None
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
@@ -341,8 +347,9 @@ class RequestTask:
             self.scope.runner.trio_run.call_soon(self._host.message_writer.write_soon, self)
 
     async def checkpoint(self, value: Any) -> None:
-        """Store ``value`` as the checkpoint from which a restarted handler resumes. `encode_value` must be able to
-        encode it. Waits while the store fails.
+        """Store ``value`` as the checkpoint from which a restarted handler resumes.
+
+        `encode_value` must be able to encode it. Waits while the store fails.
 
         Raises `ValueError` if the value is too long. If the task has ended or runs elsewhere, its handler is cancelled
         here; in a shielded scope, raises `CodedError` (-31002).
@@ -374,8 +381,10 @@ class RequestTask:
 
     @property
     def needs_lease(self) -> bool:
-        """True while this process needs the task's lease: until the outcome is stored, or until the record has ended or
-        has another holder."""
+        """True while this process needs the task's lease.
+
+        It does until the outcome is stored, or until the record has ended or has another holder.
+        """
         return self.phase is RunPhase.RUNNING or self.phase is RunPhase.PERSISTING
 
     @property
@@ -384,8 +393,10 @@ class RequestTask:
         return self.phase >= RunPhase.PERSISTING
 
     def acquire(self, record: TaskRecord, until: float) -> None:
-        """Use the claim in ``record``, the task record, for this run of the handler. Until the time ``until``, no other
-        process may run the task."""
+        """Use the claim in the task record ``record`` for this run of the handler.
+
+        Until the time ``until``, no other process may run the task.
+        """
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
 
     def reacquire(self, record: TaskRecord) -> bool:
@@ -430,8 +441,10 @@ class RequestTask:
         self._host.remove(self, was_cut_off=was_cut_off)
 
     def set_expiry(self, due: float) -> None:
-        """Set the timer that ends the background task at the time ``due`` on trio's clock, when its time to live is
-        over. `close` stops the timer."""
+        """Set the timer that ends the background task at the time ``due`` on trio's clock.
+
+        Then its time to live is over. `close` stops the timer.
+        """
         self.stop_alarm()
         self._alarm = self._host.alarms.set(due, partial(self._host.expire, self))
 

@@ -190,7 +190,9 @@ def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: in
 
 def request_of(record: TaskRecord, now: int) -> InboundRequest:
     """Return the request that is stored in the ``record`` of a background task, so that its handler can run again.
-    Raises the errors of `restarted`."""
+
+    Raises the errors of `restarted`.
+    """
     revision = REVISIONS[record.revision]
     params: dict[str, Any] = decode_value(record.params)
     meta: dict[str, Any] = params.get("_meta") or {}

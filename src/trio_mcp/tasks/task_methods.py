@@ -83,8 +83,10 @@ class ExtensionMethods:
         self._records = records
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Return the result of a request about tasks. Raises `CodedError` if the request fails, and `CapabilityMissing`
-        if it doesn't declare the tasks extension."""
+        """Return the result of a request about tasks. Raises `CodedError` if the request fails.
+
+        Raises `CapabilityMissing` if the request doesn't declare the tasks extension.
+        """
         request = scope.request
         if missing := request.missing((TASKS_CAPABILITY,)):
             raise CapabilityMissing(missing, request.revision)
@@ -213,8 +215,10 @@ class OwnTasks:
         self._numbers = count(1)
 
     def are_all_of(self, scope: RequestScope) -> bool:
-        """Return whether the caller of a request may list only its own connection's tasks. Otherwise the tasks are
-        listed from the store."""
+        """Return whether the caller of a request may list only its own connection's tasks.
+
+        Otherwise the tasks are listed from the store.
+        """
         peer = scope.exchange.peer
         return self._is_shared and peer.principal is None and peer.is_distinguishable
 

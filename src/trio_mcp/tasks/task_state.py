@@ -68,6 +68,8 @@ def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
 
 
 def _seconds(milliseconds: int | None) -> float | None:
-    """Convert a time from milliseconds to seconds. The result is limited, because a JSON integer may be too large for a
-    float."""
+    """Convert a time from milliseconds to seconds.
+
+    The result is limited, because a JSON integer may be too large for a float.
+    """
     return None if milliseconds is None else max(0, min(milliseconds, _LONGEST_MS)) / 1000

@@ -57,20 +57,23 @@ def new_stream_name() -> str:
 
 
 def new_holder(replica: Replica) -> str:
-    """Return a new holder name for ``replica``. The name gives the right to append events to one SSE stream in the
-    event log."""
+    """Return a new holder name for ``replica``, with which it may append events to one SSE stream in the event log."""
     return f"{replica.id}:{secrets.token_hex(_NAME_BYTES)}"
 
 
 def replica_of(holder: str) -> str:
-    """Return the id of the replica for which `new_holder` has made the name ``holder``. Returns an empty string for an
-    empty name."""
+    """Return the id of the replica for which `new_holder` has made the name ``holder``.
+
+    Returns an empty string for an empty name.
+    """
     return holder.partition(":")[0]
 
 
 def parse_cursor(cursor: str) -> tuple[str, int] | None:
-    """Return the stream name and the event number that ``cursor``, the id of an SSE event, contains. Returns `None` if
-    ``cursor`` isn't such an id."""
+    """Parse ``cursor``, the id of an SSE event, into the stream's name and the event's number.
+
+    Returns `None` if ``cursor`` isn't such an id.
+    """
     name, _, digits = cursor.rpartition("-")
     if not (name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
         return None
@@ -79,7 +82,7 @@ def parse_cursor(cursor: str) -> tuple[str, int] | None:
 
 
 def lost_line(request_id: bytes) -> bytes:
-    """Return the last message of an SSE stream whose replica has ended. It is an error response to the request
+    """Return the last message of an SSE stream whose replica has ended: an error response to the request
     ``request_id``.
 
     ``request_id`` is JSON text. If it is an array of ids, the line has an error for each member of a batch. Raises
@@ -99,7 +102,7 @@ def _ids(request_id: bytes) -> list[RequestId]:
 
 
 def standalone_log_id(session_id: str) -> str:
-    """Return the id of the event log for the session's standalone stream, the SSE stream that a client opens with GET.
+    """Return the id of the event log for a session's standalone stream (the SSE stream that a client opens with GET).
 
     The log of all other streams has the session's id.
     """
@@ -234,8 +237,9 @@ class StreamLog:
 
 
 class ResumedStream:
-    """The body of an HTTP response that continues an SSE stream after a client has reconnected. The events may come
-    from any replica. See `ResponseBody`.
+    """The body of an HTTP response that continues an SSE stream after a client has reconnected. See `ResponseBody`.
+
+    The events may come from any replica.
 
     The body begins with ``first`` and ``events``, and continues with later events. ``signal`` reports changes of the
     stream. The response ends at ``until`` at the latest, and ``on_closed`` is called at its end.
@@ -273,8 +277,9 @@ class ResumedStream:
         self.signal.notify()
 
     async def next_chunk(self) -> bytes:
-        """Wait for the next events of the SSE stream, and return them. If no event comes for a while, return a
-        keep-alive comment.
+        """Wait for the next events of the SSE stream, and return them.
+
+        If no event comes for a while, return a keep-alive comment.
 
         See `ResponseBody.next_chunk`.
         """
@@ -328,8 +333,10 @@ class ResumedStreams:
         return bool(self._streams)
 
     def resume(self, asked: HttpRequest, events: StoredEvents, first: bytes) -> None:
-        """Respond to a GET that resumes an SSE stream: send ``first``, then the stored ``events``, then all later
-        events of the stream."""
+        """Respond to a GET that resumes an SSE stream.
+
+        The response contains ``first``, then the stored ``events``, then all later events of the stream.
+        """
         name, replica = events.stream.name, replica_of(events.stream.holder)
         before = self._streams.pop(name, None)
         if before is not None:
@@ -370,8 +377,8 @@ class ResumedStreams:
         self.expire(math.inf)
 
     def notify_resumed(self, receiver: str, name: str, replica: str) -> None:
-        """Notify the replica ``receiver`` that ``replica`` now sends the SSE stream ``name`` to the client, so that
-        ``receiver`` ends its own response.
+        """Make the replica ``receiver`` end its response for the SSE stream ``name``, which the replica ``replica`` now
+        sends to the client.
 
         The client of an earlier response may have disconnected unnoticed, so that response has to be ended.
         """

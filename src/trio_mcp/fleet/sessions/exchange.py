@@ -68,8 +68,8 @@ class PendingChange:
         self._done.set()
 
     async def outcome(self) -> Refusal | None:
-        """Wait for the end of the write. Returns `None` if the change is stored; otherwise a function that makes the
-        error response."""
+        """Wait for the end of the write. If the change isn't stored, return a function that makes the error response;
+        otherwise return `None`."""
         await self._done.wait()
         return self._refusal
 
@@ -269,8 +269,10 @@ class InitializeExchange(SharedExchange):
             self.answer(HTTPStatus.OK, line)
 
     async def _open(self) -> Refusal | None:
-        """Open the session for all replicas. Returns `None`, or a function that makes the error response if the session
-        can't be opened."""
+        """Open the session for all replicas, and return `None`.
+
+        If the session can't be opened, return a function that makes the error response.
+        """
         revision = self.state.revision
         assert revision is not None, "initialize has settled it"
         facts = attrs.evolve(self._session_state.current, revision=revision.name, cursor=self._services.changes.cursor)

@@ -61,14 +61,16 @@ Raises the errors of `Messenger.send` and `SharedSessionState.change`.
 
 
 def forward_unreadable(services: SessionServices, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
-    """Notify the replica ``owner`` that the client's response to a request of that replica can't be read. Raises the
-    same errors as `Messenger.send`."""
+    """Notify the replica ``owner`` that the client's response to its request can't be read. Raises the same errors as
+    `Messenger.send`."""
     return services.send(owner, UNREADABLE_MESSAGE, (session_id, message.settles, message.reason))
 
 
 class SessionRouter:
-    """Forwards a client's messages in one session to the replicas that they concern. ``state`` has the requests that
-    run on this replica."""
+    """Forwards a client's messages in one session to the replicas that they concern.
+
+    ``state`` has the requests that run on this replica.
+    """
 
     def __init__(self, services: SessionServices, session_state: SharedSessionState, state: ConnectionState) -> None:
         self._services = services
@@ -117,8 +119,8 @@ class SessionRouter:
         return [step for step in steps if step is not None], Batch(tuple(rest)) if rest else None
 
     def delivery_for(self, message: Message | Unreadable, body: bytes) -> Delivery | None:
-        """Return a function that delivers a client's message to the replica that the message concerns. Returns `None`
-        if the message concerns this replica."""
+        """Return a function that delivers a client's message to the replica that it concerns; `None` if this is the
+        current replica."""
         named: object = None
         match message:
             case Response() | ErrorResponse():
@@ -154,8 +156,10 @@ class SessionRouter:
         return partial(self._session_state.change, add_cancel(self._services.new_id(), request_id, told))
 
     async def deliver_all(self, deliveries: list[Delivery], posted: HttpRequest) -> bool:
-        """Await the ``deliveries`` of a client's message to other replicas. If a delivery fails, send an error response
-        to the POST ``posted`` and return false."""
+        """Await the ``deliveries`` of a client's message to other replicas.
+
+        If a delivery fails, send an error response to the POST ``posted`` and return false.
+        """
         response, extra = posted.response, posted.extra
         try:
             for step in deliveries:

@@ -55,8 +55,9 @@ responses."""
 
 
 class SharedSession(ClientSession):
-    """The legacy session ``session_id`` on this replica. Its state is in the shared storage, so that other replicas can
-    serve the session at the same time.
+    """A legacy session on this replica. Other replicas can serve the same session at the same time.
+
+    ``session_id`` is the id of the session, whose state is in the shared storage.
 
     ``peer`` sent the first message to this replica. In the replica that opens the session, ``opening`` has the
     parameters of ``initialize``, as JSON text.
@@ -122,8 +123,10 @@ class SharedSession(ClientSession):
             self._finished.set()
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """Stop serving the session on this replica when its requests are done. Responses to GETs end at once, so that
-        clients reconnect to another replica."""
+        """Stop serving the session on this replica when its requests are done.
+
+        Responses to GETs end at once, so that clients reconnect to another replica.
+        """
         if hurry:
             self._shutdown_scope.deadline = trio.current_time() + _HURRIED_LINES
         self.standalone_streams.end_responses()
@@ -230,8 +233,9 @@ class SharedSession(ClientSession):
         return True
 
     def receive_unreadable(self, request_id: str, reason: str) -> bool:
-        """Make a request fail that this replica sent to the client. The client's response arrived at another replica,
-        and can't be read.
+        """Make a request to the client fail, because the client's response can't be read.
+
+        This replica has sent the request, and the response arrived at another replica.
 
         Return false if this object is closed, or is being closed.
         """
@@ -242,8 +246,10 @@ class SharedSession(ClientSession):
         return True
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
-        """Make a server-to-client request fail, because the client's response to it, ``message``, is unreadable. Any
-        replica may have sent the request."""
+        """Make a server-to-client request fail, because the client's response ``message`` is unreadable.
+
+        Any replica may have sent the request.
+        """
         step = self._router.delivery_for(message, body)
         if step is None:
             super().fail_question(message, body)
@@ -258,8 +264,10 @@ class SharedSession(ClientSession):
     # Streams
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SharedStream:
-        """Return a new SSE stream for the messages of ``exchange``, which handles a POST. A separate task creates the
-        stream in the event log."""
+        """Return a new SSE stream for the messages of ``exchange``, which handles a POST.
+
+        A separate task creates the stream in the event log.
+        """
         assert isinstance(exchange, SharedExchange), "a shared session only has shared exchanges"
         holder, request_id = new_holder(self._services.replica), exchange.request_id
         lost = partial(self._abort_exchange, exchange)
@@ -288,8 +296,10 @@ class SharedSession(ClientSession):
         exchange.abort(CancelCause.LEASE, "this process can no longer store the events of this call")
 
     def close_resumed(self, name: str, replica: str) -> None:
-        """End the response that sends the SSE stream ``name``, on whichever replica it is, because the client has
-        reconnected to ``replica``."""
+        """End the response that sends the SSE stream ``name``, because the client has reconnected to ``replica``.
+
+        The response may be on any replica.
+        """
         for stream in self._streams:
             if stream.name == name:
                 before, stream.response_at = stream.response_at, replica
@@ -301,8 +311,10 @@ class SharedSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """True while a response to the client's GET sends the session's standalone stream, here or, as far as is known,
-        on another replica."""
+        """True while a response to the client's GET sends the session's standalone stream.
+
+        The response may be here or, as far as is known, on another replica.
+        """
         return not self.is_over and (self.standalone_streams.is_open or self.standalone_streams.is_elsewhere)
 
     # Timeouts
@@ -323,8 +335,10 @@ class SharedSession(ClientSession):
         return bool(has_requests or self._pending_changes or self._uses) or self.standalone_streams.is_needed
 
     def _start_use(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run ``function`` in a new task to respond to the HTTP request ``posted``. This object stays open until the
-        function returns."""
+        """Run ``function`` in a new task to respond to the HTTP request ``posted``.
+
+        This object stays open until the function returns.
+        """
         self._uses += 1
         self._services.start_soon(self._run_used, posted, function, *args)
 

@@ -64,8 +64,9 @@ class SessionStateTooLong(Exception):
 
 
 class SessionServices:
-    """The objects that all legacy sessions of a replica use: messenger, keys, change replicator and so on. Tasks of the
-    sessions run in ``nursery``.
+    """The objects that all legacy sessions of a replica use, such as the messenger and the keys.
+
+    Tasks of the sessions run in ``nursery``.
 
     Clients reconnect ``retry_interval`` seconds after a response broke. ``changes`` notifies the clients of this
     replica of changes on other replicas.
@@ -101,8 +102,10 @@ class SessionServices:
     # Ids and keys
 
     def new_id(self) -> str:
-        """Return a new id for a server-to-client request. It contains this replica's id, so that any replica can
-        forward the client's response here."""
+        """Return a new id for a server-to-client request.
+
+        The id contains this replica's id, so that any replica can forward the client's response here.
+        """
         return f"{self.replica.id}.{next(self._numbers)}"
 
     def owning_replica(self, value: object) -> str:
@@ -166,8 +169,10 @@ class SessionServices:
         return self.messenger.send(replica, kind, encoded, patience=_SEND_TIMEOUT)
 
     def open_message(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Return the decrypted content of ``message``, which came from another replica. If it can't be read, refuse the
-        message and return `None`."""
+        """Return the decrypted content of ``message``, which came from another replica.
+
+        If it can't be read, refuse the message and return `None`.
+        """
         if self._seal is None:
             try:
                 return decode_stored("a message", partial(msgspec.msgpack.decode, type=form), message.content)
@@ -198,8 +203,10 @@ class SessionServices:
             return None
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run ``function`` in a new task. If it raises, which is a bug, the exception is logged and affects only one
-        request."""
+        """Run ``function`` in a new task. If the function raises an exception, log it.
+
+        Such an exception is a bug, and must affect only one request.
+        """
 
         async def run() -> None:
             try:
@@ -279,8 +286,9 @@ class SharedSessionState:
             self._services.start_soon(self._read_now)
 
     def is_own_hint(self) -> bool:
-        """Return whether a change notification for this session may come from this replica's own write, so that it can
-        be ignored.
+        """Return whether a change notification for this session may come from this replica's own write.
+
+        If so, the notification can be ignored.
 
         If another replica has written meanwhile, another notification follows.
         """
@@ -327,8 +335,10 @@ class SharedSessionState:
         return True
 
     def adopt(self, state: SessionState, mark: bytes) -> None:
-        """Use ``state``, which was just read or written, as the known state of the session. ``mark`` identifies this
-        version of the state."""
+        """Use ``state``, which was just read or written, as the known state of the session.
+
+        ``mark`` identifies this version of the state.
+        """
         before = None if self._mark is None else self.current
         if before is None:
             initialize_params(state)  # raise an error if the stored parameters are invalid
@@ -347,8 +357,9 @@ class SharedSessionState:
     # Writing
 
     async def open(self, state: SessionState, caller: Caller) -> str | None:
-        """Open a new session of ``caller`` for all replicas. Returns the id of the session that was evicted to make
-        room, if any.
+        """Open a new session of ``caller`` for all replicas.
+
+        If another session was evicted to make room, return its id.
 
         Until its client uses it, the session is evicted before others. See `SessionDirectory.open`. Raises `StoreFull`,
         `SessionStateTooLong`, and `OSError` if the storage is unavailable.

@@ -61,8 +61,9 @@ _UNKNOWN: Final = "no stream of this session has this event id, or its stream is
 
 @define(eq=False)
 class StandaloneStreams:
-    """The SSE streams that the client of one legacy session opens with GET: the standalone stream, for messages that
-    belong to no request, and resumed streams.
+    """The SSE streams that the client of one legacy session opens with GET.
+
+    These are the standalone stream, for messages that belong to no request, and resumed streams.
 
     ``outbox`` has the lines that belong to no request. ``log`` has the streams that answer requests, and ``resumed``
     those that the client has reconnected to on this replica.
@@ -110,8 +111,10 @@ class StandaloneStreams:
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if, as far as this replica knows, another replica writes the session's standalone stream (the SSE stream
-        that a client opens with GET)."""
+        """True if another replica writes the session's standalone stream, as far as this replica knows.
+
+        The standalone stream is the SSE stream that a client opens with GET.
+        """
         return replica_of(self._session_state.current.listener) not in ("", self._services.replica.id)
 
     @property
@@ -351,8 +354,10 @@ class StandaloneStreams:
             return self._stream is not None and await self._append(self._stream, lines, cursor)
 
     async def _append(self, stream: StandaloneStream, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store ``lines`` in ``stream``, the standalone stream, and send them to the client. Returns false if another
-        replica now writes the standalone stream."""
+        """Store ``lines`` in the standalone stream ``stream``, and send them to the client.
+
+        Returns false if another replica now writes the standalone stream.
+        """
         for attempt in count(1):
             if self._stream is not stream:
                 break
@@ -392,6 +397,8 @@ class StandaloneStreams:
 
 
 async def _pause(attempt: int) -> None:
-    """Wait before the write attempt with the number ``attempt``. The second attempt follows at once, since the session
-    state was just read again."""
+    """Wait before the write attempt with the number ``attempt``.
+
+    The second attempt follows at once, because the session state was just read again.
+    """
     await trio.sleep(growing_delay(attempt - 1, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT) if attempt > 1 else 0)

@@ -50,8 +50,10 @@ class SessionStateUnreadable(UnreadableRecord):
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True):
-    """The cancellation of a request that may run on another replica. The cancellation is stored in the session state,
-    so that the other replica sees it."""
+    """The cancellation of a request that may run on another replica.
+
+    The cancellation is stored in the session state, so that the other replica sees it.
+    """
 
     mark: str
     """A unique string: the id of the replica that received the cancellation, a dot and a number."""
@@ -191,14 +193,18 @@ def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change
 
 
 def change_listener(holder: str) -> Change:
-    """Return a function that changes the session state so that only ``holder`` may write the standalone stream (the SSE
-    stream that a client opens with GET)."""
+    """Return a function that changes the session state so that only ``holder`` may write the standalone stream.
+
+    This is the SSE stream that a client opens with GET.
+    """
     return lambda facts: attrs.evolve(facts, listener=holder)
 
 
 def add_cancel(mark: str, request_id: RequestId, reason: str | None) -> Change:
-    """Return a function that adds the cancellation of a request to the session state, so that the replica that runs the
-    request sees it."""
+    """Return a function that adds the cancellation of a request to the session state.
+
+    The replica that runs the request then sees the cancellation.
+    """
     told = None if reason is None else reason[:_MAX_REASON].encode(errors="replace").decode()
     cancel = Cancel(mark, encode_value(request_id), told)
 

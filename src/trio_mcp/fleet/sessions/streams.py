@@ -74,8 +74,10 @@ class SSEResponse:
         self._was_silent = True
 
     async def next_chunk(self) -> bytes | bytearray:
-        """Wait for the next events of the response, and return them; if a keep-alive is due, return a comment. See
-        `ResponseBody.next_chunk`."""
+        """Wait for the next events of the response, and return them. See `ResponseBody.next_chunk`.
+
+        If a keep-alive is due, return a comment.
+        """
         while not self._waiting:
             if not self.is_open:
                 return b""
@@ -108,8 +110,9 @@ class _AttachedResponse:
 
 @define(eq=False)
 class SharedStream:
-    """The SSE stream of a POST: stores the messages in ``outbox`` in the event log, and then sends them to the client.
-    See `ResumableStream`.
+    """The SSE stream of a POST. See `ResumableStream`.
+
+    It stores the messages in ``outbox`` in the event log, and then sends them to the client.
 
     ``request_id`` names the requests that these lines answer. ``on_lost`` is called if another replica has ended the
     stream, or the stream couldn't be created. ``on_finished`` is called when later lines no longer belong to the
@@ -225,8 +228,10 @@ class SharedStream:
         respond(attached.response, attached.extra, self._sse_response)
 
     async def _forward_lines(self) -> bool:
-        """Store and send the messages of the SSE stream. Returns true after the last message, and false if another
-        replica has ended the stream."""
+        """Store and send the messages of the SSE stream.
+
+        Returns true after the last message, and false if another replica has ended the stream.
+        """
         outbox, pipe = self._outbox, self._sse_response
         while True:
             if not (self._ahead or self._is_finished or self._closing is not None):
@@ -262,8 +267,10 @@ def _raise(error: OSError) -> None:
 
 
 class _StreamPosition(msgspec.Struct, frozen=True):
-    """A note in the event log about a session's standalone stream. It tells up to which event the stream was sent, and
-    which changes the stream contains."""
+    """A note in the event log about a session's standalone stream.
+
+    It tells up to which event the stream was sent, and which changes the stream contains.
+    """
 
     sent: int = 0
     """The number of the last event that a response has sent."""
@@ -275,8 +282,10 @@ _decode_position: Final = msgspec.json.Decoder(_StreamPosition)
 
 
 class StandaloneStream:
-    """The standalone stream of a legacy session (the SSE stream that a client opens with GET). Only this replica may
-    write to it, under the name ``holder``."""
+    """The standalone stream of a legacy session (the SSE stream that a client opens with GET).
+
+    Only this replica may write to it, under the name ``holder``.
+    """
 
     def __init__(self, log: StreamLog, name: str, holder: str, stream: StoredStream) -> None:
         self.holder = holder
@@ -348,8 +357,10 @@ class StandaloneStream:
         return True
 
     def resume(self, stream: StoredStream) -> None:
-        """Continue after the last event in ``stream``, the stored state of the standalone stream, because another
-        writer has added events meanwhile."""
+        """Continue after the last event in ``stream``, because another writer has added events meanwhile.
+
+        ``stream`` is the stored state of the standalone stream.
+        """
         self._last = stream.last
 
     def close(self) -> None:

@@ -111,7 +111,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     # Views
 
     def find(self, session_id: str, principal: PrincipalId | None) -> SharedSession | None:
-        """Return the session with this id if this replica can serve it now, without a read from the shared storage;
+        """Return the session with this id, if this replica can serve it without a read from the shared storage;
         otherwise `None`.
 
         Otherwise return `None`: use `look_up` then.
@@ -156,8 +156,10 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return await self._create_view(session_id, posted) if len(session_id) <= _LONGEST_ID else None
 
     async def _create_view(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
-        """Read the session from the shared storage, and return its `SharedSession` on this replica. Another task may
-        have created that object meanwhile."""
+        """Read the session from the shared storage, and return its `SharedSession` on this replica.
+
+        Another task may have created that object meanwhile.
+        """
         reading = self._readings.setdefault(session_id, _SessionRead())
         reading.readers += 1
         try:
@@ -201,8 +203,9 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return view
 
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
-        """Make a server-to-client request fail, because the client's response to it, ``message``, is unreadable. Any
-        replica may have sent the request.
+        """Make a server-to-client request fail, because the client's response ``message`` is unreadable.
+
+        Any replica may have sent the request.
 
         Does nothing if the message names no request, or the session doesn't belong to ``principal``.
         """
@@ -222,8 +225,10 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             logger.debug("could not report an unreadable answer: %s", failed)
 
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Handle ``initialize``: open a session for the caller, if the limits of all replicas together allow it, and
-        send the response."""
+        """Handle ``initialize``: open a session for the caller, and send the response.
+
+        The limits of all replicas together must allow the session.
+        """
         params = as_object(message.params)
         names = ("protocolVersion", "capabilities", "clientInfo")
         opening = encode_value({name: params[name] for name in names if name in params})
@@ -245,8 +250,9 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return max(0.0, self._drained_at - trio.current_time())
 
     async def ended(self) -> None:
-        """Wait until the sessions of all received requests were read from the storage, or the time for the shutdown is
-        over.
+        """Wait until the sessions of all received requests were read from the storage.
+
+        This ends at the latest when the time for the shutdown is over.
 
         Then wait until no session is served on this replica.
         """

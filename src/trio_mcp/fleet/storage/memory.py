@@ -33,8 +33,10 @@ _ROUNDING: Final = 1e-3
 
 
 class _MemoryChangeLog(WatchedByHints[ChangeHint]):
-    """A `ChangeLog` in memory, for replicas in one process. A position in the log consists of the log's id and a
-    record's number."""
+    """A `ChangeLog` in memory, for replicas in one process.
+
+    A position in the log consists of the log's id and a record's number.
+    """
 
     def __init__(self) -> None:
         self._id = randomness.token_hex(_LOG_ID_BYTES)
@@ -81,8 +83,10 @@ class _Mailboxes:
 
 
 class _MemoryCourier:
-    """A `Courier` in memory, for replicas in one process. A message is lost only if the receiver's mailbox is full or
-    closed."""
+    """A `Courier` in memory, for replicas in one process.
+
+    A message is lost only if the receiver's mailbox is full or closed.
+    """
 
     def __init__(self, replica: str, mailboxes: _Mailboxes) -> None:
         self._replica = replica

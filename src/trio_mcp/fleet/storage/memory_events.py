@@ -68,8 +68,10 @@ class _SessionStreams:
         self._drop_oldest(limit, 0)
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
-        """Drop the session's oldest events until the remaining events fit into ``limit`` bytes, but never the newest
-        ``spared`` events of each SSE stream."""
+        """Drop the session's oldest events until the others fit into ``limit`` bytes.
+
+        The newest ``spared`` events of each SSE stream are never dropped.
+        """
         dropped = list[int]()
         for place, stream in self._order.items():
             if self._size <= limit:
@@ -111,8 +113,10 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         self._logs.put(session_id, log, retention_ms)
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Let only ``holder`` append events to the SSE stream from now on. Creates the stream if it doesn't exist. See
-        `EventLog.take_over`."""
+        """Make ``holder`` the only writer that may append events to the SSE stream. See `EventLog.take_over`.
+
+        If the stream doesn't exist, create it.
+        """
         log = self._logs.get(session_id) or _SessionStreams()
         found = log.find(stream, self._now()) or log.open(stream, holder, b"")
         if found.kept_until is None:

@@ -104,8 +104,10 @@ def digest(text: str) -> str:
 
 
 def check_argument_types(words: Iterable[object]) -> None:
-    """Raise `TypeError` unless all arguments of a Redis command are of type `Value`. With other types, coredis would
-    close the connection."""
+    """Raise `TypeError` unless all arguments of a Redis command are of type `Value`.
+
+    With other types, coredis would close the connection.
+    """
     for word in words:
         if not isinstance(word, (bytes, str, int)):
             raise TypeError(f"an argument of a Redis command must be bytes, str or int, not {type(word).__name__}")
@@ -129,8 +131,9 @@ def runs_script(command: Sequence[Value]) -> bool:
 
 
 def key_of(command: Sequence[Value]) -> bytes | None:
-    """Return the key that decides which cluster node a command is sent to: its first argument or, for a script, its
-    first key.
+    """Return the key that decides which cluster node a command is sent to.
+
+    This is the command's first argument or, for a script, its first key.
 
     Returns `None` if the command can be sent to any node.
     """
@@ -280,8 +283,10 @@ def _close_buffers(owner: object) -> None:
 
 
 class RedisClient:
-    """A pool of connections to Redis. In its methods, ``node`` is a node of the Redis cluster, or `None` without a
-    cluster."""
+    """A pool of connections to Redis.
+
+    In its methods, ``node`` is a node of the Redis cluster, or `None` without a cluster.
+    """
 
     def __init__(self, pool: Any, layout: Any = None) -> None:
         self._pool = pool
@@ -292,15 +297,19 @@ class RedisClient:
         return [None] if self._layout is None else self._layout.primaries
 
     def node_of(self, key: bytes | None) -> Any:
-        """Return the cluster node that stores ``key``; for `None`, return any node. Raises `RedisError` if no node has
-        the key's slot."""
+        """Return the cluster node that stores ``key``, or any node if ``key`` is `None`.
+
+        Raises `RedisError` if no node has the key's slot.
+        """
         if self._layout is None:
             return None
         return self._layout.random_node() if key is None else self._layout.node_for_slot(_slot(key))
 
     def redirect_node(self, node: Any, answer: Any) -> Any:
-        """Return the cluster node that the error ``answer`` redirects to, because ``node`` no longer has the key.
-        Returns `None` if ``answer`` isn't a redirect."""
+        """Return the cluster node to which the error ``answer`` redirects, because ``node`` no longer has the key.
+
+        Returns `None` if ``answer`` isn't a redirect.
+        """
         if self._layout is None or not hasattr(answer, "host"):
             return None
         from coredis.connection import TCPLocation
@@ -359,8 +368,10 @@ def reason_of(failure: BaseException) -> str:
 
 
 def error_text(answer: Exception) -> str | None:
-    """Return the text of an error reply from Redis, beginning with its error code; `None` if the exception isn't an
-    error reply."""
+    """Return the text of an error reply from Redis, with the error code first.
+
+    Returns `None` if the exception isn't an error reply.
+    """
     from coredis import exceptions
     from coredis.parser import Parser
 
@@ -374,8 +385,10 @@ def error_text(answer: Exception) -> str | None:
 
 
 def _slot(key: bytes) -> int:
-    """Return the cluster slot of a Redis key. If the key contains braces, only the text in the first pair of braces
-    determines the slot."""
+    """Return the cluster slot of a Redis key.
+
+    If the key contains braces, only the text in the first pair of braces determines the slot.
+    """
     start = key.find(b"{")
     end = key.find(b"}", start + 1) if start >= 0 else -1
     return crc_hqx(key[start + 1 : end] if end > start + 1 else key, 0) % _SLOTS

@@ -150,8 +150,9 @@ class Link:
         return answer
 
     async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Send several Redis commands together, and return their results in order. Results are as in RESP3: a map is a
-        `dict`.
+        """Send several Redis commands together, and return their results in order.
+
+        Results are as in RESP3: a map is a `dict`.
 
         A pipeline isn't a transaction: other commands can run in between. In a cluster, the first argument of a
         command, or the first key of a script, determines the node.
@@ -274,8 +275,10 @@ class Link:
         node: Any,
         found: dict[str, Any],
     ) -> Sequence[Any]:
-        """Return the cluster node for each command, or ``node`` for all commands if it is given. Adds a usable
-        connection to each of these nodes to ``found``."""
+        """Return the cluster node for each command; if ``node`` is given, for all commands.
+
+        Adds a usable connection to each of these nodes to ``found``.
+        """
         nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
         # Shield the wait from cancellation, which might make coredis lose a connection slot.
         # The deadline still ends the wait.

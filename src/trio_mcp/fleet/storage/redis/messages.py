@@ -87,8 +87,10 @@ def _decode_changes(reply: Any) -> ChangesSince:
 
 
 def _parse_cursor(cursor: ChangeCursor) -> tuple[str, int]:
-    """Return the log's id and the record's number in ``cursor``; for an invalid cursor, the id of a log that doesn't
-    exist."""
+    """Return the log's id and the record's number in ``cursor``.
+
+    For an invalid cursor, return the id of a log that doesn't exist.
+    """
     log, _, number = cursor.partition(".")
     is_place = bool(log) and number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
     return (log, int(number)) if is_place else ("?", 0)

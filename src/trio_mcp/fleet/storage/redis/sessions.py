@@ -127,8 +127,10 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
             raise ValueError("the session already has an SSE stream with this name")
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Let only ``holder`` append events to the SSE stream from now on. Creates the stream if it doesn't exist. See
-        `EventLog.take_over`."""
+        """Make ``holder`` the only writer that may append events to the SSE stream. See `EventLog.take_over`.
+
+        If the stream doesn't exist, create it.
+        """
         state = await self._write(_EVENT_SCRIPTS["events_take"], session_id, stream, retention_ms, encoded(holder))
         return decode_stored("a stream", partial(_stream, stream), state)
 

@@ -128,8 +128,10 @@ class RedisStorage(FleetStorage):
 
 
 class _LinkCounters:
-    """The metrics of a replica's two links to Redis. ``link`` is the link that also logs outages and has the
-    subscriptions."""
+    """The metrics of a replica's two links to Redis.
+
+    ``link`` is the link that also logs outages and has the subscriptions.
+    """
 
     def __init__(self, link: Link, signs: Link) -> None:
         self._link = link
@@ -167,8 +169,9 @@ class _SharedSecret:
         """The last different secret that was reported in the log."""
 
     async def agree(self, *, patience: float) -> None:
-        """Read the secret that all replicas share from Redis. If none is stored, store this replica's secret. Waits
-        until Redis is available.
+        """Read the secret that all replicas share from Redis. If none is stored, store this replica's secret.
+
+        Waits until Redis is available.
 
         Logs a warning if Redis is unavailable for more than ``patience`` seconds; not if only this process starts
         slowly.
@@ -218,7 +221,7 @@ class _SharedSecret:
 
 
 async def _check_policy(link: Link) -> None:
-    """Log an error if Redis is configured to evict keys when its memory is full, since any data could be lost."""
+    """Log an error if Redis may evict keys when its memory is full, because any data could then be lost."""
     try:
         answers = await link.pipeline([["CONFIG", "GET", "maxmemory-policy"]])
         [settings] = decode_columns("the settings of Redis", answers, tuple[dict[bytes, bytes]])

@@ -155,8 +155,10 @@ class ChannelSubscriptions:
                 await trio.sleep(growing_delay(failed, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
 
     async def _use_new_connection(self, client: RedisClient) -> str:
-        """Subscribe to all channels on a new connection, and receive messages until the connection is lost. Returns the
-        reason for the loss."""
+        """Subscribe to all channels on a new connection, and receive messages until the connection is lost.
+
+        Returns the reason for the loss.
+        """
         connection: Any = None
         with trio.move_on_after(self._limit) as connecting:
             connection = await client.connection(client.node_of(None))
@@ -184,8 +186,10 @@ class ChannelSubscriptions:
                     self._receive(push)
 
         async def read_refusal() -> None:
-            """Read the replies on the subscription's connection that aren't messages. Such a reply is an error: Redis
-            has refused a SUBSCRIBE."""
+            """Read the replies on the subscription's connection that aren't messages.
+
+            Such a reply is an error: Redis has refused a SUBSCRIBE.
+            """
             async with aclosing(connection.streamed_messages) as answers:
                 async for answer in answers:
                     if isinstance(answer, Exception):

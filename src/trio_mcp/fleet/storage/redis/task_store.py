@@ -244,8 +244,9 @@ class RedisTaskStore:
 
     @contextmanager
     def _script_session(self, link: Link | None = None) -> Generator[_RunScript]:
-        """Yield a function that runs a Lua script. All scripts inside the block count as one call, with a common time
-        limit.
+        """Yield a function that runs a Lua script.
+
+        All scripts inside the block count as one call, with a common time limit.
 
         Once the first script has run, the call continues to its end even if cancelled. If a later script fails, a part
         of the call was carried out.
@@ -316,8 +317,10 @@ def _queue_of(row: StoredRecord) -> bytes:
 
 
 def _optional(holder: str | None) -> tuple[Value, Value]:
-    """Encode ``holder``, which may be `None`, as two arguments for a Lua script: whether there is a holder, and its
-    name."""
+    """Encode ``holder`` as two arguments for a Lua script: whether it is given, and its name.
+
+    ``holder`` may be `None`.
+    """
     return (0, b"") if holder is None else (1, encoded(holder))
 
 

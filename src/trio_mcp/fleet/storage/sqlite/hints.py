@@ -48,8 +48,10 @@ EXPIRING: Final = tuple(_SWEPT)
 
 
 def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> None:
-    """Delete expired rows from ``tables``, at most a few per table, in a transaction that is already open for another
-    change."""
+    """Delete expired rows from ``tables``, at most a few per table.
+
+    Call this in a transaction that is already open for another change.
+    """
     for table in tables:
         connection.execute(
             f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE until <= ? LIMIT ?)",  # noqa: S608 - the names are our own
@@ -94,8 +96,9 @@ class _PollResult:
 
 
 class HintPoller:
-    """Polls the SQLite file for changes of other replicas every ``interval`` seconds, and more often while replicas
-    exchange messages or events.
+    """Polls the SQLite file for changes of other replicas every ``interval`` seconds.
+
+    It polls more often while replicas exchange messages or events.
 
     If a poll fails, nothing is lost: the next poll finds the same. ``replica`` is the reader of messages.
     ``on_messages`` is called if there are any.
@@ -121,8 +124,10 @@ class HintPoller:
         self._is_quiet = False
 
     async def start(self) -> None:
-        """Read the current position in the SQLite file. Only changes after this position are reported. Raises `OSError`
-        if the file can't be read."""
+        """Read the current position in the SQLite file. Only later changes are reported.
+
+        Raises `OSError` if the file can't be read.
+        """
         self._position = await self._database.read(_current_position)
 
     async def run(self) -> None:
@@ -272,7 +277,7 @@ def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, i
 
     The result maps the name of each changed list or resource to the number of its last record.
 
-    Returns `None` if the log can't tell.
+    Returns `None` if the log no longer contains all these changes.
     """
     (is_known,) = connection.execute("SELECT ? BETWEEN forgotten AND last FROM change_log", (number,)).fetchone()
     if not is_known:

@@ -100,8 +100,10 @@ SELECT count(*), total(length(letter)), (
 
 
 class SQLiteCourier:
-    """A `Courier` in a SQLite file. Each message is a row, and its receiver deletes the row. A row without content
-    means that messages were lost."""
+    """A `Courier` in a SQLite file. Each message is a row, which its receiver deletes.
+
+    A row without content means that messages were lost.
+    """
 
     def __init__(self, database: Database, hints: HintPoller, replica: str, now: Callable[[], int]) -> None:
         self._database = database
@@ -145,8 +147,10 @@ class SQLiteCourier:
             self._mailbox = self._hints.on_messages = None
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Mark this replica as alive for ``lease_ms``. This write goes before other waiting writes, and also deletes
-        expired rows. See `Courier.heartbeat`."""
+        """Mark this replica as alive for ``lease_ms``. See `Courier.heartbeat`.
+
+        This write goes before other waiting writes, and also deletes expired rows.
+        """
 
         def live(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(self._replica)
@@ -203,8 +207,10 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
         self._sleeper.wake()
 
     async def clear(self) -> None:
-        """Delete the messages that were sent before the mailbox was opened. If the file is unavailable, the reader gets
-        `HINTS_LOST` later."""
+        """Delete the messages that were sent before the mailbox was opened.
+
+        If the file is unavailable, the reader gets `HINTS_LOST` later.
+        """
 
         def clear(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM letters WHERE replica = ?", (self._replica,))

@@ -40,8 +40,9 @@ _SWEEP_LIMIT: Final = 100
 
 
 def _make_room(connection: sqlite3.Connection, caller: bytes, limit: int, now: int) -> bytes | None:
-    """If the limits on sessions are reached, delete a session so that ``caller`` can open a new one. Returns the id of
-    the deleted session, or `None`.
+    """If the limits on sessions are reached, delete a session so that ``caller`` can open a new one.
+
+    Returns the id of the deleted session, or `None`.
 
     Raises `StoreFull`. See `SessionDirectory.open`.
     """
@@ -256,8 +257,10 @@ class _SessionLog:
         self._drop_oldest(limit, 0)
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
-        """Drop the session's oldest events until the remaining events fit into ``limit`` bytes, but never the newest
-        ``spared`` events of each SSE stream."""
+        """Drop the session's oldest events until the others fit into ``limit`` bytes.
+
+        The newest ``spared`` events of each SSE stream are never dropped.
+        """
         (size,) = self._execute("SELECT size FROM logs WHERE number = ?", self._number).fetchone()
         if size <= limit:
             return
@@ -309,8 +312,10 @@ class SQLiteEventLog:
         await self._database.write(open_stream)
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Let only ``holder`` append events to the SSE stream from now on. Creates the stream if it doesn't exist. See
-        `EventLog.take_over`."""
+        """Make ``holder`` the only writer that may append events to the SSE stream. See `EventLog.take_over`.
+
+        If the stream doesn't exist, create it.
+        """
 
         def take(connection: sqlite3.Connection) -> StoredStream:
             log = self._log(connection, session_id)

@@ -146,8 +146,10 @@ class SQLiteStorage(FleetStorage):
 
 
 def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
-    """Return the number that the server ``name`` has in the SQLite file, and the secret of the file. The first replica
-    stores the number and the secret."""
+    """Return the number that the server ``name`` has in the SQLite file, and the file's secret.
+
+    The first replica stores the number and the secret.
+    """
     secret = randomness.token_bytes(SECRET_BYTES)
     connection.execute("INSERT INTO servers (name) VALUES (?) ON CONFLICT DO NOTHING", (encoded(name),))
     connection.execute(_PUT_ONCE, {"new": secret})
@@ -179,8 +181,9 @@ async def _retry_until_available(path: Path, work: Callable[[], Awaitable[T]]) -
 
 
 class _LoggedDatabase(Database):
-    """A `Database` that raises all errors of the SQLite file, and logs one line when an outage begins and one when it
-    ends.
+    """A `Database` that logs outages of the SQLite file: one line when an outage begins, and one when it ends.
+
+    All errors are raised to the caller as well.
 
     Reads and writes are counted separately, since a file on a full disk can still be read.
     """
