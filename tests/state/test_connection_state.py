@@ -68,7 +68,7 @@ def test_duplicate_request_id_is_truncated_in_the_error_message() -> None:
 
 
 def test_long_method_name_is_truncated_in_all_errors_and_reports() -> None:
-    told = "the server must not send requests in a modern revision: "
+    told = "since MCP 2026-07-28, servers must not send requests: "
     assert reason_of(client_of(LATEST_MODERN).receive(Request(1, LONG))) == told + "x" * 200
     assert reason_of(client_of(LATEST_LEGACY).receive(modern(1, LONG))) == told + "x" * 200
     server = server_of(LATEST_LEGACY)

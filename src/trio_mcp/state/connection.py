@@ -365,7 +365,7 @@ class ConnectionState:
         if self.role == "client" and self._never_replies:
             # MCP 2026-07-28, stdio page: a server MUST NOT send requests.
             return Ignored(
-                f"the server must not send requests in a modern revision: {clean(message.method[:200])}",
+                f"since MCP 2026-07-28, servers must not send requests: {clean(message.method[:200])}",
                 noteworthy=True,
             )
         if request_id in self._inbound:
@@ -397,7 +397,7 @@ class ConnectionState:
     def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         if self.role == "client":
             # Ignore the request: since MCP 2026-07-28, servers MUST NOT send requests, and clients never reply.
-            raise _NotOurs(f"the server must not send requests in a modern revision: {clean(message.method[:200])}")
+            raise _NotOurs(f"since MCP 2026-07-28, servers must not send requests: {clean(message.method[:200])}")
         fields = self._fields
         revision = fields.revision(meta)
         method = self._method(message.method, revision)
