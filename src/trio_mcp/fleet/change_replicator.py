@@ -92,8 +92,9 @@ class ReplicatedNotifications:
         return thing if len(thing) <= MAX_LENGTH else None
 
     def decode_new(self, changed: Collection[str], own_source: str) -> list[tuple[Method, Any]]:
-        """Return the extension notifications in ``changed`` that this replica hasn't received before. ``changed``
-        contains entries of the change log.
+        """Return those extension notifications in ``changed`` that this replica hasn't received before.
+
+        ``changed`` contains entries of the change log.
 
         The notifications of each replica are in the order in which that replica sent them.
 

@@ -142,8 +142,7 @@ class RetryForwarder:
 
     @property
     def is_idle(self) -> bool:
-        """True while no forwarded request is running, neither one that this replica has sent nor one that it has
-        received."""
+        """True while no request is running that this replica has forwarded, or has received from another replica."""
         return not (self._forwarded or self.receiver.exchanges)
 
     # Lifecycle

@@ -49,8 +49,8 @@ _MAX_IDS: Final = 64
 
 
 def record_request(request_id: RequestId) -> None:
-    """Record that the request ``request_id`` to the upstream server belongs to the client's call that the current trio
-    task forwards.
+    """Record that the current trio task forwards a client's call with the request ``request_id`` to the upstream
+    server.
 
     Does nothing if the current task forwards no call.
     """
@@ -97,8 +97,8 @@ class ForwardedCall:
             del self._known[self._ids.popleft()]
 
     def record_task(self, task_id: str) -> None:
-        """Record that the upstream server continues this call as the MCP task with this id, for which the proxy
-        waits."""
+        """Record that the upstream server continues this call as an MCP task with this id. The proxy waits for that
+        task."""
         self.task_id = task_id
 
     @property

@@ -205,7 +205,7 @@ def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSON
 
 
 def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
-    """Cancel the call that ``request`` names. It is a request of the extension `CancelAcknowledged`.
+    """Handle ``request`` of the extension `CancelAcknowledged`: cancel the call that it names.
 
     Returns the response if that call has already ended. Raises `CapabilityMissing` if the client hasn't declared the
     extension.

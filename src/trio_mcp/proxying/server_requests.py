@@ -61,7 +61,7 @@ class Parties:
             raise
 
     def abandoned_only_by(self, party: object) -> bool:
-        """Return whether no caller other than ``party`` has cancelled a call.
+        """Return true unless a caller other than ``party`` has cancelled a call.
 
         Without authorization, all clients of a modern HTTP endpoint count as one caller, although they may be different
         users. For such a caller, return true only if no call at all was cancelled.

@@ -334,7 +334,8 @@ class Tenants:
         self._nurseries = services, own
 
     def known(self, principal: PrincipalId | None) -> Tenant | None:
-        """Return the existing caller to which a request of ``principal`` belongs; `None` if there is none yet."""
+        """Return the existing caller to which a request of ``principal`` belongs; `None` if no such caller exists
+        yet."""
         return self._all.get(principal if self._peer.everybody else self._peer.principal)
 
     def reached(self, principal: PrincipalId | None) -> tuple[ProxyClient, Upstream] | None:

@@ -87,8 +87,7 @@ class TaskClientChannel:
     def ask(
         self, method: str, params: dict[str, Any] | None, task_id: str, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send the client a server-to-client request of the task's handler on this channel, and return the client's
-        result.
+        """Send a request of the task's handler to the client on this channel, and return the client's result.
 
         Requests of this kind can't be stored in the task record.
         """
@@ -302,7 +301,7 @@ class CoreClient(Asker):
             way.outbox.put(line + b"\n", self)
 
     def ask(self, method: str, params: dict[str, Any] | None, on_progress: OnProgress | None) -> Awaitable[Any]:
-        """Send the client a server-to-client request of the task's handler that can't be stored in the task record.
+        """Send the client a request of the task's handler that can't be stored in the task record.
 
         Raises `NoBackChannel` if the client isn't connected.
         """

@@ -139,16 +139,16 @@ class RequestTask:
 
     @property
     def has_started(self) -> bool:
-        """True once the response to the request has named the task."""
+        """True once the response to the request, which contains the task, was sent."""
         return self.phase >= RunPhase.RUNNING
 
     @property
     def is_delegated(self) -> bool:
-        """True if the task's work is done by other code than its handler."""
+        """True if the task's work is done by code other than its handler."""
         return self.phase in (RunPhase.DELEGATED, RunPhase.DETACHED)
 
     def start_later(self) -> None:
-        """Start the background task after `TaskSettings.grace`, unless the request gets its response before.
+        """Start the background task after `TaskSettings.grace`, unless the request is answered before that.
         Idempotent."""
         if self._alarm is None:
             due = trio.current_time() + self._host.settings.grace
@@ -237,13 +237,12 @@ class RequestTask:
             raise CodedError(TOO_BUSY, "Shutting down: new tasks are refused")
 
     def decline(self) -> None:
-        """Don't start a background task, because the handler has returned input requests, which are the response to the
-        request."""
+        """Don't start a background task, because the response to the request contains the handler's input requests."""
         if not self.has_started:
             self.phase = phase_after(self.phase, RunStep.DECLINE)
 
     async def delegate(self, ttl_ms: int | None, message: str | None) -> bool:
-        """Start the background task if necessary, and record that its work is done by other code than its handler.
+        """Start the background task if necessary, and record that code other than its handler does its work.
 
         The task expires ``ttl_ms`` milliseconds after its creation.
 
@@ -400,7 +399,7 @@ class RequestTask:
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
 
     def reacquire(self, record: TaskRecord) -> bool:
-        """Continue this run of the handler under a newer claim of this process, if ``record`` contains one.
+        """If ``record`` contains a newer claim of this process, continue this run of the handler under that claim.
 
         The store's response to that claim was lost, or is still on its way.
 

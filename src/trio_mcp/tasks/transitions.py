@@ -99,8 +99,9 @@ def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> Task
 def withdrawn(
     record: TaskRecord, now: int, given_up: Collection[str], forgotten: Collection[str] = ()
 ) -> TaskRecord | None:
-    """Return the task record without the input requests ``given_up``, which the handler has cancelled, even if they
-    were answered.
+    """Return the task record without the input requests ``given_up``, which the handler has cancelled.
+
+    Requests that were already answered are removed as well.
 
     Also remove ``forgotten``, input requests of an earlier run that the current run doesn't make.
     """
@@ -192,7 +193,7 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
 def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
-    """Return the record of a background task whose work is now done by other code than its handler.
+    """Return the record of a background task whose work is now done by code other than its handler.
 
     The task expires ``ttl_ms`` milliseconds after its creation.
 

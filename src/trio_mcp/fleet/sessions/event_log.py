@@ -62,7 +62,7 @@ def new_holder(replica: Replica) -> str:
 
 
 def replica_of(holder: str) -> str:
-    """Return the id of the replica for which `new_holder` has made the name ``holder``.
+    """Return the id of the replica that the holder name ``holder`` belongs to. See `new_holder`.
 
     Returns an empty string for an empty name.
     """
@@ -102,7 +102,7 @@ def _ids(request_id: bytes) -> list[RequestId]:
 
 
 def standalone_log_id(session_id: str) -> str:
-    """Return the id of the event log for a session's standalone stream (the SSE stream that a client opens with GET).
+    """Return the id of the event log for a session's standalone GET stream.
 
     The log of all other streams has the session's id.
     """

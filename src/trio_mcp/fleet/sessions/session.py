@@ -311,7 +311,7 @@ class SharedSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """True while a response to the client's GET sends the session's standalone stream.
+        """True while a response to the client's GET sends the session's standalone GET stream.
 
         The response may be here or, as far as is known, on another replica.
         """

@@ -1,6 +1,6 @@
 """StandaloneStreams: the SSE streams that a client of a legacy session opens with GET, on any replica.
 
-One replica at a time holds the session's standalone stream: the one that received the latest GET. Only that replica
+One replica at a time holds the session's standalone GET stream: the one that received the latest GET. Only that replica
 sends change notifications, while its response is open. A change while no response is open is sent to the next GET: the
 position in the change log is stored with the stream. Other lines are forwarded to the replica that holds the stream. If
 there is none, they are stored in the event log for the next GET.
@@ -52,7 +52,7 @@ from .streams import SSEResponse, StandaloneStream, respond
 logger = logging.getLogger("trio_mcp")
 
 LINES_MESSAGE: Final = "session.lines"
-"""The kind of messages that forward lines for the standalone stream of a session."""
+"""The kind of messages that forward lines for the standalone GET stream of a session."""
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 2.0
 _NOT_KEPT: Final = "events after this event id are no longer kept"
@@ -63,7 +63,7 @@ _UNKNOWN: Final = "no stream of this session has this event id, or its stream is
 class StandaloneStreams:
     """The SSE streams that the client of one legacy session opens with GET.
 
-    These are the standalone stream, for messages that belong to no request, and resumed streams.
+    These are the standalone GET stream, for messages that belong to no request, and resumed streams.
 
     ``outbox`` has the lines that belong to no request. ``log`` has the streams that answer requests, and ``resumed``
     those that the client has reconnected to on this replica.
@@ -76,11 +76,11 @@ class StandaloneStreams:
     _log: StreamLog
     _resumed: ResumedStreams
     standalone_log: StreamLog = attrs.field(init=False)
-    """The log of the session's standalone stream, which is stored as long as the session."""
+    """The log of the session's standalone GET stream, which is stored as long as the session."""
     _stream: StandaloneStream | None = attrs.field(default=None, init=False)
-    """The standalone stream; `None` while another replica, or no replica, writes it."""
+    """The standalone GET stream; `None` while another replica, or no replica, writes it."""
     _stream_lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    """This lock is held while the standalone stream is taken over or written."""
+    """This lock is held while the standalone GET stream is taken over or written."""
     _sending: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _has_started: bool = attrs.field(default=False, init=False)
     _is_sending: bool = attrs.field(default=False, init=False)
@@ -105,15 +105,14 @@ class StandaloneStreams:
 
     @property
     def is_open(self) -> bool:
-        """True while a response on this replica sends the session's standalone stream (the SSE stream that a client
-        opens with GET)."""
+        """True while a response on this replica sends the session's standalone GET stream to the client."""
         return self._stream is not None and self._stream.is_open
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if another replica writes the session's standalone stream, as far as this replica knows.
+        """True if another replica writes the session's standalone GET stream, as far as this replica knows.
 
-        The standalone stream is the SSE stream that a client opens with GET.
+        The standalone GET stream is the SSE stream that a client opens with GET.
         """
         return replica_of(self._session_state.current.listener) not in ("", self._services.replica.id)
 
@@ -128,7 +127,7 @@ class StandaloneStreams:
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check_listener(self, listener: str) -> None:
-        """Stop writing the standalone stream if another writer is now responsible for it.
+        """Stop writing the standalone GET stream if another writer is now responsible for it.
 
         ``listener`` is the name of the current writer, as stored in the session state.
         """
@@ -141,7 +140,10 @@ class StandaloneStreams:
             own.close()
 
     def expire(self, now: float) -> None:
-        """End the responses whose access token has expired, and extend the lifetime of the stored standalone stream."""
+        """End the responses to clients whose access token has expired.
+
+        This also extends the lifetime of the stored standalone GET stream.
+        """
         self._resumed.expire(now)
         own = self._stream
         if own is None or own.pipe is None or not own.is_open:
@@ -159,7 +161,7 @@ class StandaloneStreams:
             logger.debug("could not extend the lifetime of a session's events: %s", error)
 
     def send_keep_alive(self) -> None:
-        """Send a keep-alive comment on the standalone stream, unless something was sent since the last call."""
+        """Send a keep-alive comment on the standalone GET stream, unless something was sent since the last call."""
         if self._stream is not None and self._stream.pipe is not None:
             self._stream.pipe.send_keep_alive()
 
@@ -179,8 +181,9 @@ class StandaloneStreams:
     # GET
 
     async def get(self, asked: HttpRequest) -> None:
-        """Respond to a GET. With ``Last-Event-ID``, the response resumes the stream of that event; otherwise it sends
-        the standalone stream.
+        """Respond to a GET with the session's standalone GET stream.
+
+        If the GET has a ``Last-Event-ID``, resume the SSE stream of that event instead.
 
         The response continues after the cursor, or after the last event that a response carried. An earlier response of
         the same stream ends, on whichever replica it is; an earlier response that resumes a stream only ends on this
@@ -231,10 +234,10 @@ class StandaloneStreams:
         polls = revision is not None and revision.polling
         return retry_line(round(self._services.retry_interval * 1000)) if polls else b""
 
-    # The standalone stream
+    # The standalone GET stream
 
     async def _listen(self, asked: HttpRequest, after: int | None) -> None:
-        """Respond to a GET with the standalone stream.
+        """Respond to a GET with the standalone GET stream.
 
         The response contains the events after the number ``after`` or, if ``after`` is `None`, the events that no
         response has sent.
@@ -269,7 +272,7 @@ class StandaloneStreams:
         notify_changes(self._subscriptions, [EVERYTHING] if is_gap else changed)
 
     async def _take_over(self) -> StandaloneStream:
-        """Make this replica the writer of the standalone stream.
+        """Make this replica the writer of the standalone GET stream.
 
         The former writer, possibly this replica itself, finds in the session state that it was replaced.
         """
@@ -302,8 +305,10 @@ class StandaloneStreams:
     # The following methods send messages that don't belong to a request of the client.
 
     def put_lines(self, lines: bytes) -> bool:
-        """Send ``lines``, which another replica has forwarded, on the standalone stream. Returns false if another
-        replica writes the standalone stream."""
+        """Send ``lines``, which another replica has forwarded, on the standalone GET stream.
+
+        Returns false if another replica writes that stream.
+        """
         if self._stream is None:
             return False
         self._outbox.put(lines)
@@ -348,15 +353,17 @@ class StandaloneStreams:
             await _pause(attempt)
 
     async def _write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store ``lines`` on the standalone stream, and send them to the client. Returns false if another replica
-        writes the stream."""
+        """Store ``lines`` on the standalone GET stream, and send them to the client.
+
+        Returns false if another replica writes the stream.
+        """
         async with self._stream_lock:
             return self._stream is not None and await self._append(self._stream, lines, cursor)
 
     async def _append(self, stream: StandaloneStream, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store ``lines`` in the standalone stream ``stream``, and send them to the client.
+        """Store ``lines`` in the standalone GET stream ``stream``, and send them to the client.
 
-        Returns false if another replica now writes the standalone stream.
+        Returns false if another replica now writes the standalone GET stream.
         """
         for attempt in count(1):
             if self._stream is not stream:
@@ -374,8 +381,9 @@ class StandaloneStreams:
         return False
 
     async def _forward(self, lines: Sequence[bytes]) -> bool:
-        """Forward ``lines`` to the replica that writes the standalone stream, and return whether the replica received
-        them.
+        """Forward ``lines`` to the replica that writes the standalone GET stream.
+
+        Returns whether that replica received the lines.
 
         If there is none, take over the stream and return false.
         """

@@ -89,12 +89,12 @@ class SessionState:
     principal: str
     """The principal that owns the session, as JSON text; empty for an anonymous caller."""
     standalone_stream: str
-    """The name of the standalone stream, the SSE stream that clients open with GET."""
+    """The name of the standalone GET stream, the SSE stream that clients open with GET."""
     log_level: str = DEFAULT_LOG_LEVEL.value
     is_initialized: bool = False
     """True once ``notifications/initialized`` has arrived."""
     listener: str = ""
-    """The holder of the standalone stream, which alone sends change notifications; empty before the first holder."""
+    """The holder of the standalone GET stream, which alone sends change notifications; empty at first."""
     subscriptions: tuple[str, ...] = ()
     """URIs of the resources that the client has subscribed to."""
     cancels: tuple[Cancel, ...] = ()
@@ -145,7 +145,7 @@ def _parts(text: bytes) -> tuple[_KnownFields, dict[str, msgspec.Raw]]:
 def _check(known: _KnownFields) -> None:
     # The name becomes a part of event ids, so check its characters.
     if not _STREAM_NAME.fullmatch(known.standalone_stream):
-        raise ValueError("the name of the standalone SSE stream must contain only letters and digits")
+        raise ValueError("the name of the standalone GET stream must contain only letters and digits")
     if not all(is_request_id(decode_value(cancel.request_id)) for cancel in known.cancels):
         raise ValueError("the request id of a stored cancellation must be a string or an integer")
 
@@ -193,7 +193,7 @@ def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change
 
 
 def change_listener(holder: str) -> Change:
-    """Return a function that changes the session state so that only ``holder`` may write the standalone stream.
+    """Return a function that changes the session state so that only ``holder`` may write the standalone GET stream.
 
     This is the SSE stream that a client opens with GET.
     """

@@ -267,7 +267,7 @@ def _raise(error: OSError) -> None:
 
 
 class _StreamPosition(msgspec.Struct, frozen=True):
-    """A note in the event log about a session's standalone stream.
+    """A note in the event log about a session's standalone GET stream.
 
     It tells up to which event the stream was sent, and which changes the stream contains.
     """
@@ -282,7 +282,7 @@ _decode_position: Final = msgspec.json.Decoder(_StreamPosition)
 
 
 class StandaloneStream:
-    """The standalone stream of a legacy session (the SSE stream that a client opens with GET).
+    """The standalone GET stream of a legacy session, for messages that belong to no request.
 
     Only this replica may write to it, under the name ``holder``.
     """
@@ -305,7 +305,7 @@ class StandaloneStream:
 
     @property
     def is_open(self) -> bool:
-        """True while a response sends the standalone stream to the client."""
+        """True while a response sends the standalone GET stream to the client."""
         return self.pipe is not None and self.pipe.is_open
 
     async def unsent(self, after: int | None) -> tuple[bytes, bool] | None:
@@ -333,7 +333,7 @@ class StandaloneStream:
         return f"{self._name}-{self._sent}"
 
     async def write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store ``lines`` in the standalone stream, then send them to the client.
+        """Store ``lines`` in the standalone GET stream, then send them to the client.
 
         ``cursor`` is a position in the change log, or empty if unknown: the lines contain all changes up to this
         position.
@@ -359,15 +359,15 @@ class StandaloneStream:
     def resume(self, stream: StoredStream) -> None:
         """Continue after the last event in ``stream``, because another writer has added events meanwhile.
 
-        ``stream`` is the stored state of the standalone stream.
+        ``stream`` is the stored state of the standalone GET stream.
         """
         self._last = stream.last
 
     def close(self) -> None:
-        """End the response that sends the standalone stream. Idempotent."""
+        """End the response that sends the standalone GET stream. Idempotent."""
         if self.pipe is not None:
             self.pipe.close()
 
     def touch(self) -> Awaitable[Any]:
-        """Extend the lifetime of the events that are stored for the standalone stream."""
+        """Extend the lifetime of the events that are stored for the standalone GET stream."""
         return self._log.touch(self._name)

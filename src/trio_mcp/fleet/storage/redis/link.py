@@ -112,7 +112,7 @@ class Link:
 
     @property
     def is_lost(self) -> bool:
-        """True while Redis is unavailable and this has been logged."""
+        """True while Redis is unavailable, once the log contains this outage."""
         return self._is_loss_logged
 
     async def wait_until_up(self) -> None:
