@@ -70,7 +70,7 @@ def test_invalid_session_state_raises_session_state_unreadable(text: bytes) -> N
 
 def test_session_state_in_another_format_raises_session_state_unreadable() -> None:
     other = msgspec.msgpack.decode(encode_state(FACTS)) | {"form": 2}
-    with pytest.raises(SessionStateUnreadable, match="in format 2"):
+    with pytest.raises(SessionStateUnreadable, match="unknown format 2"):
         decode_state(msgspec.msgpack.encode(other))
 
 
