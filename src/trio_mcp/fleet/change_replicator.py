@@ -225,7 +225,7 @@ class ChangeReplicator:
             logger.debug("could not record a change, and will retry: %s", error)
             if self._own[changed]:
                 self._forget_own(changed)
-            else:  # the notification of an equal change from another replica may have been mistaken for this replica's
+            else:  # another replica's notification of an equal change may have been counted as this replica's
                 self._notify_observers(changed)
             return False
         return True

@@ -321,7 +321,7 @@ class ReadingOrder:
         self._numbers[request] = next(self._count)
 
     async def wait_for_turn(self, request: InboundRequest) -> None:
-        """Wait until no request that was read before ``request`` is waiting in this method.
+        """Wait for the turn of ``request``: requests that were read earlier, and wait in this method, come first.
 
         The next waiting request continues when the caller of this method blocks.
         """

@@ -301,5 +301,5 @@ class Gateway(Server):
         if change.kind != "resource" or change.uri is None:
             return
         for uri in self._members.watched_of(member):
-            if change.uri.startswith(uri):  # a client watches this resource, or a URI above it
+            if change.uri.startswith(uri):  # the changed URI begins with a URI that a client watches
                 self.resource_updated(catalogue_uri(member, uri))

@@ -254,7 +254,7 @@ class Upstream(Relay):
         return _only_channel(downstreams[0])
 
     def _is_of_past_call(self, came_with: RequestId | None) -> bool:
-        """Return whether a message belongs to a past call.
+        """Return whether a message of the upstream server belongs to a call that has ended.
 
         ``came_with`` is the request, no longer in flight, within whose response the message came. Returns false if only
         one client uses the connection.

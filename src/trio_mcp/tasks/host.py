@@ -426,7 +426,8 @@ class TaskHost:
             self._compare(task, None if kept is None else kept.record)
 
     def _marks(self) -> Mapping[str, bytes]:
-        """Return the known marks of all background tasks that run in this process.
+        """Return the last known marks of all background tasks that run in this process. A mark identifies a version of
+        a task record.
 
         A different mark in the store shows that another process has changed the record, to answer input requests or to
         cancel the task.

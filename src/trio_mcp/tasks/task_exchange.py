@@ -88,7 +88,7 @@ class TaskExchange(Exchange):
         return None if self.task is None else self.task.scope
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        """Store the outcome that ``line`` contains, in the encoding of `OutcomeReplies`."""
+        """Store the outcome of the task. ``line`` contains this outcome, as encoded by `OutcomeReplies`."""
         assert self.task is not None, "it was told before the handler ran"
         is_error, scope = request.error is not None, self.task.scope
         if scope.is_overdue:  # the deadline has passed, but its timer hasn't fired yet

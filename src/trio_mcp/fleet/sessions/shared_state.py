@@ -145,7 +145,7 @@ class SessionServices:
         return signal
 
     def unwatch_stream(self, session_id: str, stream: str, signal: ChangeSignal) -> None:
-        """Stop setting ``signal``, which `watch_stream` has returned, when the SSE stream changes."""
+        """Undo `watch_stream`: changes of the SSE stream no longer set ``signal``."""
         signals = self._signals.get((session_id, stream), set())
         signals.discard(signal)
         if not signals:
@@ -280,7 +280,7 @@ class SharedSessionState:
     # Reading
 
     def read_soon(self) -> None:
-        """Start a task that reads the session state, unless such a task was started and hasn't begun to read."""
+        """Start a task that reads the session state, unless an earlier such task hasn't begun to read yet."""
         if not self._is_reading:
             self._is_reading = True
             self._services.start_soon(self._read_now)

@@ -92,7 +92,7 @@ class SSEResponse:
 
 
 def respond(response: ResponseHandle, extra: bytes, sse_response: SSEResponse) -> None:
-    """Respond with ``response``, whose body is the SSE response ``sse_response``."""
+    """Send the HTTP response ``response`` with the events of ``sse_response`` as its body."""
     response.on_gone = sse_response.close
     response.stream(200, STREAM_HEADERS + extra, sse_response)
     if response.is_gone:
@@ -357,7 +357,7 @@ class StandaloneStream:
         return True
 
     def resume(self, stream: StoredStream) -> None:
-        """Continue after the last event in ``stream``, because another writer has added events meanwhile.
+        """Continue to write after the last event in ``stream``, because another writer has added events meanwhile.
 
         ``stream`` is the stored state of the standalone GET stream.
         """
