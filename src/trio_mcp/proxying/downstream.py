@@ -470,7 +470,7 @@ class ProxyClient(Downstream):
         return any(not call.revision.handshake for call in self.calls.values())
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
-        """Return whether the client wants a log message of the level ``rank`` that belongs to no known request.
+        """Return whether the client gets a log message of the level ``rank``, if the message names no request.
 
         ``said`` is the revision in which the upstream server has sent the message.
 
