@@ -143,10 +143,10 @@ async def test_documented_alternative_token_verifier_accepts_the_tokens(
 @pytest.mark.parametrize(
     ("name", "behaviour", "reason"),
     [
-        ("keycloak", {"has_mapper": False}, "the audience is 'account'"),
+        ("keycloak", {"has_mapper": False}, "the audience of the token is 'account'"),
         ("auth0", {"reads_resource": False}, "the token is not a signed JWT in compact form"),
-        ("entra", {"token_version": 1}, "the issuer is "),
-        ("okta", {"audience": "api://default"}, "the audience is 'api://default'"),
+        ("entra", {"token_version": 1}, "the issuer of the token is "),
+        ("okta", {"audience": "api://default"}, "the audience of the token is 'api://default'"),
     ],
 )
 async def test_identity_provider_token_for_another_resource_is_refused(
@@ -183,7 +183,7 @@ async def test_auth0_registers_a_client_without_id(tmp_path: Path) -> None:
 
 async def test_auth0_issuer_without_final_slash_refuses_all_tokens(tmp_path: Path) -> None:
     async with scene(tmp_path, "auth0", path="") as found:  # the page has the name with the slash
-        with pytest.raises(AuthorizationError, match="HTTP status 401, although the client has just got a new token"):
+        with pytest.raises(AuthorizationError, match="HTTP status 401: the server refuses even the client's new token"):
             await found.whoami()
         assert found.provider.requested, "the client has signed in"
 

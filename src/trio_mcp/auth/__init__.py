@@ -55,7 +55,8 @@ __all__ = [
 ]
 # fmt: on
 
-if not TYPE_CHECKING:  # type checkers see the real names, and report unknown ones
+# Hide __getattr__ from type checkers: they know the names of this module, and report unknown names.
+if not TYPE_CHECKING:
     from ..lazy import lazy_names
 
     __getattr__, __dir__ = lazy_names(globals(), _NAMES)

@@ -174,7 +174,9 @@ class _BearerCredentials:
         with calling_user_code("the function that returns the token"):
             token = await self._token()
         if not _TOKEN.fullmatch(token):
-            raise AuthorizationError("the function for the token returned a value that a header can't contain")
+            raise AuthorizationError(
+                "the function of Bearer must return a token of letters, digits, -._~+/ and trailing ="
+            )
         return token
 
     def noticed(self, headers: Mapping[str, str]) -> None:

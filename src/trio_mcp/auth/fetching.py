@@ -82,7 +82,7 @@ _NOT_PUBLIC: Final = tuple(
         "100.64.0.0/10",  # RFC 6598: addresses behind a provider's NAT; also the metadata service of Alibaba Cloud
         "168.63.129.16/32",  # Azure's metadata service has this address
         "192.0.0.0/24",  # RFC 6890: Oracle Cloud's metadata service has one of these addresses
-        "192.88.99.0/24",  # RFC 7526: the former relay from IPv4 to IPv6 had one of these addresses
+        "192.88.99.0/24",  # RFC 7526: the anycast relay of 6to4, now deprecated, had one of these addresses
         "2001::/23",  # RFC 2928: among others Teredo (RFC 4380), whose addresses embed an IPv4 address
         "2002::/16",  # RFC 3056: these are 6to4 addresses, which also embed an IPv4 address
         "3fff::/20",  # RFC 9637: these addresses are for documentation only
@@ -166,7 +166,7 @@ class UrlRules:
     def address_rule(self, origin: Origin) -> AddressRule | None:
         """Return the function that checks the IP addresses of ``origin`` before the client connects to them. Returns
         `None` if all addresses are allowed."""
-        if not origin.secure:  # a name such as localhost may resolve to any address
+        if not origin.secure:  # check each address, since a name such as localhost may resolve to any address
             return is_private if self._trusts(origin) else _is_of_this_machine
         if not self.public_addresses_only or self._trusts(origin):
             return None
@@ -304,7 +304,7 @@ class HttpFetcher:
         try:
             with trio.move_on_after(self.deadline):
                 return await self._exchange(request, origin)
-        except UnicodeEncodeError:  # the exception's message contains a character of a secret
+        except UnicodeEncodeError:  # don't use the exception's message, because it quotes a character of the secret
             failure = "a header that is not ASCII cannot be sent"
         except (ConnectionLost, ValueError) as error:
             failure = str(error)

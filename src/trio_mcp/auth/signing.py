@@ -95,7 +95,7 @@ def _imported(private_key: str | Mapping[str, Any]) -> Key:
             return kind.import_key(private_key)
         except (ValueError, JoseError):
             continue
-    raise ValueError("not the PEM of a private key")
+    raise ValueError("private_key is not the PEM of a private key")
 
 
 def _usual_algorithm(key: Key, supported: Collection[str] | None) -> str:
@@ -103,7 +103,7 @@ def _usual_algorithm(key: Key, supported: Collection[str] | None) -> str:
         return "PS256" if supported is not None and "RS256" not in supported and "PS256" in supported else "RS256"
     usual = _CURVES[str(key.as_dict(private=False)["crv"])]
     if usual == "Ed25519" and supported is not None and "Ed25519" not in supported and "EdDSA" in supported:
-        return "EdDSA"  # before RFC 9864, this was the name of Ed25519 signatures
+        return "EdDSA"  # before RFC 9864, EdDSA was the name of Ed25519 signatures
     return usual
 
 

@@ -112,6 +112,6 @@ async def test_bearer_function_result_is_validated() -> None:
         return "a\r\nb"
 
     async with Bearer(source)._opened(URL, nobody_is_asked) as credentials:
-        with pytest.raises(AuthorizationError, match="a value that a header can't contain") as caught:
+        with pytest.raises(AuthorizationError, match="the function of Bearer must return a token of letters") as caught:
             await credentials.headers("POST")
     assert "a\r" not in str(caught.value)

@@ -87,7 +87,7 @@ def test_iss_parameter_of_an_oauth_callback_must_equal_the_issuer_in_the_metadat
     web.answers[f"{ISSUER}/.well-known/oauth-authorization-server"] = answer(
         server_metadata(issuer=f"{ISSUER}/", token_endpoint=TOKEN, registration_endpoint=f"{ISSUER}/register")
     )
-    with nullcontext() if used else pytest.raises(AuthorizationError, match="comes from another authorization server"):
+    with nullcontext() if used else pytest.raises(AuthorizationError, match="names another authorization server"):
         web.run(sign_in(settings(), context()))
     assert (TOKEN in web.asked) is used
 
@@ -95,7 +95,7 @@ def test_iss_parameter_of_an_oauth_callback_must_equal_the_issuer_in_the_metadat
 @pytest.mark.parametrize("state", [None, "", "x", "é"])
 def test_oauth_callback_with_another_state_raises_authorization_error(state: str | None) -> None:
     web = web_with(answering(state=state))
-    with pytest.raises(AuthorizationError, match="response to another authorization request"):
+    with pytest.raises(AuthorizationError, match="belongs to another authorization request"):
         web.run(sign_in(settings(), context()))
     assert TOKEN not in web.asked
 
@@ -106,7 +106,7 @@ def test_oauth_callback_with_another_state_raises_authorization_error(state: str
         ({"error": "access_denied", "state": "x"}, "another authorization request"),
         (
             {"error": "access_denied", "iss": "https://evil.example"},
-            "comes from another authorization server",
+            "names another authorization server",
         ),
         ({"error": "access_denied"}, "has no parameter iss"),
     ],
@@ -210,7 +210,7 @@ def test_oauth_callback_with_a_duplicate_parameter_raises_authorization_error(na
 )
 def test_unsafe_authorization_endpoint_url_raises_before_the_browser_opens(endpoint: str | None) -> None:
     web = usual_web(authorization_endpoint=endpoint)
-    with pytest.raises(AuthorizationError, match="authorization endpoint"):
+    with pytest.raises(AuthorizationError, match="authorization.endpoint"):
         web.run(sign_in(settings(), context()))
     assert not any(isinstance(step, Visit) for step in web.steps)
 

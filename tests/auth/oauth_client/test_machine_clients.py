@@ -163,7 +163,9 @@ def test_workload_assertion_for_the_issuer_or_token_endpoint_is_sent(audience: t
 )
 def test_workload_assertion_with_another_audience_is_not_sent(assertion: str) -> None:
     web = usual_web()
-    with pytest.raises(AuthorizationError, match="the assertion is not for this server's authorization server"):
+    with pytest.raises(
+        AuthorizationError, match="the audience of the assertion must be the server's authorization server"
+    ):
         web.run(workload_identity(WorkloadIdentity(assertion=assertion), context()))
     assert TOKEN not in web.asked
 
@@ -245,7 +247,7 @@ def test_identity_provider_response_that_is_not_a_grant_is_not_sent_on(kind: str
     web.answers[f"{IDP}/token"] = answer(
         {"access_token": "idp-access", "issued_token_type": kind, "token_type": "Bearer"}
     )
-    with pytest.raises(AuthorizationError, match="a token that is not an authorization grant"):
+    with pytest.raises(AuthorizationError, match="a token of another type than an authorization grant"):
         web.run(enterprise_managed(enterprise(), context()))
     assert TOKEN not in web.asked
 
@@ -253,7 +255,9 @@ def test_identity_provider_response_that_is_not_a_grant_is_not_sent_on(kind: str
 def test_identity_provider_error_raises_authorization_error() -> None:
     web = enterprise_web()
     web.answers[f"{IDP}/token"] = answer({"error": "access_denied"}, 403)
-    with pytest.raises(AuthorizationError, match=r"'https://idp\.example' refused: access_denied") as caught:
+    with pytest.raises(
+        AuthorizationError, match=r"'https://idp\.example' refused the request: access_denied"
+    ) as caught:
         web.run(enterprise_managed(enterprise(), context()))
     assert caught.value.code == "access_denied"
     assert TOKEN not in web.asked

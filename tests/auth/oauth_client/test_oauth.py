@@ -145,7 +145,7 @@ async def test_scopes_that_the_authorization_server_never_grants_are_requested_o
 
         world.before_token = grant_little
         async with open_http(world.url, auth=OAuth(on_visit=world.visit)) as client:
-            with pytest.raises(AuthorizationError, match="although the client has just got a new token") as caught:
+            with pytest.raises(AuthorizationError, match="the server refuses even the client's new token") as caught:
                 await client.call_tool("a")
     assert caught.value.code == "insufficient_scope"
     assert len(world.authorizations) == 2
@@ -158,7 +158,7 @@ async def test_rejected_new_token_raises_authorization_error() -> None:
             await answer.whole(401)
 
         world.then = then
-        with pytest.raises(AuthorizationError, match="although the client has just got a new token"):
+        with pytest.raises(AuthorizationError, match="the server refuses even the client's new token"):
             async with open_http(world.url, auth=OAuth(on_visit=world.visit)):
                 pytest.fail("let in")
     assert len(world.authorizations) == 1

@@ -77,7 +77,7 @@ def test_refresh_request_contains_the_resource_of_the_grant() -> None:
 
 def test_refresh_token_is_not_sent_to_another_issuer() -> None:
     asked = web(issuer="https://evil.example")
-    with pytest.raises(AuthorizationError, match="the metadata names another issuer"):
+    with pytest.raises(AuthorizationError, match="the metadata contains the wrong issuer"):
         asked.run(refresh(settings(), context(stored())))
     assert TOKEN not in asked.asked
 
@@ -94,7 +94,7 @@ def test_refresh_token_is_not_sent_to_another_issuer() -> None:
 )
 def test_refresh_without_a_refresh_token_raises_without_a_request(kept: StoredAuthorization) -> None:
     asked = web()
-    with pytest.raises(AuthorizationError, match="no refresh token") as caught:
+    with pytest.raises(AuthorizationError, match="contains no refresh token") as caught:
         asked.run(refresh(settings(), context(kept)))
     assert caught.value.code == "invalid_grant"
     assert asked.asked == []
@@ -115,7 +115,7 @@ def test_refresh_token_issued_to_another_client_is_not_sent(
     client: RegisteredClient | None, changes: dict[str, Any]
 ) -> None:
     asked = web()
-    with pytest.raises(AuthorizationError, match="was issued to another client") as caught:
+    with pytest.raises(AuthorizationError, match="was issued to a client other than the configured one") as caught:
         asked.run(refresh(settings(**changes), context(stored(attrs.evolve(RECORD, client=client)))))
     assert caught.value.code == "invalid_grant"
     assert TOKEN not in asked.asked
@@ -160,6 +160,6 @@ def test_server_without_metadata_is_refreshed_at_the_default_token_path() -> Non
 
 def test_remote_issuer_without_metadata_cannot_be_refreshed() -> None:
     asked = ScriptedWeb({TOKEN: answer(NEW)})
-    with pytest.raises(AuthorizationError, match="has no metadata"):
+    with pytest.raises(AuthorizationError, match="publishes no metadata"):
         asked.run(refresh(settings(redirect_uri=REDIRECT), context(stored())))
     assert TOKEN not in asked.asked

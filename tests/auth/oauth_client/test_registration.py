@@ -332,7 +332,7 @@ def test_auth_method_without_its_credentials_raises_authorization_error(method: 
         (answer(b"<html>", 500), "status 500", None),
         (answer(b"<html>", 201), "an unknown error", None),
         (answer({"client_id": 7.5}, 201), "an unknown error", None),
-        (answer({"client_id": ""}, 201), "without an id", None),
+        (answer({"client_id": ""}, 201), "returned no client_id", None),
         (failed, "could not be registered", None),
     ],
 )

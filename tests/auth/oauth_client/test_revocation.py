@@ -82,9 +82,9 @@ def test_revocation_without_stored_tokens_sends_nothing() -> None:
     [
         (web(revocation_endpoint=None), "does not support revocation"),
         (web(revocation_endpoint=""), "does not support revocation"),
-        (ScriptedWeb({}), "has no metadata"),
+        (ScriptedWeb({}), "publishes no metadata"),
         (ScriptedWeb({**web().answers, ENDPOINT: failed()}), "endpoint failed"),
-        (ScriptedWeb({**web().answers, ENDPOINT: answer(b"", 503)}), "refused: status 503"),
+        (ScriptedWeb({**web().answers, ENDPOINT: answer(b"", 503)}), "refused the request: status 503"),
         (ScriptedWeb({**web().answers, ENDPOINT: answer({"error": "invalid_client"}, 401)}), "invalid_client"),
         (ScriptedWeb({**web().answers, ENDPOINT: answer({"error": "refresh-1"}, 400)}), "an unknown error"),
     ],
@@ -97,7 +97,7 @@ def test_possibly_failed_revocation_raises_without_quoting_the_tokens(scripted: 
 
 
 def test_tokens_of_an_unknown_issuer_cannot_be_revoked() -> None:
-    with pytest.raises(AuthorizationError, match="does not say which client"):
+    with pytest.raises(AuthorizationError, match="does not name the client"):
         web().run(revoke(settings(), context(signed_in(client=None)), ISSUER))
 
 

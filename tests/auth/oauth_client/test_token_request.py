@@ -129,7 +129,7 @@ def test_token_error_has_only_the_error_code_and_issuer() -> None:
 
     with pytest.raises(AuthorizationError) as caught:
         web_with(refusing).run(sign_in(settings(), context()))
-    assert str(caught.value) == "the token endpoint of 'https://as.example' refused: invalid_grant"
+    assert str(caught.value) == "the token endpoint of 'https://as.example' refused the request: invalid_grant"
     assert caught.value.code == "invalid_grant"
     assert caught.value.__cause__ is caught.value.__context__ is None
 
@@ -151,7 +151,7 @@ def test_unregistered_error_code_is_only_in_the_error_text(code: str, status: in
     web = web_with(answer({"ok": False, "error": code, "error_description": ["words"]}, status))
     with pytest.raises(AuthorizationError) as caught:
         web.run(sign_in(settings(), context()))
-    assert caught.value.reason == f"the token endpoint of 'https://as.example' refused: {code}"
+    assert caught.value.reason == f"the token endpoint of 'https://as.example' refused the request: {code}"
     assert caught.value.code is None
 
 
@@ -231,7 +231,7 @@ def test_form_encoded_or_nested_token_response_is_accepted(written: bytes) -> No
 
 
 def test_server_without_a_token_endpoint_raises_authorization_error() -> None:
-    with pytest.raises(AuthorizationError, match="has no token endpoint"):
+    with pytest.raises(AuthorizationError, match="contains no token_endpoint"):
         usual_web(token_endpoint=None).run(sign_in(settings(), context()))
 
 

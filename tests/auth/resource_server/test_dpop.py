@@ -54,7 +54,7 @@ async def test_reused_dpop_proof_gets_status_401() -> None:
     gate, head = gate_of(), proven(proof())
     await let_in(gate, head)
     refusal = await refused(gate, head)
-    assert (refusal.status, refusal.reason) == (HTTPStatus.UNAUTHORIZED, "the proof was used before")
+    assert (refusal.status, refusal.reason) == (HTTPStatus.UNAUTHORIZED, "the DPoP proof was used before")
     assert await let_in(gate, proven(proof()))
 
 
@@ -333,7 +333,7 @@ async def test_client_clock_is_ignored_if_the_dpop_proof_has_a_nonce() -> None:
     nonce = dict((await refused(gate, proven(proof()))).headers)["DPoP-Nonce"]
     head = proven(proof(nonce=nonce, now=12))
     assert await let_in(gate, head)
-    assert (await refused(gate, head)).reason == "the proof was used before"
+    assert (await refused(gate, head)).reason == "the DPoP proof was used before"
 
 
 async def test_dpop_nonce_is_valid_for_five_minutes_and_its_proofs_stay_stored() -> None:
@@ -412,7 +412,7 @@ async def test_dpop_proof_can_be_used_only_once_across_replicas() -> None:
     await let_in(one, head)
     for gate in (one, two):
         refusal = await refused(gate, head)
-        assert (refusal.status, refusal.reason) == (HTTPStatus.UNAUTHORIZED, "the proof was used before")
+        assert (refusal.status, refusal.reason) == (HTTPStatus.UNAUTHORIZED, "the DPoP proof was used before")
     await let_in(two, proven(proof()))
 
 
@@ -441,7 +441,7 @@ async def test_replicas_store_a_dpop_proof_until_no_replica_clock_accepts_it(aut
     await let_in(one, head)
     await trio.sleep(118)
     clock.now += 118
-    assert (await refused(late, head)).reason == "the proof was used before"
+    assert (await refused(late, head)).reason == "the DPoP proof was used before"
 
 
 async def test_dpop_proofs_get_status_503_while_the_shared_storage_is_unavailable(

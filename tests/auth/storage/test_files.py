@@ -90,25 +90,25 @@ async def test_token_file_readable_by_others_is_made_private_and_logged(
     (storage.folder / FILE).chmod(0o644)
     assert await storage.load(URL) is not None
     assert mode(storage.folder / FILE) == 0o600
-    assert "others could read" in caplog.text
+    assert "other users could read" in caplog.text
     assert "the secret" not in caplog.text
 
 
 @pytest.mark.parametrize("rights", [0o770, 0o702])
 async def test_token_folder_writable_by_others_is_refused(storage: FileTokenStorage, rights: int):
     storage.folder.chmod(rights)
-    with pytest.raises(TokenStorageFailed, match=r"others may write to .*chmod 700"):
+    with pytest.raises(TokenStorageFailed, match=r"other users may write to .*chmod 700"):
         await storage.load(URL)
-    with pytest.raises(TokenStorageFailed, match="others may write to"):
+    with pytest.raises(TokenStorageFailed, match="other users may write to"):
         await storage.save(URL, record("new"))
-    with pytest.raises(TokenStorageFailed, match="others may write to"):
+    with pytest.raises(TokenStorageFailed, match="other users may write to"):
         async with storage.lock(URL):
             pass
 
 
 async def test_token_folder_of_another_user_is_refused(storage: FileTokenStorage, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(TokenStorageFailed, match="belongs to another user"):
+    with pytest.raises(TokenStorageFailed, match="the folder belongs to another user"):
         await storage.load(URL)
 
 

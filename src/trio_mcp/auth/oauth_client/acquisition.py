@@ -239,7 +239,8 @@ async def drive(
             try:
                 outcome = await _carried_out(step, fetcher, visitor)
             except FetchFailed as error:
-                error.__traceback__ = None  # the frames of the traceback contain the request with its secrets
+                # Drop the traceback, because its frames contain the request with its secrets.
+                error.__traceback__ = None
                 step = machine.throw(error)
             else:
                 step = machine.send(outcome)
@@ -253,7 +254,7 @@ async def _carried_out(step: Step, fetcher: Fetcher, visitor: Visitor | None) ->
     if isinstance(step, Fetch):
         return await fetcher.fetch(step)
     if visitor is None:
-        raise AuthorizationError("a user has to sign in, but this client has no user")
+        raise AuthorizationError("a user must sign in, but this client is non-interactive")
     return await visitor(step)
 
 
@@ -286,7 +287,7 @@ class CompletionShield:
             finally:
                 self._started.discard(scope)
         if scope.cancelled_caught:
-            raise AuthorizationError("the authorization server, or the token storage, was too slow")
+            raise AuthorizationError("the authorization server or the token storage did not respond in time")
 
     def shorten(self) -> None:
         """Limit all token requests that are shielded from cancellation to a few more seconds, since the client is being

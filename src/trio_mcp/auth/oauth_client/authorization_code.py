@@ -91,13 +91,17 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     # Require the PKCE method S256: without it, an attacker could redeem a stolen authorization code.
     methods = server.code_challenge_methods_supported
     if "S256" not in (methods or ()) and not (methods is None and settings.auth.assume_pkce):
-        hint = ": its metadata don't say so; if you know that it does, use assume_pkce=True" if methods is None else ""
+        hint = (
+            ": its metadata doesn't list S256; if you know that it does, use assume_pkce=True"
+            if methods is None
+            else ""
+        )
         raise AuthorizationError(f"the authorization server does not support PKCE with S256{hint}")
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
     wanted = scopes_at(found, settings.auth.scopes, context)
     scopes = wanted
     # 2026-07-28 authorization, Refresh Tokens: request offline_access only if the authorization server lists it.
-    # If offline_access were the only scope, it would replace the default scopes.
+    # Don't request offline_access alone, because it would replace the server's default scopes.
     if wanted and settings.auth.refresh and OFFLINE_ACCESS in (server.scopes_supported or ()):
         scopes = tuple(dict.fromkeys((*wanted, OFFLINE_ACCESS)))
     named = scopes_to_register(found, scopes)
@@ -107,7 +111,7 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     try:
         tokens = yield from visit(client)
     except AuthorizationError as error:
-        # RFC 6749 section 5.2: the server no longer knows this client, since some servers delete registrations.
+        # RFC 6749 section 5.2: invalid_client means that the server has deleted the client's registration.
         if error.code != "invalid_client" or client.registration is not record.client:
             raise
     if tokens is None:
@@ -134,7 +138,8 @@ def _tokens_of_user(
         server=found.metadata,
         redirect_uri=settings.redirect_uri,
         state=secrets.token_urlsafe(32),
-        verifier=secrets.token_urlsafe(48),  # these are 64 characters; RFC 7636 section 4.1 requires 43 to 128
+        # 48 bytes become 64 characters, and RFC 7636 section 4.1 requires 43 to 128
+        verifier=secrets.token_urlsafe(48),
     )
     named = None if settings.client is None else settings.client.issuer
     configured = [context.server_url, *([] if named is None else [named])]
@@ -164,7 +169,9 @@ def _authorize_url(
     try:
         origin, target = split_url(endpoint)
     except ValueError:
-        raise AuthorizationError("the authorization server has no valid authorization endpoint") from None
+        raise AuthorizationError(
+            "the metadata of the authorization server contains no valid authorization_endpoint"
+        ) from None
     if not origin.secure and origin.host not in _LOOPBACK:
         raise AuthorizationError("the authorization endpoint of the authorization server must be an https URL")
     if nearness(origin.host) > max(nearness(split_url(url)[0].host) for url in configured):
@@ -182,11 +189,11 @@ def _authorize_url(
         "state": request.state,
         "code_challenge": challenge,
         "code_challenge_method": "S256",
-        "resource": resource,  # RFC 8707 section 2: send this even if the server may not support it
+        "resource": resource,  # RFC 8707 section 2: send the resource to any server, whether or not it supports this
         **scope_parameter(scopes),
     }
     if OFFLINE_ACCESS in scopes:
-        parameters["prompt"] = "consent"  # OpenID Connect Core section 11 requires this for offline_access
+        parameters["prompt"] = "consent"  # OpenID Connect Core section 11: offline_access requires prompt=consent
     # RFC 6749 section 3.1: keep the query of the endpoint's URL, and don't repeat a parameter.
     path, _, query = target.partition("?")
     kept = [pair for pair in query.split("&") if pair and unquote_plus(pair.partition("=")[0]) not in parameters]
@@ -202,24 +209,26 @@ def _code(callback: str, request: _SignInRequest) -> str:
     try:
         pairs = parse_qsl(urlsplit(callback).query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
     except ValueError:
-        raise AuthorizationError("the response of the authorization server is malformed") from None
+        raise AuthorizationError(
+            "the authorization server redirected the browser to a URL with a malformed query"
+        ) from None
     answer = dict(pairs)
     if len(answer) < len(pairs):  # RFC 6749 section 3.1
-        raise AuthorizationError("the response of the authorization server repeats a parameter")
+        raise AuthorizationError("the authorization server redirected the browser to a URL that repeats a parameter")
     if not hmac.compare_digest(answer.get("state", "").encode(errors="replace"), request.state.encode()):
-        raise AuthorizationError("the browser was redirected with the response to another authorization request")
+        raise AuthorizationError("the state in the redirect URL is wrong: it belongs to another authorization request")
     # RFC 9207 section 2.4: compare the issuers as strings, without normalizing them.
     issuer = answer.get("iss")
     if issuer is None and request.server.authorization_response_iss_parameter_supported:
-        raise AuthorizationError("the authorization server's response has no parameter iss")
+        raise AuthorizationError("the redirect URL has no parameter iss, although the authorization server supports it")
     if issuer is not None and issuer != request.server.issuer:
-        raise AuthorizationError("the response comes from another authorization server")
+        raise AuthorizationError("the parameter iss in the redirect URL names another authorization server")
     if "error" in answer:
-        sent = request.state, request.verifier  # which the server could return as its error
+        sent = request.state, request.verifier  # never quote these secrets, which the server could return as its error
         raise refused("the authorization server denied the user access", answer["error"], secrets=sent)
     code = answer.get("code", "")
     if not 0 < len(code) <= _LONGEST_CODE:
-        raise AuthorizationError("the response of the authorization server has no code")
+        raise AuthorizationError("the redirect URL contains no valid authorization code")
     return code
 
 
@@ -236,11 +245,13 @@ def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     issuer = context.stored.current
     record = None if issuer is None else context.stored.issuers.get(issuer)
     if issuer is None or record is None or record.tokens is None or record.tokens.refresh_token is None:
-        raise AuthorizationError("there is no refresh token", code="invalid_grant")
+        raise AuthorizationError("the stored record contains no refresh token", code="invalid_grant")
     server = yield from metadata_of(issuer, context.server_url)
     client = client_of(server, record, settings, context.now())
     if client is None:
-        raise AuthorizationError("the refresh token was issued to another client", code="invalid_grant")
+        raise AuthorizationError(
+            "the stored refresh token was issued to a client other than the configured one", code="invalid_grant"
+        )
     if settings.client is not None:
         context.claim(settings.client, issuer)
     form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
@@ -312,7 +323,9 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
     client = client_of(server, record, settings, context.now())
     if client is None:
         if record.client is None:
-            raise AuthorizationError("the stored record does not say which client the tokens were granted to")
+            raise AuthorizationError(
+                "cannot revoke the tokens: the stored record does not name the client that they were issued to"
+            )
         # The settings have changed since the sign-in, so send only the stored client id, without a secret.
         client = TokenClient(client_id=record.client.client_id, auth_method="none", registration=record.client)
     elif settings.client is not None:
@@ -322,16 +335,17 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
         if token is not None:
             form = {"token": token, "token_type_hint": hint}
             answer = yield from post_form("revocation", url, form, server, client, context.now())
-            if answer.status != HTTPStatus.OK:  # an unknown token also gets status 200 (RFC 7009 section 2.2)
-                what = f"the revocation endpoint of {shown(server.issuer)} refused"
+            # the revocation of an unknown token also succeeds (RFC 7009 section 2.2)
+            if answer.status != HTTPStatus.OK:
+                what = f"the revocation endpoint of {shown(server.issuer)} refused the request"
                 raise refused(what, error_code(answer.body), answer.status, (token, client.client_secret))
 
 
 def _redirect(auth: OAuth, _: Any, uri: str | None) -> None:
     if uri is not None and not is_loopback_uri(uri) and auth.on_visit is None:
         raise ValueError(
-            f"trio-mcp can't receive the browser's redirect at {uri[:300]!r}: use a redirect_uri like "
-            "http://127.0.0.1:3000/callback, or an on_visit function that returns where the browser was redirected"
+            f"trio-mcp can't receive the browser's redirect at {uri[:300]!r}: use a redirect_uri "
+            "like http://127.0.0.1:3000/callback, or an on_visit function that returns the URL of the browser's redirect"
         )
 
 
@@ -430,10 +444,10 @@ class _UserTokens(TokenSource):
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
         auth, uri = self.auth, self.auth.redirect_uri
         if not auth.asks_user:
-            raise SignInNeeded("the user has to sign in, but asks_user is False")
+            raise SignInNeeded("the user must sign in, but OAuth was created with asks_user=False")
         settings = auth._settings()
         client = None if settings.client is None else await context.bound(settings.client)
-        # Collect the redirect URIs that are registered at the authorization servers.
+        # Collect the redirect URIs of earlier registrations, since an authorization server may accept only these.
         known = [each.client for each in context.stored.issuers.values() if each.client is not None]
         is_elsewhere = uri is not None and not is_loopback_uri(uri)
         listening = open_loopback(uri, [each for client in known for each in client.redirect_uris])
@@ -444,5 +458,5 @@ class _UserTokens(TokenSource):
             await run(sign_in(settings, context), browser.make)
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
-        # Without a user who signs in, no redirect URI is needed.
+        # A refresh needs no redirect URI, because no user signs in.
         return refresh(self.auth._settings(), context) if self.auth.refresh else None

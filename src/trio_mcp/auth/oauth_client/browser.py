@@ -63,7 +63,8 @@ class Browser:
             with calling_user_code("the function on_visit"):
                 callback = await self.on_visit(url)
         except AuthorizationError as error:
-            error.__traceback__ = error.__context__ = None  # the frames of the traceback contain the URL
+            # Drop the traceback, because its frames contain the sign-in URL.
+            error.__traceback__ = error.__context__ = None
             answer.fail(error)
             return
         if callback is not None:
@@ -78,7 +79,9 @@ def _check(url: str) -> None:
     try:
         origin, _ = split_url(url)
     except ValueError:
-        raise AuthorizationError("the authorization server has no valid authorization endpoint") from None
+        raise AuthorizationError(
+            "the metadata of the authorization server contains no valid authorization_endpoint"
+        ) from None
     if len(url) > _LONGEST_URL or not (origin.secure or is_local_host(origin.host)):
         raise AuthorizationError("refusing to open the authorization endpoint: its URL must begin with https://")
 
@@ -86,7 +89,7 @@ def _check(url: str) -> None:
 async def open_in_browser(url: str) -> None:
     """Open ``url`` in the user's browser. Pass this function as ``on_visit``. It uses no shell, and may be cancelled at
     any time."""
-    import webbrowser  # imported late, because servers never open a browser
+    import webbrowser  # imported late, because only a sign-in opens a browser
 
     # A text-mode browser runs until the user quits it, so if this call is cancelled, its thread is abandoned.
     if not await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)):
@@ -173,7 +176,8 @@ class LoopbackListener:
                 await stream.send_all(_page(200, _DONE) if callback is not None else _page(404, _NOTHING))
                 if callback is not None and self._answer is not None:
                     self._answer.set_url(callback)
-                with trio.move_on_after(1):  # read the rest, since closing with unread data resets the connection
+                # Read the rest of the request, since closing with unread data resets the connection.
+                with trio.move_on_after(1):
                     await stream.send_eof()
                     while await stream.receive_some(_READ):
                         pass
@@ -183,14 +187,14 @@ class LoopbackListener:
         URL."""
         if self._answer is None or request.method != b"GET":
             return None
-        # Check Host against DNS rebinding: a web page can point its own host name here, but can't change Host.
+        # Check the Host header against DNS rebinding: a web page can point its host name here, but can't change Host.
         if [value.lower() for name, value in request.headers if name == b"host"] != [self._host]:
             return None
         path, _, query = request.target.decode("ascii").partition("?")
         if path != self._path:
             return None
         # RFC 6749 sections 4.1.2 and 4.1.2.1: successful and failed responses contain the state.
-        # Without this check, any web page could end the sign-in by sending the browser to this listener.
+        # Without the check of the state, any web page could end the sign-in by sending the browser to this listener.
         state = _state_in(f"?{query}")
         if not hmac.compare_digest(state.encode(errors="replace"), self._state.encode()):
             return None
@@ -230,7 +234,7 @@ async def _listeners(redirect_uri: str | None, former: Iterable[str]) -> tuple[l
     try:
         listeners = await _listen(0, "127.0.0.1")
     except OSError as error:
-        raise AuthorizationError(f"cannot listen on 127.0.0.1: {error.strerror}") from None
+        raise AuthorizationError(f"cannot listen on 127.0.0.1 for the browser's redirect: {error.strerror}") from None
     return listeners, f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}{_PATH}"
 
 

@@ -68,7 +68,7 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
     issuer = _chosen(resource.authorization_servers, only, context.stored)
     metadata = yield from _metadata(issuer)
     if metadata is None:
-        raise AuthorizationError(f"the authorization server {shown(issuer)} has no metadata")
+        raise AuthorizationError(f"the authorization server {shown(issuer)} publishes no metadata")
     # RFC 9728 section 7.3: request tokens for the resource exactly as its metadata names it.
     return AuthorizationServer(metadata=metadata, resource=resource.resource, resource_scopes=resource.scopes_supported)
 
@@ -83,7 +83,7 @@ def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMet
     if metadata is None and server_url is not None and issuer == _origin(server_url):
         metadata = _fixed_paths(issuer)
     if metadata is None:
-        raise AuthorizationError(f"the authorization server {shown(issuer)} has no metadata")
+        raise AuthorizationError(f"the authorization server {shown(issuer)} publishes no metadata")
     return metadata
 
 
@@ -96,8 +96,7 @@ def known_issuer(client: PreregisteredClient, stored: StoredAuthorization) -> st
         return client.issuer
     for issuer, record in stored.issuers.items():
         kept = record.client
-        # Skip clients that registered themselves (with redirect URIs): a hostile server chooses the ids of such
-        # clients.
+        # Skip clients that registered themselves (with redirect URIs): a hostile server could have chosen their ids.
         if kept is not None and kept.client_id == client.client_id and not kept.redirect_uris:
             return issuer
     return None
@@ -116,7 +115,7 @@ def _resource_metadata(context: GrantContext) -> Machine[ResourceMetadata | None
     )
     found = yield from _first(urls, ResourceMetadata.from_json)
     if found is None and named is not None:
-        raise AuthorizationError(f"there are no resource metadata at the URL that the server named: {shown(named)}")
+        raise AuthorizationError(f"no resource metadata found at the URL in the server's challenge: {shown(named)}")
     return found
 
 
@@ -127,7 +126,7 @@ def _metadata(issuer: str) -> Machine[ServerMetadata | None]:
         metadata = ServerMetadata.from_json(body)
         # RFC 8414 section 3.3: the issuer in the metadata must be identical, except for a trailing slash.
         if not same_issuer(metadata.issuer, issuer):
-            raise InvalidDocument(f"the metadata names another issuer, {shown(metadata.issuer)}")
+            raise InvalidDocument(f"the metadata contains the wrong issuer, {shown(metadata.issuer)}")
         return metadata
 
     return (yield from _first(_metadata_urls(issuer), read))
@@ -137,7 +136,7 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
     try:
         urls = server_metadata_urls(issuer)
     except ValueError:
-        raise AuthorizationError(f"not a valid URL of an authorization server: {shown(issuer)}") from None
+        raise AuthorizationError(f"the URL of the authorization server is invalid: {shown(issuer)}") from None
     if "?" in issuer:  # RFC 8414 section 2
         raise AuthorizationError(f"the URL of an authorization server must not have a query: {shown(issuer)}")
     return urls
@@ -161,11 +160,11 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
                 return read(answer.body)
             except InvalidDocument as error:
                 failures.append(f"{shown(url)}: {error}")
-        # Ignore responses that aren't metadata: an HTML page for any path, or a demand for a token.
+        # Ignore a response that isn't metadata, such as an HTML page or status 401: another URL may have the metadata.
         elif answer.status != 200 and (not 400 <= answer.status < 500 or answer.status in _LATER):
             failures.append(f"{shown(url)}: status {answer.status}")
     if failures:
-        raise AuthorizationError(f"no authorization server was found at {failures[0]}")
+        raise AuthorizationError(f"cannot find the authorization server: {failures[0]}")
     return None
 
 
@@ -246,7 +245,9 @@ def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, co
     requested = context.stored.issuers.get(found.issuer, IssuerRecord()).requested_scopes
     scopes = _each_once((*requested, *wanted))
     if len(" ".join(scopes)) > _LONGEST_SCOPES:
-        raise AuthorizationError(f"the server demands scopes of more than {_LONGEST_SCOPES} characters")
+        raise AuthorizationError(
+            f"the server requires too many scopes: together they may have at most {_LONGEST_SCOPES} characters"
+        )
     return scopes
 
 

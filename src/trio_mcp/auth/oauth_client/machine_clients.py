@@ -166,8 +166,8 @@ def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Mach
     if settings.issuer is None and not _is_audience(found, settings.assertion):
         # Check the audience: a hostile server could name another authorization server, and use the JWT there.
         raise AuthorizationError(
-            f"the assertion is not for this server's authorization server, {found.issuer[:200]!r}: use an assertion"
-            " with that audience or, if you trust the issuer, pass it as issuer="
+            f"the audience of the assertion must be the server's authorization server, {found.issuer[:200]!r}: use such"
+            " an assertion or, if you trust that authorization server, pass it as issuer="
         )
     client_id = settings.client_id
     client = None
@@ -233,6 +233,8 @@ def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Ma
     answer = yield from ask(form, provider, client, attrs.evolve(context, proof_key=None))
     # RFC 8693 section 2.2.1: only pass on an authorization grant. Other tokens are for this client alone.
     if answer.issued_token_type != _ID_JAG:
-        raise AuthorizationError("the identity provider returned a token that is not an authorization grant")
+        raise AuthorizationError(
+            "the identity provider returned a token of another type than an authorization grant (id-jag)"
+        )
     client = preregistered(settings.client, found.metadata)
     return (yield from granted(assertion_form(answer.access_token), found, client, scopes, context))

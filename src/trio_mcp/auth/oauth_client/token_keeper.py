@@ -109,9 +109,8 @@ class TokenKeeper:
             try:
                 await self._acquisition.wait()
             except AuthorizationError as error:
-                logger.info(
-                    "the token is not refreshed: %s", error
-                )  # if the refresh fails, the server's response shows whether the token is still valid
+                # Send the old token: the server's response shows whether that token is still valid.
+                logger.info("the token is not refreshed: %s", error)
         if self._current is None:
             return ()
         return self._current.headers(method, self._server_url, self._nonce, self._now())
@@ -127,18 +126,18 @@ class TokenKeeper:
         challenge = challenge_of(request, is_dpop=self._is_dpop)
         error = None if challenge is None else challenge.params.get("error")
         if request.attempt >= _MOST_ATTEMPTS:
-            raise final_refusal(request, error, f"{request.attempt} times")
+            raise final_refusal(request, error, f"{request.attempt} attempts failed")
         if error == "use_dpop_nonce":  # RFC 9449 section 9
             if self._nonce is None or self._nonce == nonce_in(request.sent):
-                raise final_refusal(request, error, "and has sent no new DPoP nonce")
+                raise final_refusal(request, error, "the server requires a new DPoP nonce, but sent none")
             return
         steps_up = request.status == HTTPStatus.FORBIDDEN and error == "insufficient_scope"
         if not steps_up and request.status != HTTPStatus.UNAUTHORIZED:
-            raise final_refusal(request, error, "but not because of the token")
+            raise final_refusal(request, error, "another token would not help")
         while True:
             held = self._current
             if (None if held is None else held.token) != token_in(request.sent):
-                return  # another request has got a new token meanwhile
+                return  # send the request again, since another request has got a new token meanwhile
             is_young = held is not None and held.since >= request.begun
             is_refresh = held is not None and held.is_refreshable and not is_young and not steps_up
             asks = not (is_refresh if self._acquisition is None else self._acquisition.is_refresh)
@@ -170,10 +169,12 @@ class TokenKeeper:
             scopes = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
             if not steps_up or set(scopes) <= set(held.requested_scopes):
                 code = "insufficient_scope" if steps_up else None
-                raise final_refusal(request, code, "although the client has just got a new token")
+                raise final_refusal(request, code, "the server refuses even the client's new token")
         if steps_up:
             if len(self._stepped_up) == _MOST_STEPS_UP and self._stepped_up[0] >= request.begun:
-                raise final_refusal(request, "insufficient_scope", "and demands more scopes after each new token")
+                raise final_refusal(
+                    request, "insufficient_scope", "the server demands more scopes after each new token"
+                )
             self._stepped_up.append(trio.current_time())
         last = self._failed.get(is_refresh)
         if last is not None and last.failure is not None and last.failed >= request.begun:
@@ -229,7 +230,8 @@ class TokenKeeper:
                 return
             bindings = ClientBindings(self._storage)
             machine = self._source._refreshing(self._grant_context(stored, bindings, held.key))
-            if machine is None or stored.tokens is None:  # for example, another process has signed the user out
+            # There may be no stored tokens, for example if another process has signed the user out.
+            if machine is None or stored.tokens is None:
                 held.forget_refresh_token()
                 return
             with self._finishing.shielded_after_start() as begin:
@@ -342,7 +344,7 @@ def final_refusal(request: RefusedRequest, error: str | None, why: str) -> Autho
     known = error if error in _CHALLENGE_CODES else None
     word = "" if known is None else f" ({known})"
     return AuthorizationError(
-        f"the server refused the request with HTTP status {request.status}{word}, {why}", code=known
+        f"the server refused the request with HTTP status {request.status}{word}: {why}", code=known
     )
 
 
@@ -388,7 +390,7 @@ class OAuthClient(ClientAuth):
         origin = split_url(server_url)[0]
         trusted = frozenset(self.trusted_http_hosts)
         if not (origin.secure or is_local_host(origin.host) or origin.host in trusted):
-            raise ValueError(f"refusing to send a token to {origin} in plain text: the server needs https")
+            raise ValueError(f"refusing to send a token to {origin} in plain text: use an https URL")
         rules = UrlRules.for_server(
             server_url, public_addresses_only=self.public_addresses_only, trusted_http_hosts=trusted
         )

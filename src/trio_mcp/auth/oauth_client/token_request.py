@@ -72,7 +72,8 @@ def tokens_by(
     Sends one request, and a second one if the endpoint demands a nonce (RFC 9449 section 8). Raises
     `AuthorizationError` with the error code of the endpoint, and no other text of its response: see `refused`.
     """
-    form = {**form, "resource": found.resource}  # RFC 8707 section 2: send this even if the server may not support it
+    # RFC 8707 section 2: send the resource to any server, whether or not it supports this
+    form = {**form, "resource": found.resource}
     answer = yield from ask(form, found.metadata, client, context)
     kind = answer.token_type.strip().lower()
     if kind in _OTHER_TYPES and not (kind == "dpop" and context.proof_key is not None):  # RFC 6749 section 7.1
@@ -100,7 +101,7 @@ def ask(
     """
     url = server.token_endpoint
     if url is None:
-        raise AuthorizationError("the authorization server has no token endpoint")
+        raise AuthorizationError("the metadata of the authorization server contains no token_endpoint")
 
     def headers(nonce: str | None = None) -> dict[str, str]:
         accept = {"accept": "application/json"}
@@ -113,14 +114,16 @@ def ask(
 
     answer = yield from post_form("token", url, form, server, client, context.now(), headers())
     nonce = answer.headers.get("dpop-nonce", "")
-    # A token endpoint demands a nonce with status 400, and some send 401 (RFC 9449 section 8).
+    # RFC 9449 section 8: a token endpoint demands a nonce with status 400. Some endpoints send 401 instead.
     demanded = answer.status in (400, 401) and error_code(answer.body) == "use_dpop_nonce"
     if demanded and context.proof_key is not None and _NONCE.fullmatch(nonce):
         answer = yield from post_form("token", url, form, server, client, context.now(), headers(nonce))
     # RFC 6749 section 5.2: check for an error in any response, since some servers send errors with status 200.
     if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
         secrets = [*map(form.get, _SECRETS), None if client is None else client.client_secret]
-        raise refused(f"the token endpoint of {shown(server.issuer)} refused", error, answer.status, secrets)
+        raise refused(
+            f"the token endpoint of {shown(server.issuer)} refused the request", error, answer.status, secrets
+        )
     try:
         response = TokenResponse.from_json(answer.body)
     except InvalidDocument as error:
@@ -163,7 +166,8 @@ def _as_json(body: bytes) -> bytes:
     """Return the body of a token response as JSON. Some token endpoints send a form instead of JSON: a form is
     converted to JSON, and any other body is returned unchanged."""
     try:
-        if not _FORM_TEXT.fullmatch(body):  # other documents, such as HTML pages, may quote an attacker's form
+        # Don't parse other documents, such as HTML pages: they may quote an attacker's form.
+        if not _FORM_TEXT.fullmatch(body):
             return body
         pairs = parse_qsl(body.decode("ascii").strip(), strict_parsing=True, max_num_fields=_MOST_PARAMETERS)
     except ValueError:
@@ -359,9 +363,9 @@ def _register(
     except InvalidDocument:
         raise refused(what, error_code(answer.body)) from None
     if not made.client_id:
-        raise AuthorizationError("the authorization server registered the client without an id")
+        raise AuthorizationError("the authorization server registered the client, but returned no client_id")
     otherwise = wanted
-    if made.client_secret:  # RFC 7591 section 2: client_secret_basic is the default
+    if made.client_secret:  # RFC 7591 section 2: the default method is client_secret_basic
         basic = "client_secret_basic"
         otherwise = basic if basic in listed else _secret_method(listed, basic)
     kept = RegisteredClient(

@@ -82,7 +82,7 @@ class IntrospectionVerifier(BuiltInVerifier):
     def __attrs_post_init__(self) -> None:
         check_endpoint(self.endpoint, self.trusted_http_hosts)
         if (self.client_secret is None) == (self.private_key is None):
-            raise ValueError("IntrospectionVerifier needs either client_secret or private_key")
+            raise ValueError("IntrospectionVerifier needs exactly one of client_secret and private_key")
 
     @property
     def _holds_for(self) -> float:
@@ -99,8 +99,9 @@ class IntrospectionVerifier(BuiltInVerifier):
         """Return the verifier for tokens that are issued for ``resource``: see `BuiltInVerifier`."""
         issuers = tuple(authorization_servers) if self.issuer is None else (self.issuer,)
         if len(issuers) != 1:
-            raise ValueError("an introspection endpoint has the tokens of one issuer only: pass issuer=")
-        if self.private_key is not None:  # fail now if the key is unusable, not when the first client calls
+            raise ValueError("IntrospectionVerifier supports the tokens of one issuer only: pass issuer=")
+        # Check the key now, so that an unusable key fails at the start and not at the first request.
+        if self.private_key is not None:
             client_assertion(self.client_id, issuers[0], self.private_key, now=now())
         audience = self.audience
         names = (audience,) if isinstance(audience, str) else tuple(audience or (resource,))
@@ -136,7 +137,7 @@ class _Introspection:
             raise Untrusted("the issuer says that the token is not active")
         kind = claims.get("token_type", "bearer")
         if not isinstance(kind, str) or kind.lower() not in _TYPES:
-            raise Untrusted(f"the token_type {kind!a:.100} is not accepted")
+            raise Untrusted(f"the token_type must be bearer, dpop or access_token, not {kind!a:.100}")
         if claims.get("iss") is not None:
             expected.check_issuer(claims)
         if claims.get("aud") is not None or self._settings.require_audience:
@@ -144,7 +145,7 @@ class _Introspection:
         expected.check_times(claims, self._now())
         principal = expected.principal(claims, self._issuer)
         if kind.lower() == "dpop" and principal.key_thumbprint is None:  # RFC 9449 section 6.2
-            raise Untrusted("the issuer does not report the key that the token is bound to")
+            raise Untrusted("the issuer reports a DPoP token, but not the key (cnf) that the token is bound to")
         return principal
 
     async def _answer(self, token: str) -> Mapping[str, Any]:

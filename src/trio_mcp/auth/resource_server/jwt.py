@@ -42,7 +42,7 @@ def _texts(values: str | Sequence[str] | None) -> tuple[str, ...]:
 def _algorithms(values: Sequence[str]) -> tuple[str, ...]:
     algorithms = _texts(values)
     if not algorithms or not set(algorithms) <= set(ASYMMETRIC):
-        raise ValueError(f"algorithms must be from {', '.join(ASYMMETRIC)}, not {algorithms}")
+        raise ValueError(f"algorithms must be one or more of {', '.join(ASYMMETRIC)}, not {algorithms}")
     return algorithms
 
 
@@ -103,7 +103,7 @@ class JWTVerifier(BuiltInVerifier):
         """Return the verifier for tokens that are issued for ``resource``: see `BuiltInVerifier`."""
         issuers = _texts(self.issuer) or tuple(authorization_servers)
         if self.jwks_uri is not None and len(issuers) > 1:
-            raise ValueError("one jwks_uri cannot have the keys of several issuers: pass one issuer=")
+            raise ValueError("a JWTVerifier with jwks_uri supports one issuer only: pass one issuer=")
         names = _texts(self.audience) or (resource,)
         return _SignatureCheck(
             ExpectedClaims(issuers=issuers, audiences=audiences(names), leeway=self.leeway),

@@ -101,15 +101,15 @@ def read_key(jwk: Mapping[str, Any]) -> VerificationKey:
     """
     kind, curve, kid, algorithm = (jwk.get(name) for name in ("kty", "crv", "kid", "alg"))
     if not isinstance(kind, str) or not (curve is None or isinstance(curve, str)):
-        raise UnusableKey("the key has no type (kty)")
+        raise UnusableKey("the kty of a key must be a string, and its crv, if any, as well")
     algorithms = _ALGORITHMS.get((kind, None if kind == "RSA" else curve))
     if algorithms is None:
-        raise UnusableKey("keys of this type are not supported (kty, crv)")
+        raise UnusableKey("the type or curve of the key is not supported (kty, crv)")
     if not _PRIVATE.isdisjoint(jwk):
         raise UnusableKey("a private key")
-    operations = jwk.get("key_ops")  # use and key_ops: RFC 7517 sections 4.2 and 4.3
+    operations = jwk.get("key_ops")  # RFC 7517 sections 4.2 and 4.3 define the fields use and key_ops
     if jwk.get("use", "sig") != "sig" or not (operations is None or _has(operations, "verify")):
-        raise UnusableKey("the key is not for checking signatures (use or key_ops)")
+        raise UnusableKey("the use or key_ops of the key forbids checking signatures with it")
     if algorithm is not None and algorithm not in algorithms:
         raise UnusableKey("the algorithm of the key is not supported (alg)")
     if kid is not None and not isinstance(kid, str):
@@ -135,17 +135,17 @@ def _imported(kind: str, curve: str | None, members: Mapping[str, str]) -> RSAKe
     kinds = {"RSA": jose_jwk.RSAKey, "EC": jose_jwk.ECKey, "OKP": jose_jwk.OKPKey}
     named = {"kty": kind} if kind == "RSA" else {"kty": kind, "crv": str(curve)}
     if kind == "RSA" and (bits := _bits(members["n"])) not in _RSA_BITS:
-        raise UnusableKey(f"an RSA key of {bits} bits is not supported")
+        raise UnusableKey(f"an RSA key must have 2048 to 8192 bits, not {bits}")
     try:
         return kinds[kind].import_key({**named, **members})
-    except Exception:  # the library raises many kinds of errors for broken keys, some with the key in the text
-        raise UnusableKey("the numbers of the key are invalid") from None
+    except Exception:  # joserfc raises many kinds of errors for broken keys, some with the key in their message
+        raise UnusableKey("the fields of the JWK do not form a valid key") from None
 
 
 def _bits(modulus: str) -> int:
     try:
         return int.from_bytes(decode_base64url(modulus, padded=False), "big").bit_length()
-    except ValueError:  # no base64url text has this length
+    except ValueError:  # the text has a length that is invalid in base64url
         return 0
 
 
@@ -172,7 +172,7 @@ def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[Verificatio
         except UnusableKey as error:
             reason = str(error)
     if not keys:
-        raise UnusableKey(f"no key of the set is usable: {reason}")
+        raise UnusableKey(f"the JWK set contains no usable key: {reason}")
     return tuple(keys)
 
 
@@ -244,7 +244,7 @@ class FetchedKeys:
             return any(key.has_signed(signed) for key in self._keys if _may_be(key, signed))
         if self._failed:
             raise VerifierUnavailable(
-                f"the token has an unknown key of {self._issuer}, and the new keys could not be fetched"
+                f"the token was signed with an unknown key, and the new keys of {self._issuer} could not be fetched"
             )
         return False
 
@@ -257,7 +257,7 @@ class FetchedKeys:
                 return
             self._asked_at = now
             self._failed = True
-            # Shield the fetch: otherwise clients that disconnect at once could prevent it.
+            # Shield the fetch from cancellation: otherwise clients that disconnect at once could prevent it.
             with trio.move_on_after(_DEADLINE, shield=True):
                 try:
                     self._keys = await self._fetch()
@@ -309,7 +309,7 @@ async def _jwks_uri(issuer: str, fetcher: Fetcher) -> str:
     for url in server_metadata_urls(issuer):
         try:
             return _jwks_uri_in(await _fetched(url, fetcher), issuer)
-        except FetchFailed as error:  # many servers answer any path with an HTML page
+        except FetchFailed as error:  # try the next URL, since many servers answer any path with an HTML page
             failures.append(str(error))
     raise FetchFailed("; ".join(failures))
 
@@ -319,10 +319,10 @@ def _jwks_uri_in(body: bytes, issuer: str) -> str:
         metadata = ServerMetadata.from_json(body)
     except InvalidDocument as error:
         raise FetchFailed(f"{issuer}: {error}") from None
-    if metadata.issuer != issuer:  # RFC 8414 section 3.3: the issuers must be identical
-        raise FetchFailed(f"the metadata of {issuer} name another issuer, {metadata.issuer!a:.200}")
+    if metadata.issuer != issuer:  # RFC 8414 section 3.3: the metadata must contain exactly this issuer
+        raise FetchFailed(f"the metadata of {issuer} contains the wrong issuer, {metadata.issuer!a:.200}")
     if metadata.jwks_uri is None:
-        raise FetchFailed(f"the metadata of {issuer} name no jwks_uri")
+        raise FetchFailed(f"the metadata of {issuer} contains no jwks_uri")
     return metadata.jwks_uri
 
 

@@ -82,7 +82,7 @@ class ProofChecks:
         # The numbers in the following comments refer to the list in RFC 9449 section 4.3.
         signed = read_signed(proof, self.algorithms, _LONGEST)  # 2, 5
         if signed.header.get("typ") != "dpop+jwt":  # 4
-            raise Untrusted("the typ of a proof must be dpop+jwt")
+            raise Untrusted("the typ of a DPoP proof must be dpop+jwt")
         thumbprint = principal.key_thumbprint
         if thumbprint is None:
             raise Untrusted("the token is not bound to a key")
@@ -91,7 +91,7 @@ class ProofChecks:
         now = self._now()
         ends_at = self._expires_at(signed.claims, now)  # 10, 11
         if not key.has_signed(signed):  # 6
-            raise Untrusted("the proof is signed by another key")
+            raise Untrusted("the DPoP proof was not signed with the key in its header")
         self._keys[thumbprint] = jwk, key
         # Store a hash of the proof's id: the id may be of any length, but hashes have a fixed size.
         digest = hashlib.sha256(f"{thumbprint} {proof_id}".encode()).digest()
@@ -106,7 +106,7 @@ class ProofChecks:
         """
         jwk: object = signed.header.get("jwk")
         if not isinstance(jwk, dict):
-            raise Untrusted("the proof has no key (jwk)")
+            raise Untrusted("the DPoP proof has no key (jwk)")
         # Cache the key: parsing a key takes as long as checking a signature, and clients rarely change keys.
         known = self._keys.get(thumbprint)
         if known is not None and known[0] == jwk:
@@ -115,9 +115,9 @@ class ProofChecks:
         try:
             key = read_key(found)
         except UnusableKey as error:
-            raise Untrusted(f"the key of the proof is not usable: {error}") from None
+            raise Untrusted(f"the key of the DPoP proof is not usable: {error}") from None
         if key.thumbprint != thumbprint:
-            raise Untrusted("the token is not bound to the key of the proof")
+            raise Untrusted("the token is not bound to the key of the DPoP proof")
         return found, key
 
     def _checked_claims(self, claims: Mapping[str, Any], method: str, token: str) -> str:
@@ -125,24 +125,24 @@ class ProofChecks:
         proof was made for another request."""
         proof_id, target, ath = (claims.get(name) for name in ("jti", "htu", "ath"))
         if not isinstance(proof_id, str) or not proof_id:
-            raise Untrusted("the proof has no id (jti)")
+            raise Untrusted("the DPoP proof has no id (jti)")
         if claims.get("htm") != method:
-            raise Untrusted("the proof is for another HTTP method")
+            raise Untrusted("the DPoP proof is for another HTTP method")
         if not isinstance(target, str) or self._target != _without_query(target):
-            raise Untrusted("the proof is for another URL")
+            raise Untrusted("the DPoP proof is for another URL")
         hashed = urlsafe_b64encode(hashlib.sha256(token.encode()).digest()).rstrip(b"=")
         if not isinstance(ath, str) or not hmac.compare_digest(ath.encode(), hashed):
-            raise Untrusted("the proof is for another token")
+            raise Untrusted("the DPoP proof is for another token")
         return proof_id
 
     def _expires_at(self, claims: Mapping[str, Any], now: float) -> float:
         """Return the time after which a DPoP proof is too old to be accepted."""
         issued_at = claims.get("iat")
         if isinstance(issued_at, bool) or not isinstance(issued_at, int | float):
-            raise Untrusted("the proof has no time (iat)")
+            raise Untrusted("the DPoP proof has no time (iat)")
         if self._nonces is None:
             if not now - _WINDOW <= issued_at <= now + _WINDOW:
-                raise Untrusted("the proof is too old, or its time is in the future")
+                raise Untrusted("the DPoP proof is too old, or its time is in the future")
             return issued_at + _WINDOW
         nonce = claims.get("nonce")
         ends_at = self._nonces.ends_at(nonce) if isinstance(nonce, str) else None
@@ -159,7 +159,7 @@ def _without_query(url: str) -> str:
     try:
         return canonical(url.partition("#")[0].partition("?")[0]).rstrip("/")
     except ValueError:
-        raise Untrusted("the htu of a proof must be a URL") from None
+        raise Untrusted("the htu of a DPoP proof must be a URL") from None
 
 
 _GOOD_FOR: Final = 300
@@ -175,7 +175,7 @@ class NonceNeeded(Exception):
     """The client must send its request again, with a new DPoP proof that contains ``nonce``."""
 
     def __init__(self, nonce: str) -> None:
-        super().__init__("a proof with a nonce is needed")
+        super().__init__("a DPoP proof with a nonce is needed")
         self.nonce = nonce
 
 

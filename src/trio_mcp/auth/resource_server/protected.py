@@ -84,7 +84,8 @@ class PublishedMetadata:
             "resource": settings.resource,
             "authorization_servers": settings.authorization_servers,
             "scopes_supported": sorted(scopes),
-            "bearer_methods_supported": ["header"],  # in a body or query, tokens leak (RFC 6750 sections 2.2 and 2.3)
+            # a token in a body or query would leak (RFC 6750 sections 2.2 and 2.3)
+            "bearer_methods_supported": ["header"],
             "resource_name": settings.resource_name,
             "resource_documentation": settings.resource_documentation,
             "dpop_signing_alg_values_supported": self.proof_algorithms,
@@ -103,7 +104,7 @@ def _issuers(urls: Sequence[str]) -> tuple[str, ...]:
     if isinstance(urls, str):
         raise TypeError(f"authorization_servers must be a list of URLs: write [{urls!r}], not {urls!r}")
     issuers = tuple(dict.fromkeys(urls))
-    if not issuers:  # 2026-07-28 authorization, Authorization Server Discovery: require at least one
+    if not issuers:  # 2026-07-28 authorization, Authorization Server Discovery: require at least one server
         raise ValueError("authorization_servers must not be empty: clients get their tokens there")
     return issuers
 
@@ -175,7 +176,7 @@ class Protected:
             check_issuer(issuer, self.trusted_http_hosts)
         # 2026-07-28 authorization, Refresh Tokens: offline_access concerns only clients and their authorization server.
         if _OFFLINE in self.scopes or _OFFLINE in (self.scopes_supported or ()):
-            raise ValueError("remove the scope offline_access: clients request it themselves")
+            raise ValueError("scopes must not contain offline_access: clients request it themselves")
 
     def _gate(self, *, now: Callable[[], float] = time.time) -> Gate:
         """Return a new `Gate`, which authenticates the callers of one endpoint. ``now`` returns the time in seconds
@@ -351,7 +352,7 @@ class Gate:
         return satisfies is not None and all(scope in granted or satisfies(granted, scope) for scope in needed)
 
     def _presented(self, head: HttpHead) -> PresentedToken | Refusal:
-        # 2026-07-28 authorization, Token Requirements: don't accept a token in the query, only in this header.
+        # 2026-07-28 authorization, Token Requirements: accept a token only in the Authorization header.
         if "authorization" in head.repeated:
             return self._refusals.malformed("there must be exactly one Authorization header")
         try:
@@ -394,7 +395,7 @@ class Gate:
         assert self._replay_guard is not None, "other replicas are asked"
         try:
             is_new = await self._replay_guard.add(proof.digest, ttl_ms=proof.ttl)
-        except OSError as error:  # use level DEBUG, because clients could flood the log
+        except OSError as error:  # log at level DEBUG, because clients could flood the log at a higher level
             logger.debug("no proof can be checked, since the replicas cannot tell which were used: %s", error)
             return unavailable()
         return None if is_new else self._refusals.bad_proof(USED_BEFORE)

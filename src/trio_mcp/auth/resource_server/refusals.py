@@ -15,7 +15,7 @@ import attrs
 from ...classes import frozen
 from ...lazy import lazy_pattern
 
-USED_BEFORE: Final = "the proof was used before"
+USED_BEFORE: Final = "the DPoP proof was used before"
 """The reason in the response if a DPoP proof was already used."""
 
 
@@ -69,7 +69,7 @@ class Refusals:
     def needs_nonce(self, nonce: str) -> Refusal:
         """Return the HTTP response that makes the client send the request again, with a DPoP proof that contains
         ``nonce`` (RFC 9449 section 9)."""
-        reason = "the proof must contain the nonce of the DPoP-Nonce header"
+        reason = "the DPoP proof must contain the nonce of the DPoP-Nonce header"
         refusal = self._refused(HTTPStatus.UNAUTHORIZED, "use_dpop_nonce", reason, "dpop")
         return attrs.evolve(refusal, headers=(*refusal.headers, ("DPoP-Nonce", nonce)))
 
@@ -127,7 +127,7 @@ def challenge_text(scheme: str, params: Mapping[str, str]) -> str:
     """
     for name in (scheme, *params):
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name[:100]!r} is not a valid name of a scheme or parameter of WWW-Authenticate")
+            raise ValueError(f"invalid name of a scheme or parameter for WWW-Authenticate: {name[:100]!r}")
     for name, value in params.items():
         if not _WRITTEN.fullmatch(value):
             raise ValueError(f"the parameter {name} of WWW-Authenticate must have printable ASCII characters only")

@@ -37,7 +37,7 @@ def check_resource(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
 def check_issuer(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
     """Return ``url`` if it is valid as the issuer of an authorization server. Otherwise raise `ValueError`."""
     if "?" in url:  # RFC 8414 section 2
-        raise ValueError(f"an authorization server must be a URL without a query, its issuer, not {url[:300]!r}")
+        raise ValueError(f"the issuer URL of an authorization server must not have a query, not {url[:300]!r}")
     return _checked("authorization server", url, trusted_http_hosts)
 
 
@@ -143,7 +143,7 @@ class ExpectedClaims:
         issuer = claims.get("iss")
         # RFC 9068 section 4: the issuer must be identical, character by character.
         if not isinstance(issuer, str) or issuer not in self.issuers:
-            raise Untrusted(f"the issuer is {issuer!a:.200}, which this server does not accept")
+            raise Untrusted(f"the issuer of the token is {issuer!a:.200}, which this server does not accept")
         return issuer
 
     def check_audience(self, claims: Mapping[str, Any]) -> None:
@@ -151,7 +151,7 @@ class ExpectedClaims:
         # 2026-07-28 authorization, Access Token Privilege Restriction: refuse tokens for other servers.
         names, own = _texts(claims, "aud"), self.audiences
         if own.isdisjoint(names) and own.isdisjoint(map(_comparable, _at_hosts_of(own, names))):
-            raise Untrusted(f"the audience is {claims.get('aud')!a:.200}, not this server")
+            raise Untrusted(f"the audience of the token is {claims.get('aud')!a:.200}, not this server")
 
     def principal(self, claims: Mapping[str, Any], issuer: str | None) -> Principal:
         """Return the principal that the token's validated ``claims`` describe. Raises `Untrusted` if the claims contain
@@ -235,7 +235,7 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
     try:
         return float(value)
     except OverflowError:  # an integer with hundreds of digits raises OverflowError
-        raise Untrusted(f"the claim {name} is not a time") from None
+        raise Untrusted(f"the number in the claim {name} is too large for a time") from None
 
 
 def _text(claims: Mapping[str, Any], name: str) -> str | None:
@@ -308,9 +308,9 @@ def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
     if not isinstance(algorithm, str) or algorithm not in algorithms:
         raise Untrusted(f"the signature algorithm {algorithm!a:.100} is not accepted")
     if "crit" in header:  # RFC 7515 section 4.1.11: refuse a token with extensions that must be understood
-        raise Untrusted("the header has critical extensions (crit), which are not supported")
+        raise Untrusted("the JWT header has critical extensions (crit), which are not supported")
     if kid is not None and not isinstance(kid, str):
-        raise Untrusted("the kid must be a string")
+        raise Untrusted("the kid in the JWT header must be a string")
     signed = text.rpartition(".")[0].encode("ascii")
     return Signed(header, _object(claims), algorithm, kid, signed, _decoded(parts[2]))
 

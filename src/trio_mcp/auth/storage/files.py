@@ -45,11 +45,11 @@ def state_folder() -> Path:
     try:
         if sys.platform == "darwin":
             return Path.home() / "Library" / "Application Support" / "trio-mcp"
-        # XDG base directory specification: ignore a relative path.
+        # XDG base directory specification: ignore a relative path in XDG_STATE_HOME.
         told = Path(os.environ.get("XDG_STATE_HOME", ""))
         return (told if told.is_absolute() else Path.home() / ".local" / "state") / "trio-mcp"
     except RuntimeError:
-        raise TokenStorageFailed("this user has no home folder for tokens: pass another folder") from None
+        raise TokenStorageFailed("this user has no home folder: pass a folder for the tokens") from None
 
 
 @frozen
@@ -165,9 +165,11 @@ class PrivateFolder:
 
     def _check_folder(self, status: os.stat_result) -> None:
         if status.st_uid != os.geteuid():
-            raise TokenStorageFailed(f"refusing to keep tokens in {self.path}: it belongs to another user")
+            raise TokenStorageFailed(f"refusing to keep tokens in {self.path}: the folder belongs to another user")
         if status.st_mode & _OTHERS_WRITE:
-            raise TokenStorageFailed(f"refusing to keep tokens in {self.path}: others may write to it (run chmod 700)")
+            raise TokenStorageFailed(
+                f"refusing to keep tokens in {self.path}: other users may write to it (run chmod 700)"
+            )
 
     def _check_file(self, name: str, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
@@ -181,7 +183,7 @@ class PrivateFolder:
             self._check_file(name, status)
             if status.st_mode & _OTHERS:
                 os.fchmod(descriptor, _FILE)
-                logger.warning("others could read %s until now, and may know its tokens", self.path / name)
+                logger.warning("other users could read %s until now, and may know its tokens", self.path / name)
         except BaseException:
             os.close(descriptor)
             raise
@@ -201,7 +203,8 @@ def unlock(descriptor: int) -> None:
     from fcntl import LOCK_UN, flock
 
     try:
-        flock(descriptor, LOCK_UN)  # closing alone doesn't unlock if a child process has a copy
+        # Unlock first: closing the descriptor doesn't unlock the file if a child process has a copy.
+        flock(descriptor, LOCK_UN)
     finally:
         os.close(descriptor)
 
@@ -327,7 +330,9 @@ class FileTokenStorage(TokenStorage):
             if content is None:
                 return None
             if content.server_url != server_url:
-                raise TokenStorageFailed(f"{self.folder / name} is the record of another server; nothing was changed")
+                raise TokenStorageFailed(
+                    f"{self.folder / name} contains the record of another server; the file was not changed"
+                )
             try:
                 return StoredAuthorization.from_json(bytes(content.record))
             except UnreadableTokens as error:
@@ -339,7 +344,7 @@ class FileTokenStorage(TokenStorage):
         """Replace the token record of a server with ``stored``: see `TokenStorage.save`."""
         data = msgspec.json.encode(_StoredFile(server_url, msgspec.Raw(stored.to_json())))
         if len(data) > _MAX_RECORD_BYTES:
-            raise TokenStorageFailed(f"a record must have at most {_MAX_RECORD_BYTES} bytes, not {len(data)}")
+            raise TokenStorageFailed(f"a token record must have at most {_MAX_RECORD_BYTES} bytes, not {len(data)}")
         await _in_thread(lambda: self._folder.replace(_name(server_url), data))
 
     async def remove(self, server_url: str) -> bool:

@@ -119,7 +119,7 @@ def _missing() -> str | None:
         return "keyrings need an extra: install 'trio-mcp[keyring]'"
     try:
         backend = keyring.get_keyring()
-    except Exception as error:  # importing runs any backend that keyring's configuration names
+    except Exception as error:  # keyring's configuration can name any backend, which may raise any exception
         return f"the keyring cannot be opened ({type(error).__name__})"
     if isinstance(backend, null.Keyring):
         return "the keyring is disabled by its configuration"

@@ -116,7 +116,9 @@ class StoredAuthorization:
         try:
             return _files.decode(data).stored
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UnreadableTokens(f"not a token record of version {_VERSION}: {type(error).__name__}") from None
+            raise UnreadableTokens(
+                f"the data is not a token record of version {_VERSION}: {type(error).__name__}"
+            ) from None
 
 
 def _is_version(_: Any, __: Any, version: int) -> None:
