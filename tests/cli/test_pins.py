@@ -70,7 +70,7 @@ async def test_pins_show_and_approve_new_and_changed_tools(config: Path) -> None
 async def test_pins_approve_only_named_tools_and_servers(config: Path) -> None:
     wrong = await pins("approve", config, "--yes", "files__find")
     assert (wrong.status, wrong.stdout) == (2, "")
-    assert "'files__find' is neither a new or changed tool, nor a server with one" in wrong.stderr
+    assert "'files__find' is neither a new or changed tool, nor a server with such a tool" in wrong.stderr
     assert (await pins("approve", config, "--yes", "files")).status == 0
     assert (await pins("show", config)).status == 0
 

@@ -152,7 +152,7 @@ async def test_run_http_on_a_unix_socket_serves_clients_that_know_its_url(
         shown = await run([*TRIO_MCP, "inspect", url, "--era", era])
         assert (shown.status, "sleeper" in shown.stdout) == (0, True), shown.stderr
         called = await run([*TRIO_MCP, "call", url, "sleep", "milliseconds=1", "--bearer-env", "PATH_TOKEN"])
-        assert "the variable PATH_TOKEN is missing" in called.stderr
+        assert "the environment variable PATH_TOKEN is missing" in called.stderr
         server.process.send_signal(signal.SIGTERM)
         assert await server.process.ended() == 0
     assert not path.exists()

@@ -164,9 +164,9 @@ async def test_refused_bearer_token_is_reported_by_status_without_the_token(
 @pytest.mark.parametrize(
     ("target", "value", "told"),
     [
-        ("http://127.0.0.1:1/mcp", None, "the variable MY_TOKEN is missing or empty"),
-        ("http://127.0.0.1:1/mcp", " ", "the variable MY_TOKEN is missing or empty"),
-        ("http://127.0.0.1:1/mcp", "the secret", "the variable MY_TOKEN does not contain a bearer token"),
+        ("http://127.0.0.1:1/mcp", None, "the environment variable MY_TOKEN is missing or empty"),
+        ("http://127.0.0.1:1/mcp", " ", "the environment variable MY_TOKEN is missing or empty"),
+        ("http://127.0.0.1:1/mcp", "the secret", "the environment variable MY_TOKEN does not contain a bearer token"),
         ("http://192.0.2.1/mcp", "the.secret", "refusing to send a token to this URL: use https or wss"),
         ("tcp://127.0.0.1:1", "the.secret", "refusing to send a token to this URL: use https or wss"),
         (f"{sys.executable} -c ''", "the.secret", "refusing to send a token to this URL: use https or wss"),

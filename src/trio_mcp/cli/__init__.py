@@ -34,7 +34,8 @@ SIGNALLED: Final = 128
 INTERRUPTED: Final = SIGNALLED + 2
 """The exit status after Ctrl-C, which is SIGINT."""
 
-if not TYPE_CHECKING:  # type checkers know the names of this module, and report other names
+# Hide __getattr__ from type checkers: they know the names of this module, and report unknown names.
+if not TYPE_CHECKING:
     from ..lazy import lazy_names
 
     __getattr__, __dir__ = lazy_names(globals(), {".questions": "terminal_options"})

@@ -73,7 +73,7 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
         value for value in (addresses.http, addresses.websocket, addresses.tcp, addresses.unix) if value is not None
     ]
     if len(given) > 1:
-        raise CommandError("--http, --websocket, --tcp and --unix: use only one of them")
+        raise CommandError("use only one of --http, --websocket, --tcp and --unix")
     if addresses.http is None and addresses.websocket is None:
         of_clients = addresses.allowed_origins, addresses.allowed_hosts, addresses.trusted_proxies
         if any(of_clients) or addresses.path is not None:
@@ -252,7 +252,8 @@ async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) 
     except OSError as error:
         if announcement.made or FROM_LIFESPAN in getattr(error, "__notes__", ()):
             raise
-        from ..stores.task_store import StoreDown  # fast, because the storage has imported this module
+        # This import is fast, because the storage has already imported the module.
+        from ..stores.task_store import StoreDown
 
         what = "--shared: cannot use this storage" if isinstance(error, StoreDown) else "cannot listen on this address"
         raise CommandError(f"{what}: {error}") from error

@@ -95,7 +95,8 @@ def _value(name: str, text: str, schema: Any, root: JSONObject, reader: SchemaRe
             return converted
     if "string" in names:
         return text
-    wanted = name_shown(_words(names, reader.words(schema, root)))  # the schema's text comes from the server
+    # Escape the text, because it comes from the server's schema.
+    wanted = name_shown(_words(names, reader.words(schema, root)))
     raise WrongArgument(f"argument {name!r} must be {wanted}, not {text!r}")
 
 
@@ -111,7 +112,7 @@ def _words(names: set[str], words: str) -> str:
     if len(names) > 1 or " | " in words:
         return f"one of {words}"
     (name,) = names
-    if name not in JSON_TYPES:  # the schema comes from the server, and may contain any name
+    if name not in JSON_TYPES:  # the server's schema may contain any type name
         return f"of the type {name!r}, which JSON Schema does not have"
     return examples.get(name) or f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 

@@ -60,10 +60,12 @@ def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequen
                 raise CommandError(f"{name} is not a file: {_MEND}")
             real = _resolved(path)
             if not real.is_relative_to(root):
-                raise CommandError(f"{name} is a link that leaves the folder: {_MEND}")
+                raise CommandError(f"{name} is a symbolic link to a file outside of the folder: {_MEND}")
             place = real.relative_to(root).as_posix()
             if any(_is_left_out(part, place, exclude) for part in real.relative_to(root).parts):
-                raise CommandError(f"{name} is a link to {place}, but {place} is left out of the bundle: {_MEND}")
+                raise CommandError(
+                    f"{name} is a symbolic link to {place}, but {place} is left out of the bundle: {_MEND}"
+                )
             size += path.stat().st_size
             if len(files) == _MOST_FILES or size > _MOST_BYTES:
                 raise CommandError(
@@ -133,7 +135,7 @@ def _walk(root: Path, output: Path, exclude: Sequence[str], left_out: list[str])
             if _is_left_out(name, inside, exclude) or path == output or (path / "pyvenv.cfg").exists():
                 left_out.append(f"{inside}/")
             elif path.is_symlink():
-                raise CommandError(f"{inside} is a link to a folder: {_MEND}")
+                raise CommandError(f"{inside} is a symbolic link to a folder: {_MEND}")
             else:
                 kept.append(name)
         folders[:] = kept
@@ -210,7 +212,7 @@ _CODE_WITH_SECRETS: Final = frozenset(
     ("secrets.py", "secret.py", "local_settings.py", "secrets.js", "secrets.ts", "secrets.h", "wp-config.php")
 )
 _NAMES: Final = (
-    # These files contain environment variables, or settings of tools.
+    # Files with these names contain environment variables, or settings of tools.
     *("*.env", "*.env.*", "env.prod*", "secrets.*", "secret.*", "settings.local.*"),
     *("*.tfstate", "*.tfstate.*", "*.tfvars", "*.tfvars.json", "*.ovpn", "netrc", "_netrc", "pgpass", "pgpass.conf"),
     *("htpasswd", "shadow", "passwd", "kubeconfig*", "*.kubeconfig", "rootkey.csv", "my.cnf"),

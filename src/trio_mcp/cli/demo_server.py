@@ -103,7 +103,8 @@ async def develop(photos: int, ctx: RequestContext) -> str:
 async def watch(folder: str, ctx: RequestContext) -> None:
     """Watch a folder until the call is cancelled."""
     last: LastWatch = ctx.lifespan
-    ctx.nursery.start_soon(look_around, last)  # this task belongs to the request, and is cancelled with it
+    # The child task belongs to the request, and is cancelled together with it.
+    ctx.nursery.start_soon(look_around, last)
     await ctx.log.info(f"watching {folder}/ until you have seen enough")
     try:
         await trio.sleep_forever()

@@ -283,7 +283,7 @@ class EditedFile:
                 continue
             _fill(descriptor, data, mode)
             return backup
-        raise AssertionError("unreachable: numbers do not end")
+        raise AssertionError("unreachable: there is always another number")
 
     def _replace(self, data: bytes, mode: int) -> None:
         descriptor, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)

@@ -91,7 +91,7 @@ def _named(source: Path | str, name: str, module: ModuleType) -> Server:
         raise CommandError(f"{source} has no {name!r}; its servers are: {', '.join(servers) or 'none'}")
     if isinstance(found, Server):
         return found
-    # inspect.isroutine() is true for functools.partial in CPython 3.14 and later.
+    # Test for functools.partial as well, because inspect.isroutine() is false for it before CPython 3.14.
     if not (inspect.isroutine(found) or inspect.isclass(found) or issubclass(type(found), partial)):
         raise CommandError(f"{source}:{name} must be a Server, not {type(found).__name__}")
     try:
@@ -123,7 +123,7 @@ def _only(source: Path | str, module: ModuleType) -> Server:
 def _load(source: Path | str, arguments: Sequence[str]) -> ModuleType:
     if isinstance(source, str):
         return _imported(source, arguments)
-    # Let the other modules in the file's folder import the file by its name, unless a module has that name.
+    # Let the other modules in the file's folder import the file by its name, unless another module has that name.
     taken = source.stem in sys.modules or source.stem in sys.stdlib_module_names
     name, file = _STAND_IN_NAME if taken else source.stem, str(source.absolute())
     spec = spec_from_file_location(name, file, loader=SourceFileLoader(name, file))
@@ -248,7 +248,7 @@ class StandardDescriptors:
 
     def give_back(self) -> None:
         """Restore the real standard streams, which carry the protocol."""
-        sys.stdout.flush()  # otherwise buffered text would go to the client
+        sys.stdout.flush()  # flush first, because buffered text would otherwise go to the client
         os.dup2(self._input, 0)
         os.dup2(self._output, 1)
 

@@ -43,7 +43,7 @@ async def serve_with_metrics(
     except ImportError:
         raise CommandError("--metrics needs an extra: pip install 'trio-mcp[prometheus]'") from None
     if server.tracing is not None:
-        raise CommandError("--metrics: the server already has tracing=; pass the tracing of a PrometheusPage instead")
+        raise CommandError("--metrics: the server already has tracing=; use tracing=PrometheusPage().tracing instead")
     page = PrometheusPage()
     server.tracing = page.tracing
     async with open_service_nursery("the server has ended") as services:

@@ -317,7 +317,7 @@ def say_urls(data: Any) -> None:
     try:
         required = structure(data, URLElicitationRequiredData)
     except ValueError:
-        return  # other code reports the error itself
+        return  # ignore malformed data, because `say_error` reports the error anyway
     for page in required.elicitations:
         say(f"visit this page, then call again: {ascii(page.url)[1:-1]} ({page.message})")
 

@@ -49,7 +49,7 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         "variable TRIO_MCP_SHARED, because other users of this machine can see the command line.",
     )
     @click.option("--health", is_flag=True, help="Serve health checks at /healthz and /readyz. Needs --http.")
-    @operating_options  # evaluated before the other options, because it sets the format of log lines
+    @operating_options  # evaluate these options before the others, because they set the format of log lines
     @token_options
     @click.option(
         "--workers",

@@ -125,7 +125,7 @@ HOSTS: Final[dict[str, Host]] = {
     "claude-desktop": Host(
         title="Claude Desktop",
         path=_claude_desktop(),
-        # The host's documentation has only the path on macOS. For Linux, use the path in the official package.
+        # The path on macOS is from this documentation, and the path on Linux is from the official package.
         source="https://modelcontextprotocol.io/quickstart/user",
     ),
     "claude-code": Host(
@@ -182,8 +182,8 @@ def target_typed(
     except BadTarget as error:
         raise NoTarget(str(error)) from None
     raise NoTarget(
-        "refusing to send a token to this URL: use https or wss, http, http+unix or ws to this machine, or http to a "
-        "host in --trust-http"
+        "refusing to send a token to this URL: use https or wss. On this machine, http, http+unix and ws are allowed as "
+        "well. For http to another host, add the host with --trust-http"
     )
 
 
@@ -210,7 +210,7 @@ def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revi
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not (colon and name.strip()):
-        raise NoTarget("--header must be like 'Name: value'")  # don't show the text, which may be a secret
+        raise NoTarget("--header must be like 'Name: value'")  # don't quote the header, which may be a secret
     return name.strip(), value.strip()
 
 
@@ -258,7 +258,8 @@ def command_of_file(typed: str) -> list[str]:
     """Return the command that serves a Python file on standard input and output, from any current directory."""
     file, name = (typed, "") if Path(typed).is_file() else typed.rsplit(":", 1)
     where = os.path.abspath(file)
-    if not (os.path.exists(where) and os.path.samefile(where, file)):  # for example, if the path has ".." after a link
+    # abspath is wrong, for example, if the path has ".." after a symbolic link
+    if not (os.path.exists(where) and os.path.samefile(where, file)):
         where = os.path.realpath(file)
     # Pass -P, so that Python doesn't import modules from the current directory.
     return [sys.executable, "-P", "-m", "trio_mcp.cli", "run", f"{where}:{name}" if name else where]
@@ -305,11 +306,11 @@ class SignIn:
             return None
         token = os.environ.get(self.bearer_env, "").strip()
         if not token:
-            raise NoTarget(f"the variable {self.bearer_env} is missing or empty")
+            raise NoTarget(f"the environment variable {self.bearer_env} is missing or empty")
         try:
             return Bearer(token, trusted_http_hosts=self.trust_http)
         except ValueError:
-            raise NoTarget(f"the variable {self.bearer_env} does not contain a bearer token") from None
+            raise NoTarget(f"the environment variable {self.bearer_env} does not contain a bearer token") from None
 
     def oauth(self) -> OAuth:
         """Return the OAuth authorization that signs the user in with the browser."""

@@ -81,10 +81,10 @@ class WorkerLink:
         """End this worker when its supervisor has ended. Runs in a thread, so that the port is released for the next
         supervisor even during an import or while a handler is busy."""
         poll = select.poll()
-        poll.register(self._life, 0)  # the supervisor closes the other end of the pipe when it ends
+        poll.register(self._life, 0)  # wait until the supervisor ends, which closes the other end of the pipe
         poll.poll()
         for each in self.listeners:
-            with suppress(OSError):  # another worker has shut the socket down, or the system can't
+            with suppress(OSError):  # another worker has shut down the socket, or the system can't shut it down
                 each.shutdown(socket.SHUT_RDWR)  # this stops all processes that share the socket, even suspended ones
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self._ends_within)
@@ -251,10 +251,11 @@ async def supervise(
         changes = awatch(watched, watch_filter=PythonFilter())
     secret = secrets.token_bytes(_SECRET_BYTES)
     try:
-        async with log_in_thread(), _metrics_page(metrics) as folder:  # standard error may have no reader
+        # Log in a thread, because standard error may have no reader.
+        async with log_in_thread(), _metrics_page(metrics) as folder:
             return await Supervisor(partial(open_worker, listeners, secret, folder), count, announce, changes).run()
     finally:
         for each in listeners:
-            with suppress(OSError):  # on this system, only connections can be shut down, not listeners
+            with suppress(OSError):  # some systems can shut down only connections, not listening sockets
                 each.shutdown(socket.SHUT_RDWR)  # a worker's child processes may still hold the socket
             each.close()

@@ -236,8 +236,8 @@ class Answers:
 
     def _sampling(self, handler: Callable[..., Any], params: CreateMessageParams) -> Answer:
         if not self._settings.sampling_tools and (params.tools is not None or params.tool_choice is not None):
-            # By the specification's schema, a client that didn't declare sampling.tools MUST return an error.
-            raise CodedError(INVALID_PARAMS, "Invalid params: sampling with tools was not declared")
+            # By the specification's schema, a client that didn't declare sampling.tools MUST return an error for tools.
+            raise CodedError(INVALID_PARAMS, "Invalid params: this client has not declared sampling.tools")
 
         async def sample() -> CreateMessageResult:
             answer = await self._ask("sampling/createMessage", _own("sampling", handler), params)
@@ -251,7 +251,8 @@ class Answers:
         if handler is None:
             # By MCP 2025-11-25 (elicitation page), the client MUST return -32602 for an undeclared mode.
             raise CodedError(
-                INVALID_PARAMS, f"Invalid params: elicitation mode {'form' if is_form else 'url'} was not declared"
+                INVALID_PARAMS,
+                f"Invalid params: this client has not declared elicitation mode {'form' if is_form else 'url'}",
             )
 
         async def elicit() -> ElicitResult:
@@ -362,7 +363,7 @@ class Turn:
         if self._counts or self._calls or self._over:
             return
         await self._turns.acquire(first=True)
-        # Another task has resumed this handler, or called a server again, meanwhile.
+        # Meanwhile, another task may have resumed this handler, or called a server for it again.
         if self._counts or self._calls or self._over:
             self._turns.release()
         else:

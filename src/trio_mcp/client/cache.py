@@ -115,7 +115,7 @@ class PendingAnswer:
         cursor, drop all cached pages of the list."""
         request = self.request
         if request.cursor is not None and code == INVALID_PARAMS:
-            # By MCP 2026-07-28 (caching page), clients SHOULD discard all cached pages.
+            # By MCP 2026-07-28 (caching page), clients SHOULD discard all cached pages after an invalid cursor.
             self.partition._cache._outdate(self.partition._server, request.method)
         else:
             self.partition._forget(request)
@@ -195,7 +195,7 @@ class ResponseCache:
                     try:
                         return decode_value(entry.body)
                     except RecursionError:
-                        pass  # The cached JSON is nested too deeply to decode it with the remaining stack.
+                        pass  # ignore cached JSON that is nested too deeply for the remaining stack
                 self._remove(key)
         return None
 
@@ -227,7 +227,7 @@ class ResponseCache:
         try:
             body = encode_value(result)
         except NotSerializable:
-            return  # The response is nested too deeply to encode it with the remaining stack.
+            return  # don't cache a response that is nested too deeply for the remaining stack
         private, public = fetch.partition._keys(fetch.request)
         with self._lock:
             if not fetch.is_outdated:  # another thread may have marked the request as outdated meanwhile

@@ -514,7 +514,7 @@ class Client(Requests):
             await self._connection.room()
             self._connection.outbox.put_sealed(line)
 
-    # Methods for other code of this package, which opens clients and forwards requests
+    # The following methods are for other code of this package, which opens clients and forwards requests.
 
     def _adopt_prior(self) -> bool:
         """Use the revision and capabilities of the earlier discovery response (``prior``), if there is one.
@@ -568,7 +568,7 @@ def forward_to(client: Client, relay: Relay) -> None:
     ``relay`` instead of the handlers. Raises `RuntimeError` if the client already has a relay.
     """
     if client._callbacks.relay is not None:
-        raise RuntimeError("this client already forwards to another relay; use one client for each relay")
+        raise RuntimeError("another proxy already uses this client; use one client for each proxy")
     client._answers.relay = relay
     client._callbacks.forward_to(relay)
 

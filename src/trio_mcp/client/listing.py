@@ -137,7 +137,7 @@ class Pages(AsyncIterator[T], Generic[T]):
                 return
             if self._refresh or self._cursor is None or error.code != INVALID_PARAMS:
                 raise
-            # By MCP 2026-07-28 (caching page), clients SHOULD fetch a list again from the beginning.
+            # By MCP 2026-07-28 (caching page), clients SHOULD fetch the whole list again after an invalid cursor.
             self._refresh, self._cursor = True, None
             self._seen.clear()
             self._skipped, self._yielded = self._yielded, set()

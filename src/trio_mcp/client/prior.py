@@ -61,7 +61,7 @@ def read_prior(data: Any) -> Prior:
     Raises `ValueError` for anything else, and if the response has no modern revision that the client supports.
     """
     if not isinstance(data, Mapping):
-        # Raise no TypeError, because the data in the user's file is wrong, not the program.
+        # Raise ValueError and not TypeError, because the data in the user's file is wrong, not the program.
         raise ValueError(f"prior= must be the Client.discovery of an earlier client, not {data!r:.40}")  # noqa: TRY004
     try:
         result = structure(dict(cast("Mapping[str, Any]", data)), DiscoverResult)

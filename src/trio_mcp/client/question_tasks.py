@@ -21,7 +21,7 @@ class QuestionTasks:
     answers."""
 
     def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:
-        # Sampling and elicitation requests have no names.
+        # Pass an empty name, because sampling and elicitation requests have no names.
         self.host = TaskHost(host, handler, OutcomeReplies(), settings, lambda: ("",))
         self.methods = CoreMethods(self.host.records, self.host.questions, self.host.own_tasks)
         """Answers the server's requests about tasks, such as ``tasks/get``."""

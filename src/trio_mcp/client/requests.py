@@ -358,7 +358,7 @@ class Requests:
         return result if call is None else self._output_schemas.checked(call[1]["name"], result)
 
 
-# Methods for other code of this package, which opens clients and forwards requests
+# The following functions are for other code of this package, which opens clients and forwards requests.
 
 
 def meta_in(requests: Requests, revision: Revision) -> JSONObject:

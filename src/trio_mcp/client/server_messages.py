@@ -316,9 +316,8 @@ class ServerMessages:
         if request.method.name == "ping":
             return Now(EmptyResult())
         if request.method.name == "elicitation/create":
-            self._callbacks.urls.add_question(
-                request.params
-            )  # record the id now, because the elicitation may complete in the same read
+            # Record the elicitation's id now, because the elicitation may complete in the same read.
+            self._callbacks.urls.add_question(request.params)
         if self._callbacks.relay is not None:
             self._callbacks.relay.on_question(request)
         if not self._answers.forwards(request.method.name):
@@ -332,7 +331,8 @@ class ServerMessages:
             return await tasks.methods.answer(scope)
         of_task = RELATED_TASK in request.meta
         answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
-        if not self._answers.forwards(request.method.name):  # a relay itself finds the client that must answer
+        # a relay, such as a proxy, itself finds the client that must answer
+        if not self._answers.forwards(request.method.name):
             answer = self._contexts.answering(request, answer)
         if tasks is not None and (task := tasks.task_for(scope)) is not None:
             return _related(await tasks.run_task(task, scope, answer), request)
@@ -349,7 +349,7 @@ def _related(result: Any, request: InboundRequest) -> Any:
     related: Any = request.meta.get(RELATED_TASK)
     if not isinstance(related, dict):
         return result
-    if type(result) is dict:  # a relay got the result from another client, as plain data
+    if type(result) is dict:  # a relay, such as a proxy, got the result as plain data from another client
         plain = cast("JSONObject", result)
         return {**plain, "_meta": _with(related, plain.get("_meta"))}
     return attrs.evolve(result, meta=_with(related, result.meta))

@@ -367,7 +367,7 @@ class SubscriptionStream:
         """
         try:
             result = await ask(self._asked, partial(self._receive, on_notification))
-            if result is not None:  # notify the server of the cancellation, unless the server ended the stream itself
+            if result is not None:  # the result is None if the server has cancelled the stream
                 check_result_type("subscriptions/listen", result)
         except MCPError as error:
             # Break the reference cycle: the traceback refers to this frame, and the frame to this stream.

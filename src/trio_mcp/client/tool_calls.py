@@ -62,8 +62,8 @@ class ToolCalls:
     def adopt(self, revision: Revision, capabilities: ServerCapabilities) -> None:
         """Enable or disable calls as tasks, according to the server's ``capabilities``."""
         if revision.result_type:
-            # In modern revisions, the client declares tasks in each request, and must accept them.
-            # The server's own declaration doesn't matter.
+            # In modern revisions, the client declares tasks in each request, and must then accept tasks.
+            # Whether the server itself has declared tasks doesn't matter in modern revisions.
             self.may_become_tasks = self._answers.capabilities.supports(TASKS_CAPABILITY)
         else:
             self.may_become_tasks = self._settings.tasks and capabilities.supports("tasks.requests.tools.call")

@@ -92,7 +92,7 @@ def is_count(name: str) -> bool:
 
 def names_secret(name: str) -> bool:
     """Return whether a value with this ``name`` is probably a secret."""
-    # The name is truncated, because names are cached and a peer can send long ones.
+    # Truncate the name, because names are cached and a peer can send long names.
     return _names_secret(name[-_NAME_END:])
 
 

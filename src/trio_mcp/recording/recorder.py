@@ -178,7 +178,8 @@ class Recorder:
                 self._waiting -= job.size
             try:
                 self._write(job)
-            except Exception as error:  # usually a disk error: no error of a recording may end a connection
+            # An error of the recording, usually of the disk, must not end the recorded connection.
+            except Exception as error:
                 self._fail(job, error)
             if job.written is not None:
                 job.written()

@@ -173,7 +173,7 @@ class _Player:
         """For each recorded request of the other side, the request received in its place during the replay."""
         self.comparing = Comparison()
 
-    # Messages of the live side
+    # The following methods exchange messages with the live side.
 
     async def read(self) -> None:
         try:

@@ -104,7 +104,7 @@ def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, floa
     least, most = -math.inf, math.inf
     for mine, theirs in first.pairs(other):
         if mine.sent is not None:
-            # A message can't arrive before it was sent. This limits the difference of the clocks.
+            # A message can't arrive before it was sent, which limits the difference between the clocks.
             most = min(most, _passed(mine.sent, theirs.received), _passed(mine.cancel_sent, theirs.cancel_read))
             least = max(least, -_passed(theirs.replied, mine.answered))
         else:

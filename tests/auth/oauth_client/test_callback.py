@@ -149,7 +149,7 @@ def test_malformed_error_in_an_oauth_callback_is_not_quoted() -> None:
 @pytest.mark.parametrize("code", [None, "", "c" * 8193])
 def test_oauth_callback_without_a_valid_code_raises_authorization_error(code: str | None) -> None:
     web = web_with(answering(code=code))
-    with pytest.raises(AuthorizationError, match="has no code"):
+    with pytest.raises(AuthorizationError, match="contains no valid authorization code"):
         web.run(sign_in(settings(), context()))
 
 
@@ -167,8 +167,8 @@ def visit_of(machine: Any, web: ScriptedWeb) -> Visit:
     [
         (REDIRECT, "another authorization request"),
         ("", "another authorization request"),
-        ("http://[", "is malformed"),
-        (f"{REDIRECT}?" + "&".join(f"p{number}=1" for number in range(100)), "is malformed"),
+        ("http://[", "with a malformed query"),
+        (f"{REDIRECT}?" + "&".join(f"p{number}=1" for number in range(100)), "with a malformed query"),
         (f"{REDIRECT}?state=\ud800", "another authorization request"),
         (f"{REDIRECT}?state=%ff%fe", "another authorization request"),
     ],
@@ -210,7 +210,7 @@ def test_oauth_callback_with_a_duplicate_parameter_raises_authorization_error(na
 )
 def test_unsafe_authorization_endpoint_url_raises_before_the_browser_opens(endpoint: str | None) -> None:
     web = usual_web(authorization_endpoint=endpoint)
-    with pytest.raises(AuthorizationError, match="authorization.endpoint"):
+    with pytest.raises(AuthorizationError, match=r"authorization.endpoint"):
         web.run(sign_in(settings(), context()))
     assert not any(isinstance(step, Visit) for step in web.steps)
 

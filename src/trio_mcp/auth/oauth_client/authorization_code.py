@@ -344,8 +344,8 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
 def _redirect(auth: OAuth, _: Any, uri: str | None) -> None:
     if uri is not None and not is_loopback_uri(uri) and auth.on_visit is None:
         raise ValueError(
-            f"trio-mcp can't receive the browser's redirect at {uri[:300]!r}: use a redirect_uri "
-            "like http://127.0.0.1:3000/callback, or an on_visit function that returns the URL of the browser's redirect"
+            f"trio-mcp can't receive the browser's redirect at {uri[:300]!r}: use a redirect_uri like "
+            "http://127.0.0.1:3000/callback, or an on_visit function that returns the URL of the browser's redirect"
         )
 
 

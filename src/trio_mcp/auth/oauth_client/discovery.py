@@ -138,7 +138,7 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
     except ValueError:
         raise AuthorizationError(f"the URL of the authorization server is invalid: {shown(issuer)}") from None
     if "?" in issuer:  # RFC 8414 section 2
-        raise AuthorizationError(f"the URL of an authorization server must not have a query: {shown(issuer)}")
+        raise AuthorizationError(f"the URL of the authorization server must not have a query: {shown(issuer)}")
     return urls
 
 

@@ -390,7 +390,7 @@ class OAuthClient(ClientAuth):
         origin = split_url(server_url)[0]
         trusted = frozenset(self.trusted_http_hosts)
         if not (origin.secure or is_local_host(origin.host) or origin.host in trusted):
-            raise ValueError(f"refusing to send a token to {origin} in plain text: use an https URL")
+            raise ValueError(f"refusing to send a token to {origin} in plain text: the server needs https")
         rules = UrlRules.for_server(
             server_url, public_addresses_only=self.public_addresses_only, trusted_http_hosts=trusted
         )

@@ -128,7 +128,7 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
                 differing.extend(await differences(card, client))
             offers = ServerOffers(client)
             await offers.collect()
-            text = printed(offers)  # the time limit includes printing
+            text = printed(offers)  # format the text inside the time limit
 
     status = ENDED_WELL
     try:
@@ -303,7 +303,7 @@ def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard |
     card = run_until_interrupted(partial(read_card, server), timeout)
     visit.say(f"{name_shown(card.name)} {name_shown(card.version)}: {on_one_line(card.description)}")
     if card.endpoint is None:
-        raise NoTarget(f"the card of {card.name} has no Streamable HTTP URL")
+        raise NoTarget(f"the server card of {card.name} has no Streamable HTTP URL")
     url = card.endpoint.url
     visit.agree(url, "the server is")
     visit.say(f"  at {name_shown(url, _LONGEST_URL)}")
@@ -351,7 +351,7 @@ class _DiscoveryDialog:
         if not self._terminal.can_ask:
             raise NoTarget(f"{what} on another host, at {origin}: to connect to it, use {url} as the target")
         if self._asked(f"{what} on another host: connect to {origin}? yes or no [no]") not in ("y", "yes"):
-            raise NoTarget(f"{origin} was not contacted")
+            raise NoTarget(f"not connecting to {origin}, because you did not agree")
         self._agreed.add(origin)
 
     def _asked(self, prompt: str) -> str | None:
@@ -378,8 +378,8 @@ def _differences(card: ServerCard, client: Client, live: set[str]) -> Iterator[s
     told = card.endpoint.supported_protocol_versions if card.endpoint is not None else None
     if told is None:
         return
-    # Compare only revisions that the server reports. A modern server reports no legacy revisions, and a legacy server
-    # reports one.
+    # Compare only revisions that the server reports.
+    # A modern server reports no legacy revisions, and a legacy server reports only one revision.
     claimed = {name for name in told if name not in _LEGACY} if not client.revision.handshake else live & set(told)
     if claimed != live:
         yield _said("revisions", ", ".join(sorted(claimed)) or "none of these", ", ".join(sorted(live)))

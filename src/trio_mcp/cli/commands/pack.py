@@ -56,7 +56,7 @@ def _check_https(url: str) -> None:
 
 def _check_download(url: str) -> None:
     _check_https(url)
-    if "mcp" not in url:  # required by the MCP Registry: package types, section MCPB
+    if "mcp" not in url:  # the MCP Registry requires this (package types, section MCPB)
         raise ValueError('the URL of a bundle must contain "mcp", as in .mcpb')
 
 
@@ -211,10 +211,12 @@ def _inside(file: Path, root: Path) -> str:
 
 def _check_library(files: Mapping[str, Path], dependencies: Sequence[str]) -> None:
     if dependencies:
-        raise click.UsageError("--dependency needs --runtime uv: install into the folder lib with pip --target")
+        raise click.UsageError(
+            "--dependency needs --runtime uv: otherwise install packages into the folder lib with pip --target"
+        )
     if "lib/trio_mcp/__init__.py" not in files:
         raise CommandError(
-            "the folder has no lib with trio-mcp: first run pip install --target lib 'trio-mcp[cli]' in it"
+            "trio-mcp is not installed in the folder lib: first run pip install --target lib 'trio-mcp[cli]'"
         )
 
 

@@ -283,7 +283,7 @@ class CompleteArgument(CommandRequest[Completion]):
         """Find the prompt or the resource template on the server."""
         self._typed = texts_typed(self.pairs)
         if not self._typed:
-            raise WrongArgument("the argument to complete must be like ARGUMENT=BEGINNING, or ARGUMENT= for all")
+            raise WrongArgument("the argument to complete must be like ARGUMENT=BEGINNING, or ARGUMENT= for all values")
         declared = client.server_capabilities
         kinds = (
             (PromptReference, declared.prompts, client.list_prompts(), "name"),

@@ -88,7 +88,7 @@ def run(
     if tasks is not None and not tasks.parent.is_dir():
         raise CommandError(f"--tasks: there is no folder {str(tasks.parent)!r}")
     if tasks is not None and addresses.shared is not None:
-        raise click.UsageError("--tasks and --shared cannot be combined: --shared keeps the tasks, too")
+        raise click.UsageError("--tasks and --shared cannot be combined: --shared stores the tasks as well")
     if (status := supervised(addresses, reloads=reloads)) is not None:
         return status
     serve = serving_on(addresses)
@@ -109,7 +109,7 @@ def run(
             trio.run(_keep_tasks, server, tasks)
         except OSError as error:
             raise CommandError(str(error)) from None
-    log_to_stderr("warning")  # this does nothing if logging is already configured
+    log_to_stderr("warning")  # has no effect if the user's file has configured logging
     if serve is None and sys.stdin.isatty():
         say(f"serving {server.info.name!r} on standard input, which is a terminal, not a client; press Ctrl-C to stop")
     trio.run(serve or serve_stdio, server)
@@ -120,6 +120,6 @@ async def _keep_tasks(server: Server, path: Path) -> None:
     """Store the tasks of ``server`` in the file ``path``. Raises `OSError` if the file can't be used."""
     from ...stores.sqlite_store import SQLiteTaskStore  # imported late: most servers don't need this module
 
-    async with SQLiteTaskStore(path) as store:  # this only checks the file: the server opens it again
+    async with SQLiteTaskStore(path) as store:  # only check the file here: the server opens it again later
         await store.expire(limit=0)
     store_tasks_in(server, store)
