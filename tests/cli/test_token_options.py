@@ -60,7 +60,7 @@ async def test_jwks_file_verifies_tokens_and_refusals_are_logged_with_the_reason
         foreign = token(issuer="https://elsewhere.example")
         await refused(url, foreign)
         reason = await server.line(r"(WARNING trio_mcp: an access token was refused: .*)")
-        assert reason.endswith("the issuer of the token is 'https://elsewhere.example', which this server does not accept")
+        assert reason.endswith("the token is 'https://elsewhere.example', which this server does not accept")
         assert foreign.rpartition(".")[2] not in reason
 
 

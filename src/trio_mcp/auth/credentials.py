@@ -27,8 +27,8 @@ from ..transports.http_client.origins import host_names
 
 
 class AuthorizationError(MCPError):
-    """The server refused a request because it needs a token, and the client couldn't get a token. Only the calls that
-    need this token fail.
+    """The server requires a token for a request, and the client couldn't get a token. Only calls that need this token
+    fail.
 
     ``reason`` is written for the people who run the client, and contains no secret. ``code`` is the OAuth error, if a
     server has sent one (RFC 6749 sections 4.1.2.1 and 5.2; RFC 6750 section 3.1), ``"access_denied"`` for example.
@@ -41,8 +41,8 @@ class AuthorizationError(MCPError):
 
 
 class SignInNeeded(AuthorizationError):
-    """The user must sign in to get a token, but `OAuth.asks_user` is false. No request was sent to an authorization
-    server."""
+    """The user must sign in to get a token, but `OAuth.asks_user` is false. The client sent no request to an
+    authorization server."""
 
 
 logger = logging.getLogger("trio_mcp")
@@ -70,7 +70,8 @@ UserIsAsked: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 @frozen
 class RefusedRequest:
-    """A request that the server has refused for lack of authorization, with status 400, 401 or 403."""
+    """A request that the server has refused with status 400, 401 or 403, because authorization is missing or not
+    sufficient."""
 
     status: int
     """The HTTP status: 400, 401 or 403."""
@@ -89,7 +90,8 @@ class RefusedRequest:
 
 
 class Credentials(Protocol):
-    """The interface that supplies one client's tokens for one server. All requests of that client share the tokens."""
+    """Interface for the tokens with which one client authorizes its requests to one server. All requests of the client
+    share the tokens."""
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
         """Return the headers that authorize one request with the HTTP method ``method``.
@@ -100,15 +102,15 @@ class Credentials(Protocol):
         ...
 
     def noticed(self, headers: Mapping[str, str]) -> None:
-        """Store the new DPoP nonce from a response's ``headers``, if they contain one (RFC 9449 section 8.2).
+        """Store the DPoP nonce in the ``headers`` of a response, if there is a new nonce (RFC 9449 section 8.2).
 
         The names of the headers must be in lower case. Synchronous.
         """
         ...
 
     async def refused(self, request: RefusedRequest) -> None:
-        """Get the token that the server demanded when it refused ``request``. Returns when the request can be sent
-        again.
+        """Get a token with which the server will accept ``request``, which it has refused. Returns when the request can
+        be sent again.
 
         A background request waits until the user has been asked because of another request. Raises `AuthorizationError`
         if sending again wouldn't help.

@@ -36,8 +36,7 @@ class FetchFailed(Exception):
 
 @frozen(kw_only=True)
 class Fetch:
-    """An HTTP request to send. If ``secrets_of`` is an issuer, the headers and the body contain secrets that this
-    issuer may receive."""
+    """An HTTP request to send. If it contains secrets, ``secrets_of`` is the issuer that may receive them."""
 
     method: Literal["GET", "POST"]
     url: str
@@ -51,7 +50,7 @@ class Fetch:
 
 @frozen(kw_only=True)
 class Fetched:
-    """The HTTP response to a `Fetch` (a request)."""
+    """The HTTP response to a `Fetch`, which is an HTTP request."""
 
     status: int
     headers: Mapping[str, str] = attrs.field(repr=False)
@@ -95,7 +94,8 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 @frozen(kw_only=True)
 class UrlRules:
-    """The rules for URLs that come from a server, or from a document of an authorization server.
+    """Rules that decide which URLs a client may fetch, if an MCP server or an authorization server has named these
+    URLs.
 
     By default a URL must use ``https``, contain no user and no fragment, and have at most 2048 characters.
     """
@@ -153,7 +153,7 @@ class UrlRules:
         return origin.host in self.trusted_http_hosts
 
     def _forbids(self, origin: Origin) -> bool:
-        """Return whether the rules forbid the host of a URL because it is an IP address, in any notation. Makes no DNS
+        """Return whether the rules forbid the IP address that is the host of a URL, in any notation. Makes no DNS
         lookup."""
         rule, address = self.address_rule(origin), _literal(origin.host)
         if rule is None:
@@ -208,7 +208,7 @@ class Nearness(IntEnum):
 
 
 def nearness(host: str) -> Nearness:
-    """Return whether ``host`` is this machine, in a private network, or possibly on the internet.
+    """Return where ``host`` is: on this machine, in a private network, or possibly on the internet.
 
     ``host`` is an ASCII name or an IP address. Addresses are parsed as browsers do: ``127.1`` and ``0x7f000001`` are
     addresses, and ``a.localhost`` is this machine (WHATWG URL, host parsing; RFC 6761 section 6.3).

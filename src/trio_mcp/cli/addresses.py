@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 @frozen
 class Addresses:
-    """The address options that the user has typed. Only one of ``http``, ``websocket``, ``tcp`` and ``unix`` may be
-    set, since each of them selects a transport."""
+    """The address options that the user has typed. Each of ``http``, ``websocket``, ``tcp`` and ``unix`` selects a
+    transport, so only one of them may be set."""
 
     http: str | None = None
     websocket: str | None = None
@@ -63,8 +63,9 @@ class Addresses:
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
-    """Return a function that serves on the typed address, and prints the address on standard error. Returns `None` if
-    no address was typed: the server then uses standard input and output.
+    """Return a function that serves on the typed address, and prints the address on standard error.
+
+    Returns `None` if no address was typed: the server then uses standard input and output.
 
     Raises `CommandError` for invalid options. The function raises it if the address is in use, or isn't an address of
     this machine.
@@ -131,8 +132,8 @@ longest."""
 
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
-    """Return the keyword arguments for `serve_http` or `serve_websocket`, whose clients may be browsers. Raises
-    `CommandError` if allowed origins or hosts are missing or invalid."""
+    """Return the keyword arguments for `serve_http` or `serve_websocket`. Raises `CommandError` if allowed origins or
+    hosts, which browsers require, are missing or invalid."""
     origins = [] if addresses.allowed_origins == ("none",) else list(addresses.allowed_origins) or None
     hosts = list(addresses.allowed_hosts) or None
     trusted = _trusted(addresses.trusted_proxies)
@@ -155,8 +156,10 @@ def _socket_path(text: str) -> str:
 
 
 def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
-    """Return a function that serves in a worker process, on the sockets that the supervisor has opened. The function
-    reports to the supervisor once the server listens. All workers share a secret."""
+    """Return a function that serves in a worker process, on the sockets that the supervisor has opened.
+
+    The function reports to the supervisor once the server listens. All workers share a secret.
+    """
     from .workers import WorkerListener
 
     checks = host_checks_for(serve.keywords["host"], serve.keywords["allowed_origins"], serve.keywords["allowed_hosts"])
@@ -176,8 +179,11 @@ def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[N
 
 
 async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
-    """Open the sockets on which worker processes listen, at the address of ``--http``. Returns them, and the text that
-    announces the address. Raises `CommandError` in the same cases as `serving_on`."""
+    """Open the sockets on which worker processes listen, at the address of ``--http``. Returns the sockets, and a text
+    with their addresses for the user.
+
+    Raises `CommandError` in the same cases as `serving_on`.
+    """
     if addresses.http is None:
         raise CommandError("--workers and --reload need --http")
     options = _checked(addresses.http, addresses)
@@ -242,8 +248,10 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) -> None:
-    """Serve until cancelled or shut down. Calls ``announce`` with the listeners once the server listens. Raises
-    `CommandError` if a storage or an address can't be used."""
+    """Serve until cancelled or shut down. Calls ``announce`` with the listeners as soon as the server listens.
+
+    Raises `CommandError` if a storage or an address can't be used.
+    """
     announcement = _Announcement(announce)
     tune_gc()
     exclusive_process()
@@ -311,8 +319,10 @@ log_level_option = choice("--log-level", LOG_LEVELS, "warning", "Lowest level of
 @in_section("Address options")
 def address_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the address options to a command: --http, --websocket, --tcp, --unix, and for HTTP and WebSocket also --path,
-    --allowed-origin, --allowed-host and --trusted-proxy. The command's function gets them as the argument
-    ``addresses``."""
+    --allowed-origin, --allowed-host and --trusted-proxy.
+
+    The command's function gets them as the argument ``addresses``.
+    """
 
     @wraps(command)
     def run(**named: Any) -> int:

@@ -24,8 +24,10 @@ class WrongArgument(CommandError):
 
 
 def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
-    """Return the arguments for a tool: the ``given`` arguments, and the arguments in ``pairs``, which are strings like
-    ``key=value``. The values in ``pairs`` are converted to the types in the tool's input schema.
+    """Return the arguments for a tool: those in ``given``, and those in ``pairs``, which are strings like
+    ``key=value``.
+
+    The values in ``pairs`` are converted to the types in the tool's input schema.
 
     If the schema requires a string, the value is used as typed. Integers, numbers, booleans, null, arrays and objects
     must be JSON. If the schema allows a string among other types, or specifies no type, the value is parsed as JSON if
@@ -144,7 +146,7 @@ class SchemaReader:
 
     @property
     def exhausted(self) -> bool:
-        """True if the limit on steps is reached. The limit prevents endless work for large schemas."""
+        """True if this reader has used all of its steps. The limit on steps prevents endless work for large schemas."""
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
@@ -163,8 +165,8 @@ class SchemaReader:
         return {}
 
     def type_names(self, schema: Any, root: JSONObject) -> set[str]:
-        """Return the names of the JSON types that ``schema`` allows, either directly or through its choices and
-        references. Returns no names if ``schema`` doesn't specify a type."""
+        """Return the names of the JSON types that ``schema`` allows, directly or in its alternatives and references.
+        Returns no names if ``schema`` doesn't specify a type."""
         names: set[str] = set()
         waiting: list[Any] = [schema]
         seen: set[int] = set()
@@ -195,12 +197,13 @@ class SchemaReader:
         return f"array of {' | '.join(sorted(items))}" if items else " | ".join(names) or "any"
 
     def _spend_steps(self, steps: int) -> bool:
-        """Count some steps of work on a schema, and return whether the limit isn't exceeded yet."""
+        """Count ``steps`` of work on a schema, and return false if the limit on steps is exceeded."""
         self._left -= steps
         return not self.exhausted
 
     def _own_names(self, members: JSONObject) -> set[str] | None:
-        """Return the JSON types that the schema itself specifies; `None` if only its alternatives specify types."""
+        """Return the JSON types that the schema itself specifies. Returns `None` if it specifies types only in its
+        alternatives."""
         kind = members.get("type")
         if isinstance(kind, str):
             return {kind[:_LONGEST_CHOICE]}

@@ -34,8 +34,10 @@ _OLDEST: Final = (1980, 1, 1, 0, 0, 0)
 
 @frozen
 class BundledFiles:
-    """The files of a folder to pack into a bundle, keyed by their names in the bundle, and the paths of files and
-    folders that are left out. The path of a folder ends with a slash."""
+    """The files of a folder that are packed into a bundle, keyed by their names in the bundle.
+
+    ``left_out`` contains the paths of files and folders that aren't packed. The path of a folder ends with a slash.
+    """
 
     files: Mapping[str, Path]
     left_out: Sequence[str]
@@ -156,8 +158,10 @@ def _is_left_out(name: str, inside: str, exclude: Sequence[str]) -> bool:
 
 
 def entry_file(file: str, name: str) -> str:
-    """Return the source of the bundle's `ENTRY` script, which serves the server in ``file``, a path in the bundle. If
-    the file has several servers, ``name`` is the variable that contains the server to serve."""
+    """Return the source of the script `ENTRY`, which serves the server in ``file``, a Python file in the bundle.
+
+    If the file has several servers, ``name`` is the variable that contains the server to serve.
+    """
     suffix = f":{name}" if name else ""
     return f'''"""Serves over standard input and output, as `trio-mcp run` does."""
 
@@ -177,9 +181,12 @@ def written(document: Mapping[str, Any]) -> bytes:
 
 
 def zipped(files: Mapping[str, Path], made: Mapping[str, bytes]) -> bytes:
-    """Return a ZIP archive with ``files`` (from paths) and ``made`` (from contents), sorted by name. The archive has no
-    times and owners, so that the same files give the same bytes. Executable files stay executable. Raises `OSError` if
-    a file can't be read."""
+    """Return a ZIP archive with ``files`` (given by their paths) and ``made`` (given by their contents), sorted by
+    name.
+
+    The archive has no times and owners, so that the same files give the same bytes. Executable files stay executable.
+    Raises `OSError` if a file can't be read.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted({*files, *made}):
@@ -263,8 +270,8 @@ _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 def why_secret(path: str, data: bytes) -> str | None:
-    """Return the reason why a file may contain a secret; `None` if there is no reason. ``path`` is relative, with
-    forward slashes."""
+    """Return the reason why a file may contain a secret, or `None` if there is no such reason. ``path`` is relative,
+    with forward slashes."""
     if data.startswith(_UTF16):
         data = data.replace(b"\0", b"")
     return _by_name(PurePosixPath(path), data) or _by_content(data)

@@ -31,14 +31,14 @@ class EndTime:
         self._reached.set()
 
     async def time(self) -> float:
-        """Wait until the work has ended, and return the time at which it ended, in seconds of the monotonic clock that
-        all processes of a machine share."""
+        """Wait until the work has ended, and return the time of its end, in seconds of the machine's monotonic
+        clock."""
         await self._reached.wait()
         return self._at
 
 
 class LastWatch:
-    """The end times of the latest call of the tool `watch`, and of its child task. The tool `last_watch` returns
+    """The end times of the latest call of the tool `watch` and of this call's child task. The tool `last_watch` returns
     them."""
 
     def __init__(self) -> None:

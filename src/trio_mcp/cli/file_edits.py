@@ -38,7 +38,7 @@ _DECODER: Final = json.JSONDecoder(parse_int=_integer)
 
 class NotEditable(ValueError):
     """The text of a file can't be edited: it isn't a JSON object, or has another value where an object is expected. The
-    message says where in the text."""
+    message names the place in the text."""
 
 
 def parse_object(text: str) -> JSONObject:
@@ -58,8 +58,8 @@ def parse_object(text: str) -> JSONObject:
 
 
 def with_value(text: str, path: Sequence[str], value: Any) -> str:
-    """Return the JSON ``text`` with ``value`` set at ``path``: ``value`` replaces the old value, or is added as the
-    last member of its object.
+    """Return the JSON ``text`` with ``value`` set at ``path``. An old value is replaced. A new value becomes the last
+    member of its object.
 
     Missing objects on the path are created. Indentation and line ends match those of the text. Comments are preserved,
     except inside a replaced value. Raises `NotEditable`.
@@ -103,8 +103,8 @@ class _Object:
     members: list[_ObjectMember]
 
     def member(self, key: str) -> _ObjectMember | None:
-        """Return the member with this name of the JSON object; `None` if there is none. If the name is repeated, the
-        last member counts."""
+        """Return the member of the JSON object with the name ``key``; `None` if there is no such member. If the name is
+        repeated, the last member counts."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
@@ -186,7 +186,9 @@ _AROUND: Final = 3
 
 def shown_change(old: str, new: str, name: str) -> str:
     """Return the change of a file as a unified diff with a single hunk, from the first to the last changed line.
-    `difflib` isn't used: it makes smaller hunks, but takes quadratic time."""
+
+    `difflib` isn't used: it makes smaller hunks, but takes quadratic time.
+    """
     before, after = (io.StringIO(text, newline="\n").readlines() for text in (old, new))
     start = _same(before, after)
     end = _same(before[start:][::-1], after[start:][::-1])
@@ -231,9 +233,11 @@ class EditedFile:
 
     @classmethod
     def read(cls, path: Path) -> EditedFile:
-        """Read the file at ``path``. Raises `CannotChange` if the file can't be read or isn't a regular file. Also
-        raises `CannotChange` if ``path`` is a link into a directory that doesn't exist, for example because a disk
-        isn't mounted."""
+        """Read the file at ``path``. Raises `CannotChange` if the file can't be read or isn't a regular file.
+
+        Also raises `CannotChange` if ``path`` is a link into a directory that doesn't exist, for example because a disk
+        isn't mounted.
+        """
         real = Path(os.path.realpath(path))
         for place in (path := path.absolute(), *path.parents):
             # A link to a file that doesn't exist yet is allowed if the directory of that file exists.
@@ -296,7 +300,7 @@ class EditedFile:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a regular file. Refuses other files, since reading a named pipe, for example, might never
+    """Return the bytes of a regular file. Refuses all other files, since reading a named pipe, for example, might never
     end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -28,7 +28,8 @@ _LISTENING: Final = ("serve_http", "serve_tcp", "serve_unix", "serve_websocket")
 
 
 class LoadingFailed(Exception):
-    """The user's file or module raised ``error`` while it was loaded. The traceback begins in the file itself."""
+    """The user's file or module raised ``error`` while it was loaded. The traceback of ``error`` begins in the file
+    itself."""
 
     def __init__(self, source: Path | str, error: Exception) -> None:
         super().__init__(f"{source} could not be loaded")
@@ -36,8 +37,9 @@ class LoadingFailed(Exception):
 
 
 def load_server(target: str, arguments: Sequence[str] = (), *, is_module: bool = False) -> Server | None:
-    """Load the server that ``target`` names as FILE, FILE:NAME, MODULE or MODULE:NAME, and return it. NAME is a server,
-    or a function without parameters that returns one.
+    """Load and return the server that ``target`` names, as FILE, FILE:NAME, MODULE or MODULE:NAME.
+
+    NAME is a server, or a function without parameters that returns one.
 
     A file runs as ``python FILE`` would run it: its directory comes first on the path, and `sys.argv` holds the file
     and ``arguments``. A module is imported with the current directory first on the path. However, ``__name__`` isn't
@@ -164,8 +166,11 @@ def _from_file(error: Exception, file: str) -> Exception:
 
 @contextmanager
 def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
-    """Inside the block, let ``serve_stdio`` use the real standard streams, for a file that ends in
-    ``trio.run(serve_stdio, server)`` without a ``__main__`` guard. Yields a list of the servers that were served."""
+    """Inside the block, let ``serve_stdio`` use the real standard streams. Yields a list of the servers that were
+    served.
+
+    This is for a file that ends in ``trio.run(serve_stdio, server)`` without a ``__main__`` guard.
+    """
     served: list[Server] = []
     real = process.serve_stdio
 
@@ -183,8 +188,11 @@ def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
 
 @contextmanager
 def _may_not_listen() -> Generator[list[str]]:
-    """Inside the block, functions that listen for connections raise an error instead, since a file must not serve while
-    it is imported. Yields a list of the names of the functions that were called."""
+    """Inside the block, make functions that listen for connections raise an error, because a file must not serve while
+    it is imported.
+
+    Yields a list of the names of the functions that were called.
+    """
     called: list[str] = []
     before = vars(trio_mcp).copy()
     for name in _LISTENING:
@@ -220,8 +228,10 @@ def _running_over_stdio(called: list[str]) -> Callable[..., None]:
 
 @contextmanager
 def wire_held_back() -> Generator[StandardDescriptors]:
-    """Inside the block, protect the protocol's standard streams from other code: writes to descriptor 1 go to standard
-    error, and descriptor 0 is empty, for this process and its children."""
+    """Inside the block, protect the protocol's standard streams from other code, in this process and its children.
+
+    Writes to descriptor 1 go to standard error, and descriptor 0 is empty.
+    """
     wire = StandardDescriptors()
     wire.hold_back()
     try:

@@ -38,8 +38,11 @@ def main() -> NoReturn:
 
 
 def _open_standard_streams() -> None:
-    """Open the null device for each closed standard stream. Otherwise a socket could get its descriptor, and become,
-    for example, the standard error of child processes."""
+    """Open the null device for each standard stream that is closed.
+
+    Otherwise a socket could get the stream's descriptor, and become, for example, the standard error of child
+    processes.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

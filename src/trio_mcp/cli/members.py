@@ -38,9 +38,11 @@ def loaded_pins(path: Path, policy: PinPolicy = "hold") -> ToolPins:
 
 
 def members_in(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
-    """Return the servers in a configuration file as members of a server group. What their processes write to standard
-    error is copied to this process's standard error. Raises `CommandError` if the file is invalid or has no usable
-    server."""
+    """Return the servers in a configuration file, as members of a server group. Raises `CommandError` if the file is
+    invalid or has no usable server.
+
+    What their processes write to standard error is copied to this process's standard error.
+    """
     if sign_in.bearer_env is not None:
         raise click.UsageError("--bearer-env works for a single server only; add headers to the server's entry instead")
     try:

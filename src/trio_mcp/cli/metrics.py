@@ -34,9 +34,12 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 async def serve_with_metrics(
     serve: Callable[[Servable], Awaitable[None]], where: tuple[str, int], path: str | None, server: Servable
 ) -> None:
-    """Serve ``server`` with ``serve`` and, at the same time, its metrics: on a page at ``where`` or, in a worker, on
-    the Unix socket ``path``. Raises `CommandError` if the extra isn't installed, if the server already has
-    ``tracing=``, or if the port is in use."""
+    """Serve ``server`` with ``serve``, together with a page of its metrics at the address ``where``. A worker serves
+    the metrics on the Unix socket ``path`` instead.
+
+    Raises `CommandError` if the extra isn't installed, if the server already has ``tracing=``, or if the port is in
+    use.
+    """
     assert isinstance(server, Server), "run and gateway serve one"
     try:
         from ..prometheus import PrometheusPage
@@ -83,7 +86,10 @@ async def _answer_supervisor(
 @asynccontextmanager
 async def page_of_workers(host: str, port: int) -> AsyncGenerator[str]:
     """Inside the block, serve one page with the metrics of all workers. Yields the folder in which workers create their
-    sockets. Raises `CommandError` if the extra isn't installed or the port is in use."""
+    sockets.
+
+    Raises `CommandError` if the extra isn't installed or the port is in use.
+    """
     try:
         from prometheus_client import CollectorRegistry
     except ImportError:
@@ -97,8 +103,10 @@ async def page_of_workers(host: str, port: int) -> AsyncGenerator[str]:
 
 
 class _Workers:
-    """A metrics collector that reads the metrics of all workers from their sockets in ``folder``. Each sample has the
-    label ``worker`` (a process id), because the counters of a restarted worker begin at zero."""
+    """A metrics collector that reads the metrics of all workers from their sockets in ``folder``.
+
+    Each sample has the label ``worker`` (a process id), because the counters of a restarted worker begin at zero.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

@@ -39,15 +39,15 @@ def on_one_line(text: str, limit: int = 200) -> str:
 
 
 def name_shown(name: str, limit: int = 200) -> str:
-    """Return ``name`` with unusual characters escaped, and at most ``limit`` characters long. Escaping prevents two
-    names from looking the same because of invisible characters."""
+    """Return ``name`` with unusual characters escaped, and with at most ``limit`` characters. Escaping keeps names
+    apart that differ only in invisible characters."""
     shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name[: limit + 1])
     return _cut(_JOINING.sub(_escape, shown), limit)
 
 
 def say(line: str) -> None:
-    """Print a message for the user on standard error. If standard error was closed, discard further output to it, so
-    that printing and exiting don't fail."""
+    """Print a message for the user on standard error. If standard error was closed, discard this and all later output
+    to it."""
     if _json_lines.is_on:
         record = logging.LogRecord("trio_mcp.cli", logging.INFO, __file__, 0, line, None, None)
         text = _JSONLines().format(record)
@@ -65,8 +65,8 @@ def say(line: str) -> None:
 
 
 class CommandError(click.ClickException):
-    """The command can't do what the user has typed, although its syntax is valid. The message is one line for the
-    user."""
+    """The command can't do what the user has typed, although its syntax is valid. The error's message is one line for
+    the user."""
 
     exit_code = USAGE
 

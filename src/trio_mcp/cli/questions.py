@@ -32,7 +32,8 @@ _REFUSED: Final = -1
 
 
 class Questions:
-    """Client handlers for a server's input requests (elicitation, sampling), which ask the user at ``terminal``.
+    """Client handlers that ask the user at ``terminal`` when a server requests input (elicitation, sampling).
+
     ``server`` returns the name of the requesting server.
 
     A question that is left alone is neither shown nor answered. It stays open until the connection closes, so that the
@@ -66,15 +67,15 @@ class Questions:
             scope.cancel(reason="the user dismissed the question")
 
     def leave_alone(self) -> None:
-        """Answer no more input requests, because the command is ending. Their handlers wait until they are
-        cancelled."""
+        """Stop answering input requests, because the command is ending. The handlers of open requests wait until they
+        are cancelled."""
         self._over = True
         for scope in self._open:
             scope.cancel(reason="the command is over")
 
     async def form(self, question: ElicitFormParams) -> ElicitResult:
-        """Ask the user to fill in an elicitation form, field by field. The user sees all values before the form is
-        sent."""
+        """Ask the user to fill in an elicitation form, field by field. Before the form is sent, the user sees all
+        values."""
         fields = form_fields(question.requested_schema)
         ask = partial(self._form, question.message, fields)
         return await self._left_or(ask, ElicitResult("cancel"), question.meta)
@@ -95,8 +96,11 @@ class Questions:
         return result
 
     async def _left_or(self, ask: Callable[[], Awaitable[T]], left: T, meta: JSONObject | None) -> T:
-        """Return the result of ``ask``, which shows an input request to the user. If the user dismisses the request
-        with Ctrl-C, returns ``left``. ``meta`` is the metadata of the request."""
+        """Return the result of ``ask``, which shows an input request to the user. Returns ``left`` if the user
+        dismisses the request with Ctrl-C.
+
+        ``meta`` is the metadata of the request.
+        """
         if self._over or not (self._of_tasks or related_task_of({"_meta": meta}) is None):
             await trio.sleep_forever()
         with trio.CancelScope() as scope:
@@ -216,8 +220,8 @@ _NO: Final = ("n", "no", "false")
 
 @frozen(kw_only=True)
 class FormField:
-    """A field of an elicitation form. ``choices`` maps allowed values to their titles; it is empty if any value of the
-    type ``kind`` is allowed."""
+    """A field of an elicitation form. ``choices`` contains the allowed values with their titles; it is empty if any
+    value of the type ``kind`` is allowed."""
 
     name: str
     kind: str
@@ -228,8 +232,8 @@ class FormField:
     rules: SchemaValidator
 
     def question(self, default: Any) -> str:
-        """Return the text that asks the user for the value of this form field. ``default`` is the value that the user
-        chooses with an empty line."""
+        """Return the text that asks the user for the value of this form field. An empty line chooses the value
+        ``default``."""
         hint = {"boolean": " (y/n)", "array": " (numbers, with commas)"}.get(self.kind, "")
         if default is not None:
             return f"{self.title}{hint} [{_shown(default)}]"

@@ -76,8 +76,8 @@ class ServerOffers:
         self._found = dict.fromkeys((name for name, pages in self._lists.items() if pages is not None), SILENT)
 
     async def collect(self) -> None:
-        """Request all lists that the server declares, and the list of tools in any case. If the connection fails before
-        any list has arrived, raises the connection's exception."""
+        """Request all lists that the server declares, and the list of tools in any case. Raises the connection's
+        exception if it fails before any list has arrived."""
         wanted = {name: pages for name, pages in self._lists.items() if pages is not None}
         await collect_each(wanted, math.inf, self._found.__setitem__)
         errors = [each.error for each in self._found.values() if each.error and not each.items]
@@ -101,8 +101,8 @@ class ServerOffers:
         return "legacy" if self.client.revision.handshake else "modern"
 
     def as_json(self) -> JSONObject:
-        """Return the server's tools, resources, prompts and skills as JSON data, as the connection's protocol revision
-        writes them."""
+        """Return the server's tools, resources, prompts and skills as JSON data, in the form of the connection's
+        protocol revision."""
         client = self.client
 
         def plain(value: Any) -> Any:

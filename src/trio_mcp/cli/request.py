@@ -68,12 +68,15 @@ class _Named(Protocol):
 
 
 class NotOffered(CommandError):
-    """The server doesn't have a tool, resource or prompt with this name. The message is one line for the user."""
+    """The server doesn't have the requested tool, resource or prompt. The error's message is one line for the user."""
 
 
 async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
-    """Return the first of ``items`` with the given name. Raises `NotOffered` if there is none. ``declared`` is whether
-    the server declares this kind of list: if not, it may refuse the list request."""
+    """Return the first of ``items`` with the given name. Raises `NotOffered` if there is no such item.
+
+    ``declared`` is true if the server declares this kind of list. A server that doesn't declare it may refuse the list
+    request.
+    """
     names: list[str] = []
     try:
         async for item in items:
@@ -266,8 +269,10 @@ class RequestRun:
 
 
 async def _report_cancel(client: Client) -> None:
-    """Print that the call was cancelled, and whether the server has received the cancellation. If the server responds
-    to a ping, it has, because it reads messages in order."""
+    """Print that the call was cancelled, and whether the server has received the cancellation.
+
+    It has if it responds to a later ping, because the server reads messages in order.
+    """
     started = trio.current_time()
     with trio.move_on_after(_PATIENCE) as patience:
         try:
@@ -304,8 +309,8 @@ class RecentStderr:
         self._lines.write(text)
 
     def say_crash(self) -> None:
-        """Print the kept lines of the server's standard error, from the first traceback on. Prints nothing if there is
-        no traceback."""
+        """Print the kept lines of the server's standard error, beginning with the first traceback. Prints nothing if
+        there is no traceback."""
         lines = self._lines.lines
         first = next((number for number, line in enumerate(lines) if _TRACEBACK in line), None)
         if first is not None:
@@ -325,10 +330,12 @@ def say_urls(data: Any) -> None:
 def show_result(
     result: CallToolResult, revision: Revision, *, as_json: bool, save: Path | None = None, name: str = "result"
 ) -> None:
-    """Print the result of a tool call to standard output, or to standard error if the tool failed. With ``as_json``,
-    print the whole result as JSON, always to standard output. Images, audio and files are saved in the folder ``save``,
-    under ``name``. On a terminal, text that only repeats structured content is indented. Raises `CommandError` if a
-    file can't be saved."""
+    """Print the result of a tool call to standard output, or to standard error if the tool failed.
+
+    With ``as_json``, print the whole result as JSON, always to standard output. Images, audio and files are saved in
+    the folder ``save``, under ``name``. On a terminal, text that only repeats structured content is indented. Raises
+    `CommandError` if a file can't be saved.
+    """
     if as_json:
         print_json(unstructure(result, revision))
         return
@@ -385,7 +392,7 @@ _SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,10}")
 
 
 def saved(block: ContentBlock, folder: Path, name: str) -> Path | None:
-    """Save the image, audio or file in the content block ``block`` in ``folder``, and return the path of the new file;
+    """Save the image, audio or file in the content block ``block`` in ``folder``. Returns the path of the new file, or
     `None` for a text block.
 
     The file is called ``name``, with a number if that exists and a suffix for its type. No name from the server is

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 @in_section("Deployment options")
 def serving_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options of `address_options`, `token_options` and `operating_options` to a command, and the options for
-    replicas, workers and health checks. The command's function gets the argument ``addresses``."""
+    replicas, workers and health checks.
+
+    The command's function gets the argument ``addresses``.
+    """
 
     @click.option(
         "--stateless",
@@ -74,8 +77,10 @@ _OPERATING: Final = ("link", "metrics", "access_log", "record")
 
 
 def operating_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add --metrics, --access-log, --log-format and --record to a command. The command's function gets the arguments
-    ``link``, ``metrics``, ``access_log`` and ``record``, as in `Addresses`."""
+    """Add --metrics, --access-log, --log-format and --record to a command.
+
+    The command's function gets the arguments ``link``, ``metrics``, ``access_log`` and ``record``, as in `Addresses`.
+    """
 
     @click.option(
         "--metrics",
@@ -113,7 +118,10 @@ def operating_options(command: Callable[..., int]) -> Callable[..., int]:
 
 def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
     """Serve with worker processes, which run the same command line, and return the exit status. Returns `None` without
-    workers, so that this process itself serves. With ``reloads``, workers are replaced when a Python file changes."""
+    workers: this process then serves itself.
+
+    With ``reloads``, workers are replaced when a Python file changes.
+    """
     if (addresses.workers is None and not reloads) or addresses.link is not None:
         return None
     count = addresses.workers or 1

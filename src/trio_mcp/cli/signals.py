@@ -33,8 +33,8 @@ _CURSOR: Final = "\x1b[?25h"
 
 
 class Signals:
-    """Handles the signals that end a command, and applies the command's time limit. If the event loop is stuck, a
-    thread kills the process.
+    """Handles the signals that end a command, and applies the command's time limit. A thread kills the process if the
+    event loop is stuck.
 
         with Signals() as signals:
 
@@ -74,8 +74,8 @@ class Signals:
 
     @contextmanager
     def limited(self, seconds: float | None) -> Generator[None]:
-        """Inside the block, apply the command's time limit, even if the event loop is stuck. `None` means no limit. See
-        `fail_after_work`."""
+        """Inside the block, apply the command's time limit, even if the event loop is stuck. ``seconds=None`` means no
+        limit. See `fail_after_work`."""
         if seconds is None:
             yield
             return
@@ -107,8 +107,8 @@ class Signals:
                 self._exit_process()
 
     def _pause(self) -> float | None:
-        """Return how many seconds the watching thread waits before it checks the event loop; `None` if no check is
-        needed."""
+        """Return how many seconds the watching thread waits before it checks the event loop. Returns `None` if no check
+        is needed."""
         if self._signal is not None:
             return _GRACE
         scope = self._scope

@@ -56,8 +56,10 @@ class ReadyReport:
 
 
 class Process(ABC):
-    """Interface for the process of a worker. Only `ended` and `listening` wait. If the process has ended, all methods
-    do nothing and don't raise."""
+    """Interface for the process of a worker.
+
+    Only `ended` and `listening` wait. If the process has ended, all methods do nothing and don't raise.
+    """
 
     pid: int
 
@@ -67,12 +69,13 @@ class Process(ABC):
 
     @abstractmethod
     async def listening(self) -> ReadyReport | None:
-        """Wait until the worker has started to listen, and return its report. Returns `None` if the worker will never
-        send a report."""
+        """Wait until the worker has started to listen, and return its report. Returns `None` if no report will arrive
+        any more."""
 
     @abstractmethod
     def retire(self) -> None:
-        """Make the worker stop accepting connections. It ends after its open connections have had some time."""
+        """Make the worker stop accepting connections. The worker ends later, when its open connections have had some
+        time to finish."""
 
     @abstractmethod
     def send(self, number: int) -> None:
@@ -93,7 +96,8 @@ class _Worker:
     is_stopping: bool = False
 
     def retire(self) -> None:
-        """Make the worker stop accepting connections. It ends after its open connections have had some time."""
+        """Make the worker stop accepting connections. The worker ends later, when its open connections have had some
+        time to finish."""
         if not self.is_stopping and self.process is not None:
             self.process.retire()
         self._stop_within(self.ends_within)
@@ -125,8 +129,8 @@ class _Slot:
 
 
 class Supervisor:
-    """Keeps ``count`` worker processes running. ``open_process`` starts a worker's process, and kills it at the end of
-    the block.
+    """Keeps ``count`` worker processes running. ``open_process`` is a context manager that starts a worker's process,
+    and kills it at the end of the block.
 
     If a worker dies, only that worker is replaced. SIGHUP, and each item of ``changes``, replaces all workers one after
     another. Each old worker ends when its replacement listens. The last reload wins: a replacement that doesn't listen
@@ -177,7 +181,7 @@ class Supervisor:
         return self._status
 
     def reload(self) -> None:
-        """Replace all workers with new ones, one after another. Synchronous: `run` does this in the background."""
+        """Replace all workers with new ones, one after another. Synchronous: `run` replaces them in the background."""
         self._generation += 1
         for slot in self._slots:
             slot.failures, slot.not_before = 0, -math.inf
@@ -206,7 +210,7 @@ class Supervisor:
             self._report(f"files cannot be watched any more, so --reload has stopped working: {error!r}")
 
     def _start_due_workers(self) -> float:
-        """Start the workers whose start time has come. Returns the time at which the next worker is to be started."""
+        """Start the workers whose start time has come. Returns the time at which the next worker must be started."""
         now = trio.current_time()
         # Start a single worker until one has listened, so that a failing file prints only one traceback.
         slots = self._slots if self._has_served else self._slots[:1]
@@ -299,8 +303,8 @@ class Supervisor:
             self._pause(slot, worker, status)
 
     def _pause(self, slot: _Slot, worker: _Worker, status: int) -> None:
-        """Set the time at which the next worker may start in ``slot``, because ``worker`` has ended. The pause is
-        longer after repeated failures."""
+        """Set the time at which the next worker may start in ``slot``, after the end of ``worker``. The pause is longer
+        after repeated failures."""
         now = trio.current_time()
         is_early = worker.listens_since is None or now - worker.listens_since < _HEALTHY
         slot.failures = slot.failures + 1 if is_early else 0
@@ -317,8 +321,8 @@ def report_in_a_thread(line: str) -> None:
 
 
 def _has_terminal() -> bool:
-    """Return whether the process has a controlling terminal. It has none if the terminal was closed, which sends
-    SIGHUP."""
+    """Return whether the process has a controlling terminal. A terminal that was closed, which sends SIGHUP, doesn't
+    count."""
     with suppress(OSError):
         os.close(os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY))
         return True

@@ -74,8 +74,10 @@ def configured_names(file: Path | None) -> list[str]:
 
 
 def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str] | None = None) -> dict[Path, Config]:
-    """Return the configurations in ``file`` or, without a file, in the well-known files, keyed by path. Errors in
-    well-known files are appended to ``unreadable``."""
+    """Return the configurations in ``file``, keyed by path. Without a file, return those in the well-known files.
+
+    Errors in well-known files are appended to ``unreadable``.
+    """
     configs: dict[Path, Config] = {}
     for path in [file] if file is not None else well_known_files():
         try:
@@ -90,8 +92,10 @@ def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str]
 
 @frozen(kw_only=True)
 class Host:
-    """An MCP host (a program that starts MCP servers), and its configuration file. ``~`` in ``path`` is the user's home
-    directory. A relative path belongs to the project in the current directory."""
+    """An MCP host, which is a program that starts MCP servers, and its configuration file.
+
+    ``~`` in ``path`` is the user's home directory. A relative path belongs to the project in the current directory.
+    """
 
     title: str
     path: str
@@ -108,8 +112,8 @@ class Host:
         return Path(self.path).expanduser().absolute()
 
     def entry(self, command: list[str], env: dict[str, str]) -> JSONObject:
-        """Return the entry that makes the host start a server with a command. It belongs into the host's configuration
-        file."""
+        """Return the entry for a server in the host's configuration file. The entry makes the host start the server
+        with ``command``."""
         entry: JSONObject = {"type": "stdio"} if self.says_type else {}
         entry |= {"command": command[0], "args": command[1:]}
         return entry | ({"env": env} if env else {})
@@ -163,8 +167,8 @@ def target_typed(
     stderr: TextSink | None = None,
     sign_in: SignIn | None = None,
 ) -> Target:
-    """Return the server that ``typed``, the user's TARGET, names. ``typed`` is either a sequence of words, which are a
-    command, or one string.
+    """Return the server that the user's TARGET ``typed`` names. ``typed`` is one string, or a sequence of words that
+    are a command.
 
     With ``config``, a string is a name in that file. Otherwise a string is a URL, a Python file (``FILE.py`` or
     ``FILE.py:NAME``), a name in a well-known file of a host, or a command that is split as in a shell. A typed command
@@ -182,15 +186,18 @@ def target_typed(
     except BadTarget as error:
         raise NoTarget(str(error)) from None
     raise NoTarget(
-        "refusing to send a token to this URL: use https or wss. On this machine, http, http+unix and ws are allowed as "
-        "well. For http to another host, add the host with --trust-http"
+        "refusing to send a token to this URL: use https or wss. On this machine, http, http+unix and ws are allowed "
+        "as well. For http to another host, add the host with --trust-http"
     )
 
 
 def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revision: str | None = None) -> Target:
-    """Return the server ``target`` with more settings: ``headers`` like ``Name: value`` (for HTTP and WebSocket),
-    environment variables ``env`` like ``NAME=value`` (for a command), and the protocol ``revision``. Raises `NoTarget`
-    if a setting is invalid or doesn't apply to ``target``."""
+    """Return the server ``target`` with more settings. Raises `NoTarget` if a setting is invalid or doesn't apply to
+    ``target``.
+
+    The settings are ``headers`` like ``Name: value`` (for HTTP and WebSocket), environment variables ``env`` like
+    ``NAME=value`` (for a command), and the protocol ``revision``.
+    """
     try:
         if revision is not None:
             target = attrs.evolve(target, revision=revision)
@@ -248,7 +255,7 @@ def _is_address(typed: str) -> bool:
 
 
 def is_file(typed: str) -> bool:
-    """Return whether ``typed`` is an existing Python file, or FILE:NAME with such a file."""
+    """Return whether ``typed`` names an existing Python file, as FILE or FILE:NAME."""
     file, colon, name = typed.rpartition(":")
     paths = [Path(typed)] + ([Path(file)] if colon and name.isidentifier() else [])
     return any(path.suffix == ".py" and path.is_file() for path in paths)
@@ -298,8 +305,11 @@ class SignIn:
     """Host names to which tokens may be sent over plain HTTP."""
 
     def bearer(self) -> Bearer | None:
-        """Return the authorization with the token in the environment variable of --bearer-env; `None` if the option
-        wasn't typed. Raises `NoTarget` if the variable has no token."""
+        """Return the authorization with the token in the environment variable of --bearer-env. Returns `None` if the
+        option wasn't typed.
+
+        Raises `NoTarget` if the variable has no token.
+        """
         from ..auth.credentials import Bearer
 
         if self.bearer_env is None:
@@ -342,8 +352,8 @@ def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
 
 
 async def _visit(url: str) -> str | None:
-    """Let the user sign in: print ``url`` and open it in the browser. If no browser can be opened here, return the
-    redirect URL that the user pastes."""
+    """Let the user sign in: print ``url`` and open it in the browser. If no browser can be opened here, the user pastes
+    the redirect URL, which is returned."""
     from ..auth.credentials import AuthorizationError
     from ..auth.oauth_client.browser import open_in_browser
 

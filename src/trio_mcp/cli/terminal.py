@@ -22,8 +22,8 @@ from .printable import name_shown, on_one_line, printable
 
 
 class Terminal:
-    """The user's terminal: prints about the call on standard error, and reads the user's input from standard input.
-    Standard output is only for the result.
+    """The user's terminal: prints messages about a call on standard error, and reads the user's input from standard
+    input. Standard output is only for the result.
 
     Without a terminal, the output consists of plain lines without control codes. ``can_ask`` is true if both are a
     terminal, so that there is a user to ask.
@@ -51,7 +51,8 @@ class Terminal:
 
     @contextmanager
     def progress(self) -> Generator[OnProgress]:
-        """Yield a function that shows each `Progress` passed to it, as a progress bar on a terminal, else as lines."""
+        """Yield a function that shows each `Progress` passed to it: as a progress bar on a terminal, and otherwise as
+        lines."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             yield self._progress_line
             return
@@ -64,8 +65,8 @@ class Terminal:
 
     @asynccontextmanager
     async def asking(self) -> AsyncGenerator[None]:
-        """Inside the block, reserve the terminal for asking the user one thing. Other tasks that want to ask wait until
-        the block ends."""
+        """Inside the block, reserve the terminal for one question to the user. Other tasks that want to ask the user
+        wait until the block ends."""
         async with self._turn:
             with self._bar.put_away() if self._bar is not None else nullcontext():
                 forget_typed()
@@ -146,7 +147,7 @@ def _count(news: Progress, between: str = "/") -> str:
 
 
 def _drawn(number: float) -> float:
-    """Return ``number`` of a progress report in a form that can be divided and printed, whatever the server sends."""
+    """Return ``number``, a number in a progress report, limited to a range that can be divided and printed."""
     return max(-_LARGEST_DRAWN, min(number, _LARGEST_DRAWN))
 
 
@@ -158,7 +159,7 @@ async def read_line() -> str:
 
 
 def forget_typed() -> None:
-    """Drop what the user typed before an input request was shown, since it wasn't meant as the answer."""
+    """Drop what the user typed before an input request was shown, since it wasn't meant as an answer to the request."""
     import termios  # Windows has none
 
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

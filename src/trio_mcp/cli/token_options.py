@@ -71,8 +71,10 @@ def _protected(
     require_typ: bool,
     trust_http: tuple[str, ...],
 ) -> Protected | None:
-    """Return the `Protected` that the options describe, or `None` without --issuer. Raises `click.UsageError` if
-    options can't be combined, and `CommandError` if a value is invalid."""
+    """Return the `Protected` that the options describe, or `None` without --issuer.
+
+    Raises `click.UsageError` if options can't be combined, and `CommandError` if a value is invalid.
+    """
     if not issuers:
         if any((resource, audiences, jwks, scopes, algorithms, not require_typ, trust_http)):
             raise click.UsageError("--resource, --audience, --jwks, --scope and other token options need --issuer")

@@ -78,8 +78,11 @@ class WorkerLink:
         return link
 
     def _end_with_supervisor(self) -> None:
-        """End this worker when its supervisor has ended. Runs in a thread, so that the port is released for the next
-        supervisor even during an import or while a handler is busy."""
+        """End this worker when its supervisor has ended.
+
+        Runs in a thread, so that the port is released for the next supervisor even during an import or while a handler
+        is busy.
+        """
         poll = select.poll()
         poll.register(self._life, 0)  # wait until the supervisor ends, which closes the other end of the pipe
         poll.poll()
@@ -99,8 +102,8 @@ class WorkerLink:
             self._life.sendall(json.dumps(report).encode() + b"\n")
 
     async def obey(self, listeners: Sequence[WorkerListener]) -> None:
-        """Wait until the supervisor replaces this worker. Then stop accepting connections, serve the open ones for a
-        while, and end the process as SIGTERM would."""
+        """Wait until the supervisor replaces this worker. Then stop accepting connections, serve the open connections
+        for a while, and end the process as SIGTERM would."""
         await trio.lowlevel.wait_readable(self._life)
         for listener in listeners:
             listener.stop()
@@ -121,7 +124,8 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
         self._is_stopped = False
 
     async def accept(self) -> trio.SocketStream:
-        """Accept and return a connection: see `trio.abc.Listener.accept`. After `stop`, this waits until cancelled."""
+        """Accept and return a connection: see `trio.abc.Listener.accept`. After `stop` was called, wait until
+        cancelled."""
         if not self._is_stopped:
             with trio.CancelScope() as self._scope:
                 try:
@@ -183,8 +187,10 @@ class _WorkerProcess(Process):
 
 
 def _output(descriptor: int) -> int | None:
-    """Return one of this process's standard streams for a worker. If the stream is broken, return the null device, so
-    that a file that prints while it is imported doesn't fail."""
+    """Return one of this process's standard streams for a worker. Returns the null device instead of a broken stream.
+
+    Otherwise a file that prints while it is imported would fail.
+    """
     poll = select.poll()
     poll.register(descriptor, 0)  # poll only for errors: a pipe without a reader, a closed terminal
     return subprocess.DEVNULL if poll.poll(0) else None
@@ -194,9 +200,12 @@ def _output(descriptor: int) -> int | None:
 async def open_worker(
     listeners: Sequence[socket.socket], secret: bytes, metrics: str | None = None
 ) -> AsyncGenerator[_WorkerProcess]:
-    """Start a worker with the command line of this process, and yield its process. The worker serves its metrics on a
-    socket in the folder ``metrics``. If the process still runs at the end of the block, it is killed. Raises `OSError`
-    if the system can't start a process."""
+    """Start a worker with the command line of this process, and yield its process. If the process still runs at the end
+    of the block, it is killed.
+
+    The worker serves its metrics on a socket in the folder ``metrics``. Raises `OSError` if the system can't start a
+    process.
+    """
     ours, theirs = socket.socketpair()
     async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as life:
         with theirs:
@@ -241,9 +250,11 @@ async def supervise(
     watched: str | None,
     metrics: tuple[str, int] | None = None,
 ) -> int:
-    """Run a `Supervisor` until all workers have ended, and return the exit status. Changed Python files in the folder
-    ``watched`` cause a reload. ``metrics`` is the host and port of the metrics page of all workers. ``listeners`` are
-    closed at the end. Raises `CommandError` if metrics can't be served."""
+    """Run a `Supervisor` until all workers have ended, and return the exit status.
+
+    Changed Python files in the folder ``watched`` cause a reload. ``metrics`` is the host and port of the metrics page
+    of all workers. ``listeners`` are closed at the end. Raises `CommandError` if metrics can't be served.
+    """
     changes: AsyncIterator[object] | None = None
     if watched is not None:
         from watchfiles import PythonFilter, awatch

@@ -45,7 +45,7 @@ class of the specification."""
 
 
 class AnsweredLater(CodedError):
-    """Raised if this client has no handler for a request of the server, because another client will answer the request
+    """Raised for a server's request that another client will answer, because this client has no handler for it
     (`ClientSettings.answers_later`).
 
     The server must then send the request in a task.
@@ -78,8 +78,8 @@ class Relay(ABC):
 
     @abstractmethod
     def ask(self, method: str, params: dict[str, Any], key: str | None) -> Awaitable[Any]:
-        """Forward a request of the server (sampling, elicitation, roots), and return its result as plain data in the
-        form of this client's revision.
+        """Forward a server's request (sampling, elicitation, roots). Returns its result as plain data in the form of
+        this client's revision.
 
         A modern server sends requests during a call: they run in tasks of the call. A request of a legacy server runs
         in a task of its own. ``key`` is the key that a modern server gave the request; `None` for a legacy server.
@@ -113,8 +113,11 @@ class Answers:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities that the client declares to a modern server: kinds of requests that it has a handler for,
-        that are answered later, or that are forwarded."""
+        """The capabilities that the client declares to a modern server.
+
+        They contain the kinds of requests that this client has a handler for, that another client answers later, or
+        that are forwarded.
+        """
         return self.capabilities_in(LATEST_MODERN)
 
     def capabilities_in(self, revision: Revision) -> ClientCapabilities:
@@ -205,8 +208,7 @@ class Answers:
         return answer
 
     def _is_for_later(self, later: ClientCapabilities, method: str, params: Any) -> bool:
-        """Return whether this client leaves a request of the server to another client, because it has no handler for
-        the request.
+        """Return whether another client will answer a request of the server, because this client has no handler for it.
 
         ``later`` are the capabilities of the other client.
         """
@@ -294,8 +296,8 @@ def _own(kind: str, handler: Any) -> Any:
 
 
 def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapabilities:
-    """Return the capabilities of the client's own handlers (``here``), plus the capabilities of the requests that
-    another client answers (``later``)."""
+    """Merge the capabilities of the client's own handlers (``here``) with those of the requests that another client
+    answers (``later``)."""
 
     def either(path: str) -> JSONObject | None:
         return {} if here.supports(path) or later.supports(path) else None
@@ -345,8 +347,8 @@ class Turn:
         self._over = False
 
     def yield_turn(self) -> None:
-        """Let another handler run while this handler calls a server, because the server may send this client a request
-        before the server replies.
+        """Let another handler run while this handler calls a server. Before that server replies, it may send this
+        client a request.
 
         Call `resume` once for each call of this method.
         """
@@ -354,7 +356,7 @@ class Turn:
         self._release()
 
     async def resume(self) -> None:
-        """Wait until the handler may continue after `yield_turn`.
+        """Wait until this handler may continue after its call of a server (see `yield_turn`).
 
         Resumed handlers run before handlers that haven't begun. If this wait is cancelled, the handler no longer counts
         as running.

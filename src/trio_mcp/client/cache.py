@@ -41,8 +41,10 @@ class Change:
 
 
 def change_in(event: NotificationReceived) -> Change | None:
-    """Return the change that a notification reports. Return `None` for other notifications and for malformed
-    notifications, which get no error reply."""
+    """Return the change of a list or resource that a notification reports. Returns `None` for any other notification.
+
+    Also returns `None` for a malformed notification, because notifications get no error reply.
+    """
     name = event.method.name
     if name == "notifications/resources/updated":
         try:
@@ -104,7 +106,7 @@ class PendingAnswer:
     same request."""
 
     def store(self, result: Any, received: float) -> None:
-        """Cache the response, received at time ``received``, if the response's cache hints allow this.
+        """Cache the response, which was received at the time ``received``, if its cache hints allow that.
 
         A previously cached response is dropped in any case, unless this request is outdated.
         """
@@ -164,8 +166,8 @@ class ResponseCache:
         return self._bytes
 
     def partition(self, server: str | None = None, principal: str | None = None) -> CachePartition:
-        """Return the part of the cache for clients that call ``server`` on behalf of ``principal``. Pass the part to
-        those clients as the option ``cache``.
+        """Return the part of the cache for clients that call ``server`` on behalf of ``principal``. Pass it to these
+        clients as the option ``cache``.
 
         All partitions of the same ``server`` share public responses. Private responses are shared only if the
         ``principal`` is the same as well. A partition whose server or principal is `None` shares nothing with other
@@ -234,7 +236,7 @@ class ResponseCache:
                 self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def _outdate_earlier(self, fetch: PendingAnswer) -> None:
-        """Mark earlier requests in flight that equal ``fetch`` as outdated: their responses, which arrive later, may
+        """Mark earlier requests in flight that equal ``fetch`` as outdated. Their responses arrive later, and may
         describe an earlier state of the server."""
         with self._lock:
             for earlier in self._fetches:
@@ -312,6 +314,9 @@ class CachePartition:
 
 
 def _holds(request: RequestKey, uri: str | None) -> bool:
-    """Return whether the changed resource at ``uri`` is the requested resource, or may be a part of it. Returns `True`
-    for any request if ``uri`` is `None`."""
+    """Return whether a request is affected by a change of the resource at ``uri``: it requests this resource, or one
+    that may contain it.
+
+    Returns `True` for any request if ``uri`` is `None`.
+    """
     return uri is None or (request.uri is not None and uri.startswith(request.uri))

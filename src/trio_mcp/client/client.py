@@ -355,8 +355,8 @@ class Client(Requests):
         return (await self._request_skills("skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)).skill
 
     async def load_skill(self, skill: Skill) -> LoadedSkill:
-        """Read the ``SKILL.md`` of a skill, and check that the size, digest and front matter of the file match the
-        server's announcement.
+        """Read the ``SKILL.md`` of a skill, and check that the file is the one that the server announced: its size,
+        digest and front matter.
 
         ``skill`` comes from `list_skills` or `get_skill` (SEP-2640, Integrity and Verification). `LoadedSkill.read`
         reads the other files when you need them. Needs the extra ``trio-mcp[skills]``. Raises the errors of a call as
@@ -373,7 +373,7 @@ class Client(Requests):
         return await load((self.read_resource, anew) if may_be_kept else (anew,), skill)
 
     def list_directory(self, uri: str) -> AsyncIterator[Resource]:
-        """Iterate over the files and folders that a folder of a skill contains, page by page. Folders have the type
+        """Iterate over the files and folders in a folder of a skill, page by page. Folders have the type
         ``inode/directory``.
 
         ``uri`` is the URI of the folder, without a slash at the end. The first step raises `MethodUnavailable` if the
@@ -426,7 +426,7 @@ class Client(Requests):
             self._legacy_session.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe` for a resource.
+        """End the subscription to a resource that `subscribe` has started.
 
         In modern revisions, wait until the resource's stream has ended, if there is one. In legacy revisions, send a
         request to the server.
@@ -438,7 +438,7 @@ class Client(Requests):
             await self.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
-        """Request log messages of ``level`` and above from the server from now on. Raises `ValueError` if the level is
+        """Make the server send log messages of ``level`` and above from now on. Raises `ValueError` if the level is
         unknown.
 
         A legacy server gets a request with the level at once. A modern server gets the level with each later request,
@@ -466,8 +466,9 @@ class Client(Requests):
             await trio.sleep_forever()
 
     async def roots_changed(self) -> None:
-        """Notify a legacy server that the client's roots have changed. Waits until the outbox has room. If cancelled
-        before that, sends nothing.
+        """Notify a legacy server that the client's roots have changed.
+
+        Waits while the queue of outgoing messages is full. If cancelled meanwhile, sends nothing.
 
         Nothing is sent to modern servers, which request the roots each time they need them. Nothing is sent either
         unless the client declared ``list_changed`` of roots: without ``roots``, or with ``forwards`` that lack it.
@@ -491,8 +492,9 @@ class Client(Requests):
     @overload
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None: ...
     async def send_notification(self, method: str | ExtensionNotification[Any], params: Any = None) -> None:
-        """Send any notification to the server. Waits until the outbox has room. If cancelled before that, sends
-        nothing.
+        """Send any notification to the server.
+
+        Waits while the queue of outgoing messages is full. If cancelled meanwhile, sends nothing.
 
         For a notification of an extension, pass an instance of its parameter class as ``params``. If this raises,
         nothing was sent.
@@ -561,8 +563,8 @@ def learn_skills(client: Client) -> None:
 
 
 def forward_to(client: Client, relay: Relay) -> None:
-    """From now on, pass the server's notifications and requests (sampling, elicitation, roots) from ``client`` to
-    ``relay``.
+    """From now on, pass the server's notifications and requests (sampling, elicitation, roots) to ``relay``, such as a
+    proxy.
 
     Notifications go to ``relay`` as well as to the callbacks. Questions that the client declared to forward go to
     ``relay`` instead of the handlers. Raises `RuntimeError` if the client already has a relay.
@@ -606,8 +608,8 @@ def _vocabulary_of(settings: ClientSettings, *more: Extension[Any, Any]) -> Voca
 
 @define(eq=False)
 class LegacySession:
-    """The state that a legacy server keeps for a client: log level and subscriptions. The client restores the state if
-    the server has lost the session."""
+    """The state that a legacy server keeps for a client: log level and subscriptions. If the server loses the session,
+    the client restores this state."""
 
     log_level: LogLevel | None = None
     """The lowest level of log messages that the client has requested; `None` if the client never set a level."""

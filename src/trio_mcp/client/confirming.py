@@ -134,7 +134,8 @@ class ConfirmScope:
 
 
 class Confirmation:
-    """Tracks one call of ``method``. If the call is cancelled, asks the server how the call's handler ended."""
+    """Tracks one call of ``method``. If the call is cancelled, requests from the server how the call's handler
+    ended."""
 
     def __init__(self, scope: ConfirmScope, requests: Requests, method: str, name: str | None) -> None:
         self._scope = scope
@@ -226,7 +227,7 @@ class Confirmation:
 
 
 def _reported_by(end: CallOutcome | None) -> CancelResult:
-    """Return how a call ended that was cancelled without notifying the server.
+    """Return how a call ended if it was cancelled, but the server wasn't notified of the cancellation.
 
     ``end`` is the outcome of the call's request, or `None` if the request was never sent.
     """
@@ -240,7 +241,8 @@ def _reported_by(end: CallOutcome | None) -> CancelResult:
 
 
 def _after_failure(error: MCPError) -> CancelResult:
-    """Return what is known about a call if the request for the call, or for its confirmation, failed with ``error``."""
+    """Return what is known about a cancelled call if its request, or the request for its confirmation, failed with
+    ``error``."""
     if isinstance(error, HTTPError):
         return CancelResult("unknown" if error.session_lost or error.status == HTTPStatus.NOT_FOUND else "lost")
     return CancelResult("lost" if isinstance(error, ConnectionLost) else "unknown")

@@ -72,8 +72,8 @@ call_variable: Final[ContextVar[CallRecord | None]] = ContextVar("trio_mcp.curre
 
 
 def current_call() -> CurrentCall | None:
-    """Return the client's call that this handler or callback belongs to; `None` if the call is unknown, and outside of
-    handlers.
+    """Return the client's call that this handler or callback belongs to. Returns `None` if the call is unknown, and
+    outside of handlers.
 
     Use it in handlers for sampling, elicitation and roots, and in callbacks for progress and logs. It also works in
     their child tasks and threads. If your handlers act for several users, call it first, and refuse requests that
@@ -159,7 +159,8 @@ class CallContexts:
 
     @contextmanager
     def waiting_for(self, task_id: str) -> Generator[None]:
-        """During the block, let messages about a server's task belong to the client's call that waits for the task."""
+        """During the block, treat messages about the task ``task_id`` of the server as part of the client's call that
+        waits for the task."""
         waiting, here = self._of_tasks.setdefault(task_id, []), copy_context()
         waiting.append(here)
         try:
@@ -176,14 +177,17 @@ class CallContexts:
             self._of_questions[question] = caller.copy()
 
     def answering(self, question: InboundRequest, answer: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
-        """Return a function that answers ``question``, a request of the server, in the context of the call that the
-        request belongs to."""
+        """Return a function that answers ``question``, a request of the server. It runs in the context of the client's
+        call that the request belongs to."""
         context = self.copy_variables_to(self._of_questions.pop(question, None) or Context())
         return lambda: in_context(context, answer())
 
     def copy_variables_to(self, context: Context) -> Context:
         """Copy to ``context`` the context variables that the connection has set in this task since the client was
-        opened: the server's share of the log, the request being answered, and the request's trace."""
+        opened.
+
+        These are the server's share of the log, the request that is being answered, and the trace of that request.
+        """
         for variable, value in copy_context().items():
             if self._of_opener.get(variable, _NEVER_SET) is not value:
                 context.run(variable.set, value)

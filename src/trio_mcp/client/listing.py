@@ -55,7 +55,7 @@ class ListMethod:
 
     @property
     def usage(self) -> str:
-        """Return Python code, for an error message, that collects the items of the list in a Python list."""
+        """Python code for error messages: an expression that collects the items of the list in a Python list."""
         word = self.items.rpartition("_")[2].removesuffix("s")
         return f"[{self.call or f'{word} async for {word} in client.list_' + self.items + '()'}]"
 
@@ -192,8 +192,8 @@ class Collected(Generic[T]):
 
     @property
     def remark(self) -> str | None:
-        """A remark about the list for people who inspect the server: the problem, or that the capability isn't
-        declared. `None` if there is nothing to remark."""
+        """A remark about the list for users: what is wrong with the list, or that its capability isn't declared. `None`
+        if all is well."""
         is_odd = self.is_undeclared and self.items
         return self.problem or ("the server lists them without declaring the capability" if is_odd else None)
 

@@ -66,7 +66,7 @@ class LostInProbe(ConnectionLost):
 
     @classmethod
     def of(cls, lost: ConnectionLost) -> LostInProbe:
-        """Return a `LostInProbe` with the same details as the `ConnectionLost` ``error``."""
+        """Return a `LostInProbe` with the same details as ``lost``."""
         return cls(lost.reason, exit_status=lost.exit_status, stderr=lost.stderr)
 
 
@@ -102,7 +102,7 @@ class Opening:
 
     @classmethod
     def under_trio(cls, name: str, options: ClientOptions, target: str | None = None) -> Opening:
-        """Begin to open a client of the server at ``target``.
+        """Return an `Opening` for the server at ``target``. Its time limit for connecting starts now.
 
         ``name`` is the function that the user called, for error messages. Raises `RuntimeError` if the caller doesn't
         run under trio, and `ValueError` if ``prior`` is a discovery response of another server.
@@ -117,8 +117,8 @@ class Opening:
 
     @contextmanager
     def connecting(self, outbound: Outbound | None = None) -> Generator[None]:
-        """Limit the time for connecting, which happens inside the block. Raises `trio.TooSlowError` if connecting takes
-        longer than ``connect_timeout``.
+        """Apply the time limit for connecting to the block. Raises `trio.TooSlowError` if connecting takes longer than
+        ``connect_timeout``.
 
         Time in which the client's timeouts are paused doesn't count. The error quotes the last line of the server that
         wasn't a reply to a request of ``outbound``.
@@ -288,8 +288,8 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
 
 
 async def _until_read(client: Client, discovered: _Attempt) -> None:
-    """If the answer to ``server/discover`` has already been read from the connection, wait until the attempt
-    ``discovered`` has handled the answer."""
+    """Wait until ``discovered``, the attempt with ``server/discover``, has handled its answer, if the answer has
+    already been read."""
     asked = any(request.method.name == _DISCOVER for request in client._connection.state.outbound)
     if discovered.is_sent and (discovered.has_offer or not asked):
         await discovered.ended.wait()
@@ -371,7 +371,7 @@ def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
-    """If ``error`` refuses all modern revisions, return the legacy revision that the server offers in this error.
+    """Return the legacy revision that the server offers in ``error``, if this error refuses all modern revisions.
 
     Return `None` for any other error, and if there is no error. Raises `ProtocolViolation` if the client supports none
     of the offered revisions.
@@ -393,8 +393,8 @@ def _supported(error: PeerError) -> list[str]:
 
 
 def _nothing_in_common(error: PeerError) -> ProtocolViolation:
-    """Return the error for a modern server that has no modern revision in common with the client. The client doesn't
-    try a legacy revision then."""
+    """Return the error for a modern server that has no modern revision in common with the client. In this case, the
+    client tries no legacy revision."""
     names = ", ".join(name[:40] for name in _supported(error)[:10]) or "unknown"
     return ProtocolViolation(f"no modern revision in common with the server, which has {names}")
 
@@ -448,7 +448,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
 
 
 def _other_offer(error: PeerError | HTTPError, tried: list[Revision]) -> Revision | None:
-    """Return the newest legacy revision that the server's refusal of ``initialize`` names, in the error's data or
+    """Return the newest legacy revision that the server names when it refuses ``initialize``, in the error's data or
     message.
 
     If the error names no revision but is about the version, or has HTTP status 400, return an older revision to try.

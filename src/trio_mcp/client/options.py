@@ -52,8 +52,8 @@ def _default_info() -> Implementation:
 
 @show_fields
 class UserOptions(TypedDict, total=False):
-    """The handlers that answer the server's requests (sampling, elicitation, roots), as keyword arguments of every
-    ``open_*`` function.
+    """The handlers that answer the server's requests (sampling, elicitation, roots). They are keyword arguments of
+    every ``open_*`` function.
 
     `ClientSettings` documents them.
     """
@@ -325,7 +325,8 @@ class ClientSettings:
 
 
 def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | None = None) -> ClientOptions:
-    """Return ``options`` changed so that the client only uses the protocol ``revision`` and opens with ``prior``.
+    """Return ``options`` with additions, so that the client uses only the protocol ``revision``, and opens with the
+    discovery response ``prior``.
 
     If ``revision`` is `None`, the options are unchanged. Raises `ValueError` if the revision is unknown.
     """

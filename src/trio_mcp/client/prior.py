@@ -31,7 +31,7 @@ live."""
 
 @frozen
 class Prior:
-    """An earlier response to ``server/discover``, read and checked."""
+    """An earlier response to ``server/discover``, after it was read and checked."""
 
     result: DiscoverResult
     revision: Revision
@@ -43,7 +43,7 @@ class Prior:
 
     @property
     def is_fresh(self) -> bool:
-        """True until the server's time to live (``ttlMs``) for the response has passed."""
+        """True while the response is fresh: the server's time to live for it (``ttlMs``) hasn't passed."""
         return self.expires is None or time.time() < self.expires
 
     def check_server(self, server: str | None) -> None:

@@ -27,8 +27,8 @@ _NOT_RUN_STATUSES: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPSt
 
 
 class PriorClient(Client):
-    """A client that opens with an earlier discovery response, and uses it until something suggests that the server has
-    changed since."""
+    """A client that opens with an earlier discovery response. It negotiates again only if something suggests that the
+    server has changed."""
 
     def __init__(
         self,
@@ -107,6 +107,6 @@ class PriorClient(Client):
 
 
 def _has_not_run(error: MCPError) -> bool:
-    """Return whether ``error`` shows that the server refused the request before any handler ran, as a server with
-    another protocol revision does."""
+    """Return whether ``error`` shows that the server refused the request before a handler ran, for example because of
+    its protocol revision."""
     return getattr(error, "code", None) in _NOT_RUN or getattr(error, "status", None) in _NOT_RUN_STATUSES

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class QuestionTasks:
-    """The tasks that a client runs for its server in ``host``: sampling and elicitation requests that ``handler``
-    answers."""
+    """The tasks in which a client answers its server's sampling and elicitation requests. ``host`` runs the tasks, and
+    ``handler`` answers the requests."""
 
     def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:
         # Pass an empty name, because sampling and elicitation requests have no names.
@@ -27,7 +27,8 @@ class QuestionTasks:
         """Answers the server's requests about tasks, such as ``tasks/get``."""
 
     def task_for(self, scope: RequestScope) -> RequestTask | None:
-        """Return the task in which to answer this request of the server; `None` if the server didn't request a task.
+        """Return the task in which to answer a request of the server. Returns `None` if the server didn't request a
+        task.
 
         The request's parameters have been checked. Raises `CodedError` if the task can't be created.
         """

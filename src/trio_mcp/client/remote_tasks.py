@@ -91,8 +91,8 @@ class RunningTask:
 
 @frozen
 class AnswerContext:
-    """Contains what is needed to answer requests of tasks (sampling, elicitation, roots): the handlers, the client's
-    limits, and the protocol ``revision``."""
+    """The data for answering the requests of tasks (sampling, elicitation, roots): handlers, the client's limits, and
+    the protocol ``revision``."""
 
     answers: Answers
     settings: ClientSettings
@@ -279,7 +279,7 @@ def _outcome(task: DetailedTask) -> JSONObject:
 
 
 class TaskProgress:
-    """Passes the messages of a task to ``on_progress``, after the progress of the call itself.
+    """Passes the messages of a task to ``on_progress``, following the progress reports of the call itself.
 
     Each message restarts the `fail_after_silence` limits around the call.
     """
@@ -303,8 +303,8 @@ class TaskProgress:
         return self._on_progress(progress)
 
     async def report_state(self, state: TaskState) -> None:
-        """Pass the state of the task to ``on_progress``. Progress must grow, so each new message counts as one more
-        step."""
+        """Pass the state of the task to ``on_progress``. Each new message counts as one more step, because progress
+        must grow."""
         heard = (state.status, state.message, state.updated_at)
         if heard == self._last_state:
             return

@@ -233,7 +233,7 @@ class Requests:
         return {**data, "_meta": whole} if whole else data
 
     async def _waited_for(self, sent: Awaitable[T], limits: AbstractContextManager[Any]) -> T:
-        """Await ``sent``, which waits for a task's result or starts a task, under the time ``limits``.
+        """Await ``sent`` under the time ``limits``. ``sent`` waits for a task's result, or starts a task.
 
         If the caller is a handler, another handler may run meanwhile. `_request_plain` contains the same code, to save
         a coroutine.
@@ -254,8 +254,8 @@ class Requests:
     async def _send_unless_kept(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, refresh: bool
     ) -> Any:
-        """Return the result of a cacheable request, from the cache or from the server, as plain data that the caller
-        may change.
+        """Return the result of a cacheable request as plain data that the caller may change, from the cache or from the
+        server.
 
         With ``refresh``, send the request in any case, and cache its response.
 
@@ -386,8 +386,8 @@ async def forward_request(
     on_progress: OnProgress | None = None,
     on_task: Callable[[str], None] | None = None,
 ) -> Any:
-    """Send a request for code that forwards requests, such as a proxy. The result is returned unchanged, and never
-    comes from the cache.
+    """Send a request for code that forwards requests, such as a proxy. The result is unchanged, and never comes from
+    the cache.
 
     ``params`` are complete: in modern revisions they have all fields of `meta_in`. Without ``on_task``, the result of a
     tool may be a task. With ``on_task``, which gets the id of the task, it isn't: see `ToolCalls.call`. The result of

@@ -58,7 +58,7 @@ class FaultLog:
 
 
 def structured(method: str, result: Any, result_type: type[T], faults: FaultLog) -> T:
-    """Return ``result`` as a ``result_type``.
+    """Convert ``result``, plain data from the server, to an object of the class ``result_type``.
 
     Parts that can't be read are left out, and passed to ``faults``. Raises `ProtocolViolation` if ``result`` is
     unusable.
@@ -67,7 +67,7 @@ def structured(method: str, result: Any, result_type: type[T], faults: FaultLog)
 
 
 def check_result_type(method: str, result: Any) -> None:
-    """Raise `ProtocolViolation` if a plain result of a modern revision isn't complete.
+    """Raise `ProtocolViolation` unless the result of a modern server has the result type ``complete``.
 
     A result without a result type is complete, and an unknown result type is invalid (2026-07-28 basic, ResultType).
     """
@@ -93,8 +93,8 @@ class Completed:
 
 
 class InputRounds:
-    """Sends requests, answers the server's requests for input (sampling, elicitation, roots), and sends each request
-    again with the answers until the server returns a result.
+    """Sends requests to a modern server. If the server requires input (sampling, elicitation, roots), sends the request
+    again with the answers.
 
     All state of a call is local to its own `request`: answers and ``requestState`` of one call never reach another
     call.
@@ -173,8 +173,8 @@ class InputRounds:
                 rounds += 1
 
     async def _answered(self, method: str, result: Any, revision: Revision, trips: RoundTrips) -> JSONObject:
-        """Answer the requests for input in ``result``. Return the parameters to add when the client sends its request
-        again."""
+        """Answer the requests for input in ``result``. Returns the parameters to add when the client sends its own
+        request again."""
         try:
             asked = structure(result, InputRequiredResult)
         except ValueError as error:
@@ -260,8 +260,7 @@ def tools_in(page: object) -> list[JSONObject]:
 
 
 class OutputSchemas:
-    """The output schemas of a server's tools. Validates tool results against these schemas, as far as the schemas can
-    be checked."""
+    """The output schemas of a server's tools. Validates results of the tools, as far as the schemas can be checked."""
 
     def __init__(self) -> None:
         self.known: dict[str, JSONObject] = {}

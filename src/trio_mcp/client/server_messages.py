@@ -94,7 +94,7 @@ class Callbacks:
             watcher(change)
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Handle the notification ``event`` as far as that is possible at once, without waiting.
+        """Handle the notification ``event`` as far as possible without waiting.
 
         Return true if that isn't enough, so that `notified` must then be called with ``event``.
         """
@@ -174,8 +174,7 @@ class Callbacks:
         return None
 
     def _is_pending(self, event: NotificationReceived, pending: object) -> bool:
-        """Return whether the callback for log messages was async, so that the returned value ``pending`` is an
-        awaitable.
+        """Return whether ``pending``, the value that the callback for log messages has returned, is an awaitable.
 
         If so, store the awaitable, so that `notified` awaits it.
         """
@@ -312,7 +311,8 @@ class ServerMessages:
         """A function that returns whether `notified` must be called for a notification. See `RequestHandler.wants`."""
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Decide how to answer a request of the server, and answer a ping at once. See `RequestHandler.answer_now`."""
+        """Answer a ping at once, and decide how any other request of the server is answered. See
+        `RequestHandler.answer_now`."""
         if request.method.name == "ping":
             return Now(EmptyResult())
         if request.method.name == "elicitation/create":
@@ -344,8 +344,10 @@ class ServerMessages:
 
 
 def _related(result: Any, request: InboundRequest) -> Any:
-    """Add to ``result`` the id of the server's task that the request belongs to (2025-11-25 tasks, Related Task
-    Metadata: the id MUST be in responses)."""
+    """Add to ``result`` the id of the server's task that the request belongs to.
+
+    The id MUST be in responses (2025-11-25 tasks, Related Task Metadata).
+    """
     related: Any = request.meta.get(RELATED_TASK)
     if not isinstance(related, dict):
         return result

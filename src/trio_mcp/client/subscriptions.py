@@ -255,7 +255,7 @@ _STABLE_AFTER: Final = 60.0
 
 class ReopenedStream:
     """A ``subscriptions/listen`` stream for callbacks. The client reopens the stream whenever it ends, because
-    callbacks aren't notified when a stream ends.
+    callbacks can't notice its end.
 
     A server may end a stream although the connection lives on. The client reopens it after growing delays, up to a
     minute, until the client is closed, the connection is lost, or the server reports none of the changes any more.
@@ -311,8 +311,7 @@ class ReopenedStream:
         await trio.sleep(delay)
 
     def cancel(self) -> None:
-        """End the stream, and send the server exactly one cancellation, unless the server has already ended the
-        stream."""
+        """End the stream. The server gets exactly one cancellation, unless it has already ended the stream."""
         self._scope.cancel(reason=LEFT)
 
     def _receive(self, event: NotificationReceived, size: int) -> None:
@@ -394,8 +393,8 @@ class SubscriptionStream:
         return self.acknowledged is not None and not self.over.is_set()
 
     async def acknowledgement(self) -> SubscriptionFilter:
-        """Wait for the server's acknowledgement of the stream, and return its content. If the stream ends with an error
-        before that, raise the error."""
+        """Wait for the server's acknowledgement of the stream, and return its content. If the stream ends before that,
+        raise its error."""
         await self._settled.wait()
         if self.acknowledged is None:
             raise self.failure or ProtocolViolation("the server ended a subscription that it never acknowledged")

@@ -66,8 +66,10 @@ class CallTimeouts:
         return UNLIMITED if self._seconds == inf else self._limited()
 
     def around_wait(self) -> AbstractContextManager[Any]:
-        """Apply only the caller's own timeouts to the block, and not the client's ``call_timeout``: the block waits for
-        more than the response to one request, such as for a task."""
+        """Apply only the caller's own timeouts to the block, and not the client's ``call_timeout``.
+
+        Use it if the block waits for more than the response to one request, such as for the end of a task.
+        """
         limits = call_limits()
         return self._known(limits) if limits else UNLIMITED
 

@@ -34,8 +34,8 @@ _CALL = "tools/call"
 
 
 class _ToolCall(NamedTuple):
-    """A call of a tool. The object contains the parameters of the task that the caller requested, or `None` if the
-    caller wants the result of the call."""
+    """A call of a tool. ``task`` contains the parameters of the task that the caller requested; `None` if the caller
+    wants the call's result."""
 
     params: JSONObject
     revision: Revision
@@ -60,7 +60,8 @@ class ToolCalls:
     _followed: dict[RemoteTask, None] = attrs.field(factory=dict[RemoteTask, None], init=False)
 
     def adopt(self, revision: Revision, capabilities: ServerCapabilities) -> None:
-        """Enable or disable calls as tasks, according to the server's ``capabilities``."""
+        """Enable or disable tool calls as tasks, depending on the protocol revision and the server's
+        ``capabilities``."""
         if revision.result_type:
             # In modern revisions, the client declares tasks in each request, and must then accept tasks.
             # Whether the server itself has declared tasks doesn't matter in modern revisions.
@@ -238,7 +239,7 @@ class ToolCalls:
 
 
 def _meta_of(params: JSONObject) -> JSONObject:
-    """Return the ``_meta`` of a call for later requests about its task. The progress token is left out, because it
+    """Return the ``_meta`` of a call for later requests about its task. The cancel token is left out, because it
     identifies only the call."""
     if "_meta" not in params:
         return {}
@@ -253,8 +254,8 @@ _MOST_TOOLS: Final = 10_000
 
 
 class TaskSupports:
-    """Stores which tools support, require or forbid tasks (``execution.taskSupport``; 2025-11-25 tasks, Tool-Level
-    Negotiation).
+    """Stores for each tool whether it can, must or must not be called as a task (``execution.taskSupport``; 2025-11-25
+    tasks, Tool-Level Negotiation).
 
     If a tool is called that hasn't been listed, all tools are listed once, by ``request``; after `forget` they are
     listed again. A tool that the server doesn't list counts as ``forbidden``: it isn't called as a task.
@@ -284,7 +285,8 @@ class TaskSupports:
                 self._known[name] = support if support in _AS_TASKS else "forbidden"
 
     async def of(self, name: str) -> TaskSupport:
-        """Return whether the tool called ``name`` supports, requires or forbids tasks.
+        """Return whether the tool ``name`` can (``optional``), must (``required``) or must not (``forbidden``) be
+        called as a task.
 
         If this is unknown, first list the tools by calling ``request``, and raise its errors. If the server refuses to
         list its tools, no tool requires tasks.

@@ -56,8 +56,8 @@ class Comparison:
             self.differences.append(Difference(where, recorded[:_LONGEST], live[:_LONGEST]))
 
     def with_live_values(self, data: Any) -> Any:
-        """Return recorded ``data`` with recorded values, such as ids, replaced by the corresponding values of the
-        replay."""
+        """Return a copy of recorded ``data`` in which recorded values, such as ids, are replaced by the corresponding
+        values of the replay."""
         if isinstance(data, dict):
             members = cast("dict[str, Any]", data)
             return {self._live(name): self.with_live_values(value) for name, value in members.items()}
@@ -108,7 +108,8 @@ class Comparison:
                 self._walk(name, inner, recorded[part], live[part])
 
     def is_same(self, recorded: Any, live: Any) -> bool:
-        """Return whether ``recorded`` data and ``live`` data of the replay are equal, without adding differences."""
+        """Return whether ``recorded`` data and ``live`` data of the replay are equal. Adds no differences to the
+        list."""
         trial = Comparison()
         trial._values = dict(self._values)
         trial.compare("", recorded, live)

@@ -101,7 +101,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Identifies a request in a recording, perhaps of another connection."""
+    """Identifies a request in a recording. The request may belong to another connection."""
 
     recording: str
     id: int | str
@@ -110,8 +110,8 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of a recording after the header: a message, with its direction in ``dir``, or an event, with its name in
-    ``event``."""
+    """A line of a recording after the header. It is a message, with its direction in ``dir``, or an event, with its
+    name in ``event``."""
 
     t: _Time
     """Microseconds since the header."""
@@ -165,8 +165,8 @@ _beginnings: Final = msgspec.json.Decoder(list[_MessageHead] | _MessageHead)
 
 
 def head_of(data: bytes | msgspec.Raw) -> Any:
-    """Return the message in ``data`` without its parameters and result, or a list of such messages for a batch. Return
-    `None` if ``data`` isn't a message."""
+    """Return the message in ``data`` without its parameters and result. Returns a list of such messages for a batch,
+    and `None` if ``data`` isn't a message."""
     try:
         return msgspec.to_builtins(_beginnings.decode(data))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -267,8 +267,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 @define(eq=False)
 class WriteJob:
-    """A job for the thread of a `Recorder`: write a message or an event or, if ``written`` is set, finish the
-    recording."""
+    """A job for the thread of a `Recorder`: write a message or an event. If ``written`` is set, the job is to finish
+    the recording."""
 
     recording: Recording
     t: int
@@ -333,8 +333,8 @@ class Recording:
         post: int = 0,
         pid: int = 0,
     ) -> None:
-        """Record an event. ``at`` is its time on trio's clock, by default now. See `RecordedEntry.post` for
-        ``post``."""
+        """Record an event. ``at`` is the time of the event on trio's clock, by default now. For ``post``, see
+        `RecordedEntry.post`."""
         if not self._is_closed:
             entry = RecordedEntry(
                 t=self._now(at),

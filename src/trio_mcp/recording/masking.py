@@ -86,7 +86,8 @@ def words_of_name(name: str) -> list[str]:
 
 
 def is_count(name: str) -> bool:
-    """Return whether ``name`` ends in ``tokens``. A number with such a name is a count, and not a secret."""
+    """Return whether ``name`` ends in the word ``tokens``, such as ``max_tokens``. A number with such a name is a
+    count, and not a secret."""
     return words_of_name(name)[-1:] == ["tokens"]
 
 
@@ -388,7 +389,7 @@ class Masking:
         return without_secrets(text, self._mask)
 
     def _whole(self, text: str) -> str:
-        """Return the mask that replaces a text that is too long to be searched for secrets."""
+        """Return the mask for a text that is too long to be searched for secrets. The mask replaces the whole text."""
         return f"{self._mask(text)} ({len(text)} characters)"
 
     def _hidden(self, value: Any) -> Any:

@@ -31,7 +31,7 @@ TIMES: Final = (
 
 @define(eq=False)
 class Tick:
-    """A progress report, a log message or an input request of a handler, with its time on the timeline."""
+    """A progress report, a log message or an input request that a handler has sent, with its time on the timeline."""
 
     at: float
     kind: Literal["progress", "log", "asks"]
@@ -51,7 +51,7 @@ class ProcessStart:
 
 @define(eq=False)
 class TimedRequest:
-    """A request with its times, in seconds on the common time axis. `None` means that a time wasn't recorded.
+    """A request with its times, in seconds on the common time axis. A time that wasn't recorded is `None`.
 
     The first times come from the caller's recording, the others (from ``received`` on) from the recording of the other
     side.
@@ -122,7 +122,8 @@ class TimedRequest:
             tick.at += seconds
 
     def complete(self, other: TimedRequest) -> None:
-        """Fill in the times that this side hasn't recorded, from the ``other`` side's recording of the same request."""
+        """Fill in times that this side hasn't recorded. They come from the ``other`` side's recording of the same
+        request."""
         for field in TIMES:
             if getattr(self, field) is None:
                 setattr(self, field, getattr(other, field))
@@ -146,7 +147,7 @@ _COMPARED: Final = 20
 
 
 class _OpenRequests:
-    """The requests without a reply so far, by origin and by exchange (see `RecordedEntry.post`). Each method takes
+    """The requests that have no reply yet, by origin and by HTTP exchange (see `RecordedEntry.post`). Each method takes
     constant time."""
 
     def __init__(self) -> None:
@@ -178,8 +179,8 @@ class _OpenRequests:
 
 
 def _keys(request: TimedRequest) -> list[Origin | int]:
-    """Return the keys under which a request is stored: its exchange and, if log messages can belong to the request, its
-    origin."""
+    """Return the keys under which a request is stored: its HTTP exchange and, if log messages can belong to the
+    request, its origin."""
     keys: list[Origin | int] = [] if request.method == "subscriptions/listen" else [request.origin]
     return [*keys, request.post] if request.post else keys
 
@@ -285,11 +286,11 @@ class RecordingReader:
             self._tick(self._with_post(post) or self._only_one(OPPOSITE[origin]), at, "log", _shown(params.get("data")))
 
     def _with_post(self, post: int) -> TimedRequest | None:
-        """Return the latest request of the exchange ``post`` that has no reply yet."""
+        """Return the latest request in the HTTP exchange ``post`` that has no reply yet."""
         return self._open.last(post) if post else None
 
     def _only_one(self, origin: Origin) -> TimedRequest | None:
-        """Return the request to which a log message belongs: the only one without a reply, or `None` if there are
+        """Return the request that a log message belongs to: the only request without a reply, or `None` if there are
         several."""
         return self._open.last(origin) if self._open.count(origin) == 1 else None
 
@@ -351,8 +352,8 @@ class RecordingReader:
     # Both sides
 
     def is_other_side_of(self, other: RecordingReader) -> bool:
-        """Return whether ``other`` is the recording of the other side of this connection: it has the opposite role, and
-        the same first requests."""
+        """Return whether ``other`` is a recording of the same connection by its other side: the role is opposite, and
+        the first requests are the same."""
         if self.role == other.role:
             return False
         mine = [(key, each[0].method) for key, each in islice(self.requests.items(), _COMPARED)]
@@ -400,8 +401,8 @@ class RecordingReader:
 
 
 def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[tuple[TimedRequest, TimedRequest]]:
-    """Pair the requests with the same id that are nearest in time. Used if one side has the requests of many clients,
-    whose ids repeat."""
+    """Pair the requests that have the same id and are nearest in time. Used if one side has the requests of many
+    clients, whose ids repeat."""
     left = theirs[:_COMPARED]
     for each in mine[:_COMPARED]:
         fitting = [other for other in left if (other.method, other.name) == (each.method, each.name)]

@@ -101,8 +101,8 @@ class Recorder:
         self._is_over = False
 
     def _recorded(self, transport: FramedTransport, role: str) -> FramedTransport:
-        """Return a transport that wraps ``transport`` and records all its messages. ``role`` says whether this side is
-        the client or the server."""
+        """Return a transport that wraps ``transport`` and records all its messages. ``role`` says which side this
+        process is: ``client`` or ``server``."""
         from .recorded_transport import RecordedTransport
 
         recording = self._start(role, transport.network)
@@ -123,8 +123,8 @@ class Recorder:
         return Recording(self._put, self._written, path, new_header(role, network))
 
     def _put(self, job: WriteJob) -> bool:
-        """Pass ``job`` to the recorder's thread without waiting. If too many bytes wait to be written, drop the job and
-        return false."""
+        """Pass ``job`` to the recorder's thread without waiting. If too many bytes are waiting, drop the job and return
+        false."""
         with self._lock:
             if job.written is None and (self._is_over or self._waiting + job.size > _MOST_WAITING):
                 return False

@@ -37,7 +37,8 @@ class ConnectionOpening:
 
 
 def opening_of(recorded: Recorded) -> ConnectionOpening:
-    """Return how the client in ``recorded`` opened its connection. The first request that got a result shows this.
+    """Return how the client in ``recorded`` opened its connection. This is visible in the first request that got a
+    result.
 
     Raises `OSError` and `BadRecording`.
     """
@@ -75,7 +76,7 @@ def meta_of(params: Any) -> dict[str, Any]:
 
 @define(eq=False)
 class ReceivedMessage:
-    """A request or a notification that the live side has sent during the replay."""
+    """A request or a notification that the live client or server has sent during the replay."""
 
     method: str
     params: Any
@@ -88,7 +89,7 @@ class ReceivedMessage:
         return found if isinstance(found, int | float) else -math.inf
 
     def member(self, name: str) -> Any:
-        """Return a member of the message's parameters, or `None` if it is missing."""
+        """Return the member ``name`` of the message's parameters, or `None` if it is missing."""
         params: Any = self.params
         return as_object(params).get(name)
 
@@ -123,7 +124,7 @@ async def replay(
     side: Literal["client", "server"] = "client",
     patience: float = 10.0,
 ) -> list[Difference]:
-    """Replay one ``side`` of ``recorded`` over ``transport``. Return the differences between the recorded and the live
+    """Replay one ``side`` of ``recorded`` over ``transport``. Returns the differences between the recorded and the live
     messages of the other side.
 
     A message can be up to ``patience`` seconds late. The transport is closed at the end.
@@ -223,8 +224,8 @@ class _Player:
             self._outbox.close()
 
     async def _until(self, ready: Callable[[], object]) -> bool:
-        """Wait until ``ready()`` is true. Return false if that takes longer than the replay's patience, or the live
-        side ends the connection."""
+        """Wait until ``ready()`` is true. Returns false if that takes too long, or if the live side ends the
+        connection."""
         with trio.move_on_after(self._patience):
             while not (ready() or self._is_over):
                 await self._news.park()
@@ -314,7 +315,8 @@ class _Player:
             self._outbox.put_cancel(sent.id, reason)
 
     def _addressed(self, data: Any, post: int) -> Any:
-        """Return recorded ``data`` with the ids of the other side's requests replaced by those in the replay."""
+        """Return recorded ``data`` in which the ids of the other side's requests are replaced by the ids in the
+        replay."""
         if not isinstance(data, dict):
             return data
         members = dict(cast("dict[str, Any]", data))
@@ -371,7 +373,8 @@ class _Player:
             self.comparing.add_difference(f"the progress of {sent.name}", text_of(params), "none")
 
     async def _expect_call(self, given: ReceivedMessage, entry: RecordedEntry) -> None:
-        """Wait until the live side sends a request or notification with the method of the recorded message ``given``.
+        """Wait until the live side sends a request or notification with the same method as the recorded message
+        ``given``.
 
         Compare ``given`` with the most similar message that has arrived.
         """

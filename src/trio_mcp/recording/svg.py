@@ -58,7 +58,8 @@ def svg(timeline: Timeline, title: str = "", *, width: int = 1000) -> str:
 
 
 def shown(text: str, limit: int = _MOST_LABEL) -> str:
-    """Escape ``text`` for XML, with unprintable characters replaced. It is truncated to ``limit`` characters."""
+    """Escape ``text`` for XML, and replace unprintable characters. The result has at most ``limit`` characters before
+    escaping."""
     plain = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[: limit + 1])
     return escape(plain if len(plain) <= limit else plain[: limit - 1] + "…")
 
@@ -71,8 +72,8 @@ def duration(seconds: float) -> str:
 
 
 def _busy(starts: Sequence[ProcessStart], rows: Sequence[TimedRequest]) -> list[tuple[float, float]]:
-    """Return the time spans in which a server process starts or there are requests. Short idle gaps, which aren't
-    shortened in the picture, are included."""
+    """Return the time spans in which a server process starts or there are requests. They include idle gaps that are
+    too short to be shortened in the picture."""
     times = [(start.started_at, start.ready_at or start.started_at) for start in starts]
     times = sorted([*times, *((row.started_at, row.ended_at) for row in rows)]) or [(0.0, 1.0)]
     merged = [times[0]]

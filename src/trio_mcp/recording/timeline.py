@@ -97,7 +97,8 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
 
 
 def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, float] | None:
-    """Return by how many seconds the clock of ``other`` is ahead of the clock of ``first``, and the uncertainty.
+    """Return by how many seconds the clock of ``other`` is ahead of the clock of ``first``, and how uncertain this
+    offset is.
 
     Return `None` if there is no complete round trip.
     """
@@ -118,13 +119,13 @@ def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, floa
 
 
 def _passed(sent: float | None, received: float | None) -> float:
-    """Return the seconds between sending a message (on one clock) and receiving it (on the other). Return infinity if a
-    time is unknown."""
+    """Return the seconds between sending a message (on one clock) and receiving it (on another clock). Returns infinity
+    if a time is unknown."""
     return math.inf if sent is None or received is None else received - sent
 
 
 class _StartedRequests:
-    """The requests whose handlers have started, keyed by the recording, id and exchange in a `Reference`."""
+    """The requests whose handlers have started, keyed by recording, id and HTTP exchange, as in a `Reference`."""
 
     def __init__(self, requests: Iterable[tuple[str, TimedRequest]]) -> None:
         """Each of ``requests`` is a pair of a recording's id and a request in it."""
@@ -136,7 +137,7 @@ class _StartedRequests:
             found.append(each)
 
     def last(self, name: tuple[str, RequestId, int], request: TimedRequest) -> TimedRequest | None:
-        """Return the last request with this key (``name``) that started before ``request``."""
+        """Return the last request with the key ``name`` that started before ``request``."""
         begins, found = self._found.get(name, ([], []))
         before = bisect_right(begins, request.started_at)
         return next((each for each in reversed(found[max(0, before - 2) : before]) if each is not request), None)

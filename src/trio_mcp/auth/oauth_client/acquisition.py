@@ -110,7 +110,7 @@ def _key_of(record: IssuerRecord) -> ProofKey | None:
 
 
 def token_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return the access token in ``sent``, the headers that `TokensInUse.headers` returned; `None` if there are no
+    """Return the access token in ``sent``, the authorization headers of a request. Returns `None` if there are no
     headers."""
     found = next((value for name, value in sent if name == b"Authorization"), None)
     return None if found is None else found.partition(b" ")[2].decode("ascii")
@@ -121,7 +121,7 @@ class _NonceClaim(msgspec.Struct):
 
 
 def nonce_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return the nonce in the DPoP proof in ``sent``, the headers of a request. Returns `None` if there is no proof, or
+    """Return the nonce of the DPoP proof in ``sent``, the headers of a request. Returns `None` if there is no proof, or
     if the proof has no nonce."""
     proof = next((value for name, value in sent if name == b"DPoP"), None)
     if proof is None:
@@ -180,8 +180,11 @@ visitor is `None` if no user takes part."""
 
 
 class TokenSource(ABC):
-    """Base class of the OAuth grants, each with the client's credentials. By default a grant needs no user, and its
-    tokens aren't refreshed."""
+    """Base class of the OAuth grants, which are the ways to get tokens. Each object also contains the client's
+    credentials.
+
+    By default a grant needs no user, and its tokens aren't refreshed.
+    """
 
     asks_user: ClassVar[bool] = False
     """True if a user must sign in for each grant."""
@@ -200,8 +203,8 @@ class TokenSource(ABC):
         """
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
-        """Return the generator that refreshes the stored tokens; `None` if the client should get new tokens without a
-        refresh.
+        """Return the generator that refreshes the stored tokens. Returns `None` if the client should get new tokens in
+        another way.
 
         If the machine raises `AuthorizationError`, its code is the code of the server's refusal; `None` if no server
         has refused.
@@ -263,8 +266,11 @@ _CLOSING_SECONDS: Final = 5.0
 
 
 class CompletionShield:
-    """Shields a token request from cancellation while a cancellation would lose tokens: the authorization server has
-    consumed an authorization code or a refresh token, and the new tokens aren't stored yet."""
+    """Shields a token request from cancellation while a cancellation would lose tokens.
+
+    The shield begins when the authorization server may have consumed an authorization code or a refresh token. It ends
+    when the new tokens are stored.
+    """
 
     def __init__(self) -> None:
         self._seconds = _SHIELDED_SECONDS
@@ -272,8 +278,11 @@ class CompletionShield:
 
     @contextmanager
     def shielded_after_start(self) -> Generator[Callable[[], None]]:
-        """Yield a function. Once it is called, the rest of the ``async with`` block is shielded from cancellation for
-        at most a minute. Raises `AuthorizationError` if the block takes longer than that."""
+        """Yield a function that starts the shield. Once it is called, the rest of the block is shielded from
+        cancellation for at most a minute.
+
+        Raises `AuthorizationError` if the shielded part takes longer than that.
+        """
         with trio.CancelScope() as scope:
 
             def begin() -> None:
@@ -290,8 +299,7 @@ class CompletionShield:
             raise AuthorizationError("the authorization server or the token storage did not respond in time")
 
     def shorten(self) -> None:
-        """Limit all token requests that are shielded from cancellation to a few more seconds, since the client is being
-        closed."""
+        """End all shields against cancellation after a few more seconds, since the client is being closed."""
         self._seconds = _CLOSING_SECONDS
         end = trio.current_time() + _CLOSING_SECONDS
         for scope in self._started:
@@ -317,8 +325,8 @@ class Acquisition:
         self._waiters = 0
 
     async def run(self, acquire: Callable[[], Awaitable[None]]) -> None:
-        """Get a token by calling ``acquire``, and record whether this succeeded. Raises only cancellations from
-        outside: other errors are recorded for `wait`."""
+        """Get a token by calling ``acquire``, and store the outcome for `wait`. Raises only cancellations from
+        outside."""
         try:
             with self._scope:
                 await acquire()

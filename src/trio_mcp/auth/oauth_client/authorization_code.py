@@ -201,7 +201,7 @@ def _authorize_url(
 
 
 def _code(callback: str, request: _SignInRequest) -> str:
-    """Return the authorization code in the URL that the browser was redirected to.
+    """Return the authorization code from ``callback``, the URL that the browser was redirected to.
 
     The order of the checks matters: if the URL may be the response to another authorization request, or may come from
     another server, nothing in the URL is used, not even an error.
@@ -306,7 +306,7 @@ async def sign_out(
 
 
 def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machine[None]:
-    """Revoke the stored tokens that the authorization server ``issuer`` has issued.
+    """Revoke the stored tokens that were issued by the authorization server ``issuer``.
 
     The refresh token is revoked first, since this also invalidates its access tokens (RFC 7009 section 2.1). Fetches at
     most five URLs.
@@ -351,7 +351,7 @@ def _redirect(auth: OAuth, _: Any, uri: str | None) -> None:
 
 @frozen(kw_only=True)
 class OAuth(OAuthClient):
-    """Signs the user in with the browser when a server first requires a token, and again when it requires more scopes
+    """Signs the user in with the browser when a server requires a token, and again when the server requires more scopes
     (authorization code with PKCE; 2026-07-28 authorization).
 
         async with open_http("https://example.com/mcp", auth=OAuth(client_name="My editor")) as client:

@@ -97,7 +97,7 @@ async def open_in_browser(url: str) -> None:
 
 
 class AwaitedCallback:
-    """A future for the callback URL of a sign-in: tasks set the URL or an error, and one task waits for it."""
+    """A future for the callback URL of a sign-in. Other tasks set the URL or an error, and one task waits for it."""
 
     def __init__(self) -> None:
         self._given = trio.Event()
@@ -160,7 +160,7 @@ class LoopbackListener:
         self._state = ""
 
     def expect(self, url: str, answer: AwaitedCallback) -> None:
-        """From now on, accept the redirect that follows the authorization request at ``url``.
+        """From now on, accept the browser's redirect that belongs to the authorization request at ``url``.
 
         When the browser arrives, store the redirect's URL in the future ``answer``.
         """
@@ -267,7 +267,7 @@ async def _read_request(stream: trio.SocketStream) -> h11.Request | None:
 
 
 def _page(status: int, text: str) -> bytes:
-    """Return an HTTP response with a web page of one sentence, which contains no scripts and loads nothing."""
+    """Return an HTTP response with a web page of one sentence. The page contains no scripts and loads nothing."""
     body = f"<!doctype html><meta charset=utf-8><title>{text}</title><p>{text}</p>\n".encode()
     reason = "OK" if status == 200 else "Not Found"
     head = (

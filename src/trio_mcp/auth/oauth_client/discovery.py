@@ -169,7 +169,7 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
 
 
 def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization) -> str:
-    """Return the URL of the authorization server to use, from the ``named`` URLs (RFC 9728 section 7.6; 2026-07-28
+    """Choose one of the ``named`` authorization servers, and return its URL (RFC 9728 section 7.6; 2026-07-28
     authorization, Authorization Server Binding).
 
     Raises `AuthorizationError` if the client's credentials belong to none of these servers.
@@ -183,8 +183,11 @@ def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization)
 
 
 def _covers(resource: str, server_url: str) -> bool:
-    """Return whether the URL ``resource`` covers the server's URL: both have the same origin, and the path of
-    ``resource`` is the path of the server's URL or a prefix of that path."""
+    """Return whether the URL ``resource`` covers the server's URL.
+
+    It does if both URLs have the same origin, and the path of ``resource`` equals the path of the server's URL or is a
+    prefix of it.
+    """
     try:
         (origin, path), (own_origin, own_target) = split_url(resource), split_url(server_url)
     except ValueError:
@@ -196,7 +199,7 @@ def _covers(resource: str, server_url: str) -> bool:
 
 
 def _fixed_paths(origin: str) -> ServerMetadata:
-    """Return metadata with the default paths of the endpoints, for an authorization server that publishes no metadata
+    """Return metadata with the default endpoint paths, for an authorization server that publishes no metadata
     (2025-03-26 authorization, Fallbacks for Servers without Metadata Discovery)."""
     return ServerMetadata(
         issuer=origin,
@@ -252,8 +255,10 @@ def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, co
 
 
 def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the OAuth scopes with which a client registers at an authorization server: the scopes of the client's next
-    request, and the resource's other scopes, which the client may request later.
+    """Return the OAuth scopes with which a client registers at an authorization server.
+
+    These are the scopes of the client's next request, and the resource's other scopes, which the client may request
+    later.
 
     Returns none if the authorization server that was ``found`` doesn't list all scopes to request, since many servers
     refuse to register such a client.

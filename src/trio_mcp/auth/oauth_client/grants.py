@@ -60,8 +60,10 @@ class PreregisteredClient:
 
 
 class ClientBindings:
-    """Binds a client's secret or private key to the first issuer for which it is used, unless the client has a
-    configured issuer (2026-07-28 authorization, Authorization Server Binding).
+    """Stores which issuer a client's secret or private key belongs to (2026-07-28 authorization, Authorization Server
+    Binding).
+
+    A secret or key belongs to the first issuer for which it is used, unless the client has a configured issuer.
 
     The bindings are kept in ``storage``, for all clients and processes that use the same secret there. A client without
     a secret or key isn't bound: its id isn't secret, and unrelated authorization servers may assign the same id.
@@ -92,7 +94,7 @@ class ClientBindings:
             self._claimed[name] = issuer
 
     async def settle(self) -> None:
-        """Store the bindings of credentials to issuers that `claim` has recorded.
+        """Store the issuers that `claim` has recorded for the credentials of clients.
 
         Raises `AuthorizationError` if the credentials already belong to another issuer, or if the binding can't be
         stored. After such an error, don't send the credentials.
@@ -110,8 +112,8 @@ class ClientBindings:
 
 
 def _name_of_binding(client: PreregisteredClient) -> str | None:
-    """Return the name under which the issuer of ``client`` is stored; `None` if the client has neither a secret nor a
-    key.
+    """Return the name under which the issuer of ``client`` is stored. Returns `None` if the client has neither a secret
+    nor a key.
 
     The name doesn't reveal the secret.
     """
@@ -123,8 +125,9 @@ def _name_of_binding(client: PreregisteredClient) -> str | None:
 
 
 def check_belonging(issuer: str, named: Sequence[str]) -> None:
-    """Raise `AuthorizationError` unless ``named``, the issuers that the server has named, contains the ``issuer`` that
-    the client's credentials belong to.
+    """Check that the client's credentials belong to one of the issuers that the server has named (``named``).
+
+    The credentials belong to ``issuer``. Raises `AuthorizationError` if ``named`` doesn't contain it.
 
     A trailing slash is ignored.
     """

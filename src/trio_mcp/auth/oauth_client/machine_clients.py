@@ -134,8 +134,8 @@ async def _present(text: _Text, name: str) -> str:
 def client_credentials(
     known: PreregisteredClient, context: GrantContext, configured: tuple[str, ...] | None = None
 ) -> Machine[Grant]:
-    """Find the authorization server, and return the tokens that it issues for the client's own credentials (grant type
-    ``client_credentials``).
+    """Find the authorization server, and return the tokens that it issues for the client's own credentials
+    (``client_credentials`` grant).
 
     If the challenge says ``insufficient_scope``, all scopes that were requested before are requested as well.
     ``configured``: see `scopes_at`. Fetches at most seven URLs, besides the repeated request that a DPoP nonce demands.
@@ -155,7 +155,7 @@ class _AudienceClaim(msgspec.Struct):
 
 
 def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, and return the tokens that it issues for the JWT (``assertion``) of the client's
+    """Find the authorization server, and return the tokens that it issues for ``assertion``, the JWT from the client's
     platform.
 
     Fetches at most seven URLs, besides the repeated request that a DPoP nonce demands. A refusal is final: another
@@ -185,8 +185,8 @@ def assertion_form(assertion: str) -> dict[str, str]:
 
 
 def _is_audience(found: AuthorizationServer, assertion: str) -> bool:
-    """Return whether the audience of the JWT ``assertion`` is the authorization server ``found``: its issuer URL or
-    token endpoint (RFC 7523 section 3).
+    """Return whether the JWT ``assertion`` has the authorization server ``found`` as audience: its issuer URL or token
+    endpoint (RFC 7523 section 3).
 
     The JWT's signature isn't verified here, since the authorization server verifies the signature.
     """
@@ -205,8 +205,10 @@ _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 
 def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, exchange the user's token (``subject_token``) at the enterprise's identity
-    provider for an authorization grant, and return the tokens that the authorization server issues for that grant.
+    """Return the tokens that the authorization server issues for a grant of the enterprise's identity provider.
+
+    Finds the authorization server, exchanges the user's token (``subject_token``) at the identity provider for an
+    authorization grant, and exchanges this grant for the tokens.
 
     Fetches at most eleven URLs, besides the repeated request that a DPoP nonce demands.
     """

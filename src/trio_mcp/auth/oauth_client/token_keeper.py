@@ -94,7 +94,7 @@ class TokenKeeper:
         self._record = Record(self._server_url, self._storage)
 
     def close(self) -> None:
-        """Limit all unfinished token requests to a few seconds, since the client is being closed."""
+        """Limit all unfinished token requests to a few seconds, because the client is being closed."""
         self._finishing.shorten()
 
     # The HTTP client calls the following methods.
@@ -160,7 +160,7 @@ class TokenKeeper:
         steps_up: bool,
         is_refresh: bool,
     ) -> None:
-        """Start to get a token to replace the token ``held``, which was refused.
+        """Start to get a new token, because the server has refused the token ``held``.
 
         Raises `AuthorizationError` if a replacement was already tried for this request.
         """
@@ -221,8 +221,8 @@ class TokenKeeper:
             await self._source._acquire(self._grant_context(stored, bindings, key, challenge), run)
 
     async def _refresh(self, held: TokensInUse) -> None:
-        """Refresh the tokens, or use tokens that another process has refreshed. If the refresh token is no longer
-        valid, record this."""
+        """Refresh the tokens, or use tokens that another process has refreshed. Stores the fact that a refresh token is
+        no longer valid."""
         held.refresh_at = math.inf  # after a failure, don't refresh again at once
         async with self._record.lock():
             stored = await self._record.load()
@@ -260,8 +260,8 @@ class TokenKeeper:
                 self._is_loaded = True
 
     def _adopts(self, stored: StoredAuthorization, held: TokensInUse | None) -> bool:
-        """Switch to the tokens in the stored record ``stored`` if they differ from ``held``, the tokens in use, and may
-        be valid.
+        """Use the tokens in the record ``stored`` from now on, if they differ from the current tokens (``held``) and
+        may be valid.
 
         Returns whether the client now uses the stored tokens.
         """
@@ -339,8 +339,8 @@ def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
 
 
 def final_refusal(request: RefusedRequest, error: str | None, why: str) -> AuthorizationError:
-    """Return the exception to raise when the server has refused a request with the error code ``error``, and another
-    attempt would be refused as well."""
+    """Return the exception to raise if the server has refused a request with the code ``error``, and would refuse it
+    again."""
     known = error if error in _CHALLENGE_CODES else None
     word = "" if known is None else f" ({known})"
     return AuthorizationError(

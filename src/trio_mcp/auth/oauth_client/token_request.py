@@ -66,8 +66,9 @@ def tokens_by(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Tokens]:
-    """Send the token request in ``form``, which requests ``scopes``, to the authorization server ``found``, and return
-    the issued tokens.
+    """Send the token request ``form`` to the authorization server ``found``, and return the issued tokens.
+
+    ``scopes`` are the scopes that ``form`` requests.
 
     Sends one request, and a second one if the endpoint demands a nonce (RFC 9449 section 8). Raises
     `AuthorizationError` with the error code of the endpoint, and no other text of its response: see `refused`.
@@ -204,7 +205,7 @@ def _listed_methods(server: ServerMetadata) -> Collection[str]:
 
 
 def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod:
-    """Return the authentication method for a client with a secret: the first preferred method that ``usable`` contains.
+    """Return the authentication method for a client with a secret: the most preferred method in ``usable``.
 
     Returns ``otherwise`` if ``usable`` contains no preferred method.
     """
@@ -215,7 +216,8 @@ def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod
 
 
 def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenClient:
-    """Return the token endpoint client for ``client``, which is already registered at ``server``.
+    """Return the data with which ``client``, which is already registered at ``server``, authenticates at the token
+    endpoint.
 
     It authenticates with its configured method, else with its private key, else with its secret in a way that the
     server supports.
@@ -313,8 +315,8 @@ def client_at(
 
 
 def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, now: float) -> TokenClient | None:
-    """Return the OAuth client to which the tokens in ``record`` were issued; `None` if ``settings`` now describe
-    another client."""
+    """Return the OAuth client to which the tokens in ``record`` were issued. Returns `None` if ``settings`` now
+    describe another client."""
     kept = record.client
     if kept is None or _is_expired(kept, now):
         return None
@@ -389,8 +391,8 @@ def _documented(url: str) -> TokenClient:
 
 
 def _registered(registration: RegisteredClient) -> TokenClient:
-    """Return the client that has registered itself at the authorization server. Without a secret, it authenticates with
-    its id alone."""
+    """Return the OAuth client for ``registration``, its own dynamic registration. Without a secret, the client
+    authenticates with its id alone."""
     method = _secret_method(() if registration.client_secret is None else (registration.auth_method,), "none")
     return TokenClient(
         client_id=registration.client_id,

@@ -86,8 +86,8 @@ class VerificationKey:
         return self._key.thumbprint()
 
     def has_signed(self, signed: Signed) -> bool:
-        """Return whether the signature was made with the private key of this public key, using one of the algorithms
-        that this key allows."""
+        """Return whether the signature of ``signed`` was made with the matching private key, and with an algorithm that
+        this key allows."""
         if signed.algorithm not in self.algorithms:
             return False
         return jws.JWSRegistry.algorithms[signed.algorithm].verify(signed.signed, signed.signature, self._key)
@@ -249,8 +249,8 @@ class FetchedKeys:
         return False
 
     async def _refresh(self) -> None:
-        """Fetch the issuer's keys, unless they were fetched recently. If there is no response, the old keys stay in
-        use."""
+        """Fetch the issuer's keys, unless they were fetched recently. If the issuer doesn't respond, the old keys stay
+        in use."""
         async with self._asking:
             now = trio.current_time()
             if now < self._asked_at + (_PAUSE_WITH_KEYS if self._keys else _PAUSE_WITHOUT_KEYS):

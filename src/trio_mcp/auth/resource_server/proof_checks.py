@@ -121,8 +121,8 @@ class ProofChecks:
         return found, key
 
     def _checked_claims(self, claims: Mapping[str, Any], method: str, token: str) -> str:
-        """Check the claims of a DPoP proof and return the proof's id. Raises `Untrusted` if the claims show that the
-        proof was made for another request."""
+        """Check the claims of a DPoP proof, and return the proof's id. Raises `Untrusted` if the proof was made for
+        another request."""
         proof_id, target, ath = (claims.get(name) for name in ("jti", "htu", "ath"))
         if not isinstance(proof_id, str) or not proof_id:
             raise Untrusted("the DPoP proof has no id (jti)")
@@ -180,8 +180,9 @@ class NonceNeeded(Exception):
 
 
 class ProofNonces:
-    """Creates DPoP nonces, and recognizes its nonces later without storing them: each nonce is its creation time,
-    signed with ``secret``.
+    """Creates DPoP nonces, and recognizes them later without having stored them.
+
+    Each nonce is its creation time, signed with ``secret``.
 
     Processes that share the secret accept each other's nonces. If ``secret`` is `None`, a random secret is generated.
     """
@@ -192,7 +193,7 @@ class ProofNonces:
 
     def share(self, secret: bytes) -> None:
         """Derive the secret for DPoP nonces from ``secret``, which all replicas share. Has no effect if the server's
-        author has passed a secret for nonces."""
+        author has passed a nonce secret."""
         if self._is_own:
             self._secret = derived_key(secret, b"trio-mcp DPoP-Nonce 1")
 
@@ -224,8 +225,8 @@ class TooManyProofs(Exception):
 
 
 class ProofReplayGuard:
-    """Detects replays of DPoP proofs: remembers at most ``limit`` used proofs. Each proof is remembered until it is too
-    old to be accepted.
+    """Detects replayed DPoP proofs. It remembers at most ``limit`` used proofs, each until the proof is too old to be
+    accepted.
 
     No proof is forgotten earlier; otherwise a client that uses many proofs could make room for a replay. A principal
     that has its fair share of the places, with however many keys, is refused further proofs until its first ones are

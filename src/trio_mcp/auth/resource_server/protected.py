@@ -69,8 +69,11 @@ class PublishedMetadata:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths at which the resource metadata is served: the path of `url`, with and without a trailing slash
-        since clients disagree about it, and the root path without a resource path."""
+        """The paths at which the resource metadata is served.
+
+        These are the path of `url`, with and without a trailing slash because clients disagree about it, and the
+        well-known path without the resource's own path.
+        """
         path = urlsplit(self.settings.resource).path.rstrip("/")
         return frozenset(
             (_RESOURCE_METADATA, *((f"{_RESOURCE_METADATA}{path}", f"{_RESOURCE_METADATA}{path}/") if path else ()))
@@ -277,8 +280,8 @@ class Gate:
         """True if requests need more checks than those of the token verifier."""
 
     def share(self, replay_guard: ReplayGuard, secret: bytes) -> None:
-        """Let all replicas together accept each DPoP proof only once: store used proofs in ``replay_guard``, which the
-        replicas share.
+        """Make all replicas together accept each DPoP proof only once. Used proofs are stored in ``replay_guard``,
+        which the replicas share.
 
         DPoP nonces are derived from the shared ``secret``, unless the author has passed a secret for nonces.
         """
@@ -331,8 +334,8 @@ class Gate:
             return broken()
 
     def missing(self, auth: Auth, needed: Collection[str]) -> Refusal | None:
-        """Return the HTTP response that refuses a request whose caller lacks one of the ``needed`` scopes; `None` if
-        the caller has all of them.
+        """Return the HTTP response that refuses a caller who lacks one of the ``needed`` scopes. Returns `None` if the
+        caller has all of them.
 
         The response names all needed scopes (2026-07-28 authorization, Runtime Insufficient Scope Errors). Synchronous.
         """
@@ -384,7 +387,7 @@ class Gate:
         return self._replay_guard is not None and principal.key_thumbprint is not None
 
     async def _unproven_anywhere(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
-        """Check the DPoP proof of a request on all replicas.
+        """Check that the DPoP proof of a request is valid, and that no replica has accepted it before.
 
         Returns `None` if the proof is valid and new, else the HTTP response that refuses the request. If the shared
         storage fails, the request is refused.
@@ -441,8 +444,8 @@ class PresentedToken:
     token: str = attrs.field(repr=False)
 
     def check(self) -> None:
-        """Raise `Malformed` if the token has characters that are invalid in tokens. This check is slow, so call it only
-        for tokens that aren't cached."""
+        """Raise `Malformed` if the token contains invalid characters. This check is slow, so call it only for tokens
+        that aren't cached."""
         if not _TOKEN.fullmatch(self.token):
             raise Malformed
 

@@ -58,12 +58,13 @@ class Refusals:
     def bad_token(
         self, scheme: str, reason: str = "the access token is expired, revoked, or for another server"
     ) -> Refusal:
-        """Return the HTTP response that refuses a token, sent with ``scheme``, that isn't valid for this resource."""
+        """Return the HTTP response that refuses an invalid token. The client sent the token with the authentication
+        scheme ``scheme``."""
         return self._refused(HTTPStatus.UNAUTHORIZED, "invalid_token", reason, scheme)
 
     def bad_proof(self, reason: str) -> Refusal:
-        """Return the HTTP response that refuses a DPoP proof: the proof doesn't show that the client has the key of its
-        token (RFC 9449 section 7.1)."""
+        """Return the HTTP response that refuses an invalid DPoP proof (RFC 9449 section 7.1). The client hasn't shown
+        that it has the key of its token."""
         return self._refused(HTTPStatus.UNAUTHORIZED, "invalid_dpop_proof", reason, "dpop")
 
     def needs_nonce(self, nonce: str) -> Refusal:
@@ -83,7 +84,7 @@ class Refusals:
     def _refused(
         self, status: HTTPStatus, code: str | None, reason: str, scheme: str | None = None, needed: Iterable[str] = ()
     ) -> Refusal:
-        """Return the HTTP response that refuses a request, with a ``WWW-Authenticate`` challenge for each accepted
+        """Return an HTTP response that refuses a request. It has a ``WWW-Authenticate`` challenge for each accepted
         scheme.
 
         Only the challenge of the ``scheme`` that the client used has the error ``code`` (RFC 9449 section 7.2). If that
@@ -110,8 +111,8 @@ def unavailable() -> Refusal:
 
 
 def broken() -> Refusal:
-    """Return the HTTP response to a request for which one of the server author's functions has raised an exception
-    (status 500)."""
+    """Return the HTTP response with status 500, for a request for which a function of the server's author has raised an
+    exception."""
     return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed to identify the caller")
 
 

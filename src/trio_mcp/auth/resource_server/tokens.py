@@ -64,8 +64,8 @@ class TokenCheck:
         self._asked = SingleFlight[bytes, Verdict](max_concurrent)
 
     def known(self, token: str) -> Principal | Literal["bad"] | None:
-        """Return the cached result for ``token``: its principal, or ``"bad"`` for an invalid token. Returns `None` if
-        nothing is cached. Synchronous."""
+        """Return the cached verification result for ``token``: its principal, or ``"bad"`` for an invalid token.
+        Returns `None` if nothing is cached. Synchronous."""
         return self._cached(_digest(token))
 
     async def find(self, token: str) -> Verdict:
@@ -118,8 +118,10 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[K, T]):
-    """Merges concurrent calls with the same key: one task makes the call, and the others wait for its result. At most
-    ``limit`` calls run concurrently."""
+    """Merges concurrent calls with the same key: one task makes the call, and the other tasks wait for its result.
+
+    At most ``limit`` calls run concurrently.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -152,8 +154,8 @@ class SingleFlight(Generic[K, T]):
 
 
 def log_defect(what: str, error: Exception, token: str) -> None:
-    """Log ``error`` with its traceback, with ``token`` replaced: the server author's functions may have put the token
-    into the message."""
+    """Log ``error`` with its traceback. ``token`` is replaced, because a function of the server's author may have
+    quoted it in the message."""
     text = "".join(traceback.format_exception(error))
     if token in text:
         logger.error("%s\n%s", what, text.replace(token, "<token>").rstrip())

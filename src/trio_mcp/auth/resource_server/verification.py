@@ -95,8 +95,8 @@ class VerifierUnavailable(Exception):
 
 
 class BuiltInVerifier(ABC):
-    """Base class of the token verifiers in this package. `Protected` sets the resource that tokens must be issued
-    for."""
+    """Base class of the token verifiers in this package. The verifier gets the resource that tokens must be issued for
+    from `Protected`."""
 
     @property
     def _holds_for(self) -> float:
@@ -130,7 +130,7 @@ class ExpectedClaims:
     """How many seconds the clocks of the issuer and of this machine may differ."""
 
     def check_times(self, claims: Mapping[str, Any], now: float) -> None:
-        """Raise `Untrusted` if the token's claims show that it has expired, or isn't valid yet, at the time ``now``."""
+        """Raise `Untrusted` if the token has expired, or isn't valid yet, at the time ``now``."""
         expires_at, begins_at, issued_at = (_time(claims, name) for name in ("exp", "nbf", "iat"))
         if expires_at is not None and now >= expires_at + self.leeway:
             raise Untrusted(f"the token expired {now - expires_at:g} s ago")
@@ -180,13 +180,13 @@ order. Without the client id, a program without a user would be mistaken for a u
 
 
 def audiences(names: Iterable[str]) -> frozenset[str]:
-    """Return the ``names`` of a resource in all forms in which tokens may name it as their audience: unchanged, and
-    normalized as URLs."""
+    """Return the audiences that tokens for a resource may have: the resource's ``names``, unchanged and normalized as
+    URLs."""
     return frozenset(form for name in names for form in (name, _canonical(name)))
 
 
 def _at_hosts_of(own: frozenset[str], names: Iterable[str]) -> Iterable[str]:
-    """Return those ``names``, without duplicates, that may be URLs on the hosts of the URLs in ``own``.
+    """Return the ``names`` that may be URLs at the same hosts as the URLs in ``own``, without duplicates.
 
     Only these names need to be parsed, which is slow: a token may contain any number of audiences.
     """
@@ -196,7 +196,7 @@ def _at_hosts_of(own: frozenset[str], names: Iterable[str]) -> Iterable[str]:
 
 @lru_cache
 def _starts(own: frozenset[str]) -> tuple[str, ...]:
-    """Return how URLs on the hosts of the URLs in ``own`` begin: scheme and host, in lower case.
+    """Return the beginnings of the URLs in ``own``: scheme and host, in lower case.
 
     For a host that is an IPv6 address, which can be written in many ways, the result has only the scheme and ``[``.
     """

@@ -117,8 +117,8 @@ class PrivateFolder:
             return [] if folder is None else sorted(one for one in os.listdir(folder) if not one.startswith("."))
 
     def locked(self, name: str) -> int:
-        """Wait until this process holds the lock on the lock file ``name``, and return the file descriptor that holds
-        the lock.
+        """Wait until this process holds the lock on the lock file ``name``. Returns the file descriptor that holds the
+        lock.
 
         Release the lock with `unlock`. The lock file is never deleted.
         """
@@ -190,7 +190,8 @@ class PrivateFolder:
         return descriptor
 
     def _sweep(self, folder: int, name: str, age: float) -> None:
-        """Remove temporary files that are older than ``age`` seconds: the process that wrote them no longer runs."""
+        """Remove temporary files that are older than ``age`` seconds, because the process that wrote them no longer
+        runs."""
         for one in os.listdir(folder):
             if one.startswith(f".{name}."):
                 with suppress(FileNotFoundError):
@@ -240,8 +241,8 @@ async def file_lock(folder: PrivateFolder, name: str) -> AsyncGenerator[None]:
 
 
 def _turn(folder: PrivateFolder, name: str) -> trio.CapacityLimiter:
-    """Return the limiter for the threads that wait for one file lock. A thread that was abandoned counts against the
-    limit until it ends."""
+    """Return the limiter for the threads that wait for one file lock. An abandoned thread counts against the limit
+    until it ends."""
     try:
         turns = _turns.get()
     except LookupError:
@@ -305,8 +306,8 @@ _stored_files: Final = msgspec.json.Decoder(_StoredFile)
 
 @frozen
 class FileTokenStorage(TokenStorage):
-    """Stores token records in a folder, one file per server. Only this user can read the files. Safe for concurrent
-    processes.
+    """Stores token records in a folder, with one file for each server. Only this user can read the files. Several
+    processes may use the folder.
 
     The default ``folder`` is ``$XDG_STATE_HOME/trio-mcp/tokens`` (``~/.local/state``), on macOS ``~/Library/Application
     Support/trio-mcp/tokens``. A record is replaced atomically: when `save` returns, the new one is on the disk, and

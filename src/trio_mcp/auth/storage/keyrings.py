@@ -98,7 +98,7 @@ class KeyringTokenStorage(TokenStorage):
             yield
 
     async def _in_place(self) -> TokenStorage | None:
-        """Return the storage to use instead of a keyring if the desktop has no keyring; `None` if the desktop has one.
+        """Return the fallback storage if the desktop has no keyring. Returns `None` if the desktop has a keyring.
 
         Raises `TokenStorageFailed` if there is neither a keyring nor another storage.
         """

@@ -67,7 +67,7 @@ class Tokens:
 
 @frozen(kw_only=True)
 class IssuerRecord:
-    """What a client stores about one authorization server.
+    """The data that a client stores about one authorization server.
 
     This data is never sent to another server (2026-07-28 authorization, Authorization Server Binding).
     """
@@ -87,7 +87,8 @@ class IssuerRecord:
 
 @frozen(kw_only=True)
 class StoredAuthorization:
-    """What a client stores about its authorization at one MCP server, with a record for each authorization server."""
+    """The data that a client stores about its authorization at one MCP server, with a record for each authorization
+    server."""
 
     issuers: Mapping[str, IssuerRecord] = attrs.field(factory=dict[str, IssuerRecord])
     """The records of the authorization servers, by their issuer URLs."""
@@ -101,8 +102,7 @@ class StoredAuthorization:
         return None if record is None else record.tokens
 
     def _with_record(self, issuer: str, record: IssuerRecord) -> StoredAuthorization:
-        """Return a copy of this `StoredAuthorization` in which ``record`` is the stored record for ``issuer``, and in
-        which ``issuer`` is the current issuer."""
+        """Return a copy with ``record`` stored for ``issuer``, and with ``issuer`` as the current issuer."""
         return StoredAuthorization(issuers={**self.issuers, issuer: record}, current=issuer)
 
     def to_json(self) -> bytes:
@@ -141,8 +141,10 @@ class TokenStorageFailed(AuthorizationError):
 
 
 def name_of_record(server_url: str) -> str:
-    """Return a file name for the token record of a server: 32 hexadecimal digits, derived from the server's URL. URLs
-    themselves can be too long, or contain characters that are invalid in file names."""
+    """Return a file name for the token record of a server: 32 hexadecimal digits, derived from the server's URL.
+
+    URLs themselves can be too long, or contain characters that are invalid in file names.
+    """
     return hashlib.sha256(server_url.encode()).hexdigest()[:32]
 
 

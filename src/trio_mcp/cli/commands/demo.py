@@ -240,8 +240,10 @@ async def _at_once(one: Client, two: Client, screen: Screen) -> list[str]:
 
 @asynccontextmanager
 async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
-    """Start the demo server in its own process with ``trio-mcp run`` and the address option ``option``. Yields the
-    process and the server's URL. The process is killed at the end."""
+    """Start the demo server in its own process with ``trio-mcp run`` and the address option ``option``.
+
+    Yields the process and the server's URL. The process is killed at the end.
+    """
     spec = find_spec("trio_mcp.cli.demo_server")
     assert spec is not None
     assert spec.origin is not None
@@ -269,8 +271,8 @@ async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
 
 
 def _address_in(output: str) -> str:
-    """Return the address in ``output``, the lines that the server has printed; empty until the line with the address is
-    complete."""
+    """Return the server's address in ``output``, the lines that the server has printed. Returns an empty string until
+    the line with the address is complete."""
     for line in output.split("\n")[:-1]:
         address, end, _ = line.rpartition(" at ")[2].partition(";")
         if end and "://" in address:
@@ -324,7 +326,8 @@ class Screen:
 
     @contextmanager
     def progress(self) -> Generator[OnProgress]:
-        """Yield a function that shows each `Progress` passed to it, as a progress bar on a terminal, else as lines."""
+        """Yield a function that shows each `Progress` passed to it: as a progress bar on a terminal, and otherwise as
+        lines."""
         if not self.is_terminal or self._console.is_dumb_terminal:
             yield self._progress_line
             return

@@ -150,8 +150,10 @@ async def _report(group: Group, config: Path) -> None:
 
 
 async def _with_all_members(server: Gateway, deadline: float, request: ServerRequest, next: Next) -> Any:
-    """Middleware that lets requests wait, until ``deadline`` at the latest, while servers of the gateway are starting.
-    It affects list requests, and requests with a name that no server has listed yet."""
+    """Middleware that lets requests wait while servers of the gateway are starting, but not after ``deadline``.
+
+    It affects list requests, and requests with a name that no server has listed yet.
+    """
     params = request.params
     name = params.uri if isinstance(params, ReadResourceParams) else getattr(params, "name", None)
     with trio.move_on_at(deadline):

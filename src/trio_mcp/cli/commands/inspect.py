@@ -114,7 +114,9 @@ _LONGEST_DESCRIPTION: Final = 60
 
 def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, card: ServerCard | None = None) -> int:
     """Print the tools, resources, prompts and skills of ``target`` on standard output, and return the exit status.
-    Takes at most ``timeout`` seconds. Differences from the server card ``card`` are printed on standard error."""
+
+    Takes at most ``timeout`` seconds. Differences from the server card ``card`` are printed on standard error.
+    """
     offers: ServerOffers | None = None
     text, differing = "", list[str]()
 
@@ -144,9 +146,12 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
 
 
 def inspect_in_browser(target: Target, *, era: Any, timeout: float, port: int) -> int:
-    """Serve the web inspector for ``target`` on loopback until Ctrl-C, print the inspector's URL, and return the exit
-    status. Connecting may take at most ``timeout`` seconds, and so may reading each list. Raises `CommandError` if
-    ``port`` can't be used."""
+    """Serve the web inspector for ``target`` on loopback until Ctrl-C. Prints the inspector's URL, and returns the exit
+    status.
+
+    Connecting may take at most ``timeout`` seconds, and so may reading each list. Raises `CommandError` if ``port``
+    can't be used.
+    """
     from ...inspecting.application import inspect_in_page  # imported late, because only --web needs this module
 
     def told(address: str) -> None:
@@ -239,8 +244,8 @@ def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
 
 
 def _described(schema: Any) -> str:
-    """Return the description of a tool's argument on one line, for the text after the argument's type; empty if there
-    is no description."""
+    """Return the description of a tool's argument on one line, to show after the argument's type. Returns an empty
+    string if there is no description."""
     text = as_object(schema).get("description")
     return f" - {on_one_line(text, _LONGEST_DESCRIPTION)}" if isinstance(text, str) and text.strip() else ""
 
@@ -280,8 +285,10 @@ def is_host_alone(url: str) -> bool:
 
 
 def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard | None]:
-    """Look for a server catalog at the host in ``typed``, and return the address of a server in the catalog, with its
-    server card. If there is no catalog, or the catalog is empty, return ``typed`` itself and `None`.
+    """Look for a server catalog at the host in ``typed``. Returns the address of a server in the catalog, with its
+    server card.
+
+    If there is no catalog, or the catalog is empty, returns ``typed`` itself and `None`.
 
     At a terminal, the user chooses among several servers, and must agree before any other host is contacted. Without a
     terminal, no other host is contacted. The user's headers and tokens are sent only to the typed origin. Each response
@@ -317,8 +324,8 @@ def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard |
 
 
 class _DiscoveryDialog:
-    """Talks with the user about a server catalog: lets the user choose a server, and asks for permission to contact
-    other hosts than the typed one."""
+    """The dialog with the user about a server catalog: the user chooses a server, and permits connections to hosts
+    other than the typed one."""
 
     def __init__(self, typed: Origin) -> None:
         self._agreed = {typed}
@@ -364,8 +371,10 @@ class _DiscoveryDialog:
 
 async def differences(card: ServerCard, client: Client) -> list[str]:
     """Return descriptions of how the server card ``card`` differs from the running server (docs/discovery.md,
-    Consistency with Runtime Behavior). If the server is modern, first requests its protocol revisions. Raises the same
-    errors as a call."""
+    Consistency with Runtime Behavior).
+
+    If the server is modern, first requests its protocol revisions. Raises the same errors as a call.
+    """
     return [*_differences(card, client, await _live_versions(client))]
 
 

@@ -105,8 +105,8 @@ def _entries(text: str, section: str) -> JSONObject:
 
 
 def _says(there: Any, entry: JSONObject) -> bool:
-    """Return whether ``there``, the server's entry that is already in the host's file, has all members of ``entry``,
-    the new one."""
+    """Return whether the existing entry of the server in the host's file (``there``) has all members of the new
+    ``entry``."""
     return isinstance(there, Mapping) and entry.items() <= cast("Mapping[str, Any]", there).items()
 
 
@@ -121,8 +121,8 @@ def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: An
 
 
 async def _tried(command: list[str], env: dict[str, str]) -> ServerOffers:
-    """Start the server in the way that hosts do (with few environment variables, and in another directory), and return
-    its tools, resources and prompts."""
+    """Start the server as hosts do, with few environment variables and in another directory. Returns its tools,
+    resources and prompts."""
     async with Command(command, env=env, cwd="/").open() as client:
         offers = ServerOffers(client)
         await offers.collect()

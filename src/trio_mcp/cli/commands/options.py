@@ -41,8 +41,8 @@ CONNECTION: Final = "Connection options"
 
 
 class TargetCommand(SectionedCommand):
-    """A click command with the argument TARGET. Instead of TARGET, the user can type a command that starts the server,
-    after ``--``."""
+    """A click command with the argument TARGET. Instead of TARGET, the user can type ``--`` and a command that starts
+    the server."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command-line arguments. Words after ``--`` are used as TARGET. See `click.Command.parse_args`."""
@@ -90,8 +90,10 @@ class ConnectionOptions(NamedTuple):
     revision: str | None
 
     def target(self, typed: str | tuple[str, ...], stderr: TextSink | None) -> Target:
-        """Return the server that ``typed``, the user's text, names. If the server is a command, its standard error goes
-        to ``stderr``. Raises `NoTarget` if no server is found."""
+        """Return the server that the user's text ``typed`` names. Raises `NoTarget` if no server is found.
+
+        If the server is a command, its standard error goes to ``stderr``.
+        """
         from ..targets import target_typed, with_extras
 
         where = target_typed(typed, self.config, stderr, self.sign_in)
@@ -101,8 +103,10 @@ class ConnectionOptions(NamedTuple):
 @in_section(CONNECTION)
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the connection options to a command: --config, --era, --timeout, --stderr, --header, --env, --revision,
-    --trust-http, and those of `sign_in_options`. The command's function gets the argument ``connection``, a
-    `ConnectionOptions`."""
+    --trust-http, and those of `sign_in_options`.
+
+    The command's function gets the argument ``connection``, a `ConnectionOptions`.
+    """
 
     @wraps(command)
     def run(**named: Any) -> Any:
@@ -141,8 +145,8 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[..., int]:
-    """Decorate a function that returns a `CommandRequest`, to make a click command of it. The command has the
-    connection options, sends the request to the server, and exits.
+    """Turn a function that returns a `CommandRequest` into a click command. The command has the connection options,
+    sends the request to the server, and exits.
 
     The command has an argument ``target``, and gets --server-log-level and the options of `connection_options` after
     its own. Invalid arguments and options are reported in click's way.
@@ -232,9 +236,11 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
 
 class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic in click 8.1
-    """The click type of an argument that names a tool, resource or prompt. If TARGET is a URL, shell completion
-    proposes the names that the server at this URL has. Shell completion starts no processes, so it proposes nothing for
-    other servers."""
+    """The click type of an argument that names a tool, resource or prompt.
+
+    If TARGET is a URL, shell completion proposes the names that the server at this URL has. Shell completion starts no
+    processes, so it proposes nothing for other servers.
+    """
 
     def __init__(self, name: str, offers: Callable[[Client], AsyncIterator[Any]], member: str = "name") -> None:
         self.name = name

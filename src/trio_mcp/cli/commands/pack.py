@@ -183,8 +183,8 @@ class _Packing:
         return ENDED_WELL
 
     def _project(self, files: Mapping[str, Path]) -> dict[str, bytes]:
-        """Return a pyproject.toml with the bundle's dependencies, or `None` if hosts don't need this file or the folder
-        already has it."""
+        """Return the ``pyproject.toml`` with the bundle's dependencies, keyed by its name. Returns an empty dict if
+        hosts don't need the file, or the folder already has it."""
         if self.runtime == "python":
             _check_library(files, self.dependencies)
         elif (project := files.get(_PROJECT)) is not None:

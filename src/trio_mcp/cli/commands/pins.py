@@ -147,8 +147,10 @@ def _print(held: Sequence[HeldTool]) -> None:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Split ``text`` into lines that a terminal doesn't wrap. The caller prints a mark before each line, so that a
-    server's text can't imitate a mark, a field or another tool."""
+    """Split ``text`` into lines that a terminal doesn't wrap.
+
+    The caller prints a mark before each line, so that a server's text can't imitate a mark, a field or another tool.
+    """
     room = max(shutil.get_terminal_size().columns, _NARROWEST) - len("    + ")
     for line in printable(text).replace("\t", "\\t").splitlines():
         start = width = 0
@@ -162,8 +164,8 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _fields(held: HeldTool) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
-    """Yield the fields of a tool whose current text isn't approved, each with its differences from the approved text
-    (`changed_parts`)."""
+    """Yield the fields of a tool whose current text isn't approved. Each field comes with its differences from the
+    approved text (`changed_parts`)."""
     new, old = pinned_fields(held.item), held.approved or {}
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
@@ -175,8 +177,8 @@ def _text(value: Any) -> str:
 
 
 def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """Compare two texts, and yield their parts, each with a mark: ``-`` if only ``old`` has the part, ``+`` if only
-    ``new`` has it, and a blank if both have it."""
+    """Compare two texts, and yield their parts with a mark: ``-`` for a part that only ``old`` has, ``+`` for a part
+    that only ``new`` has, and a blank for a common part."""
     before, after = _PIECE.findall(old), _PIECE.findall(new)
     start, end = _equal_ends(before, after)
     gone, come = before[start : len(before) - end], after[start : len(after) - end]
@@ -199,8 +201,8 @@ def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
 
 
 def _equal_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """Return how many items at the start of both sequences are equal, and how many of the remaining items at the end
-    are equal."""
+    """Return how many items are equal at the start of both sequences, and how many of the remaining items are equal at
+    the end."""
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     end = 0

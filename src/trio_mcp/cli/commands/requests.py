@@ -112,7 +112,9 @@ class CallTool(CommandRequest[CallToolResult]):
 @define(kw_only=True)
 class StartTask(CommandRequest["str | CallToolResult"]):
     """The `CommandRequest` of ``trio-mcp call --task``, which starts a tool as a task and doesn't wait for the result.
-    `prepare` raises the same errors as `CallTool.prepare`."""
+
+    `prepare` raises the same errors as `CallTool.prepare`.
+    """
 
     calling: CallTool
     answers_tasks = False
@@ -162,8 +164,10 @@ def read(uri: str, as_json: bool) -> ReadResource:
 
 @define(kw_only=True)
 class ReadResource(CommandRequest[ReadResourceResult]):
-    """The `CommandRequest` of ``trio-mcp read``, which reads a resource without looking it up in the server's list
-    first: servers needn't list all resources."""
+    """The `CommandRequest` of ``trio-mcp read``, which reads a resource.
+
+    It doesn't look the resource up in the server's list first, because servers needn't list all resources.
+    """
 
     uri: str
 
@@ -270,9 +274,12 @@ def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> CompleteAr
 
 @define(kw_only=True)
 class CompleteArgument(CommandRequest[Completion]):
-    """The `CommandRequest` of ``trio-mcp complete``, which gets suggestions for an argument. The first of the
-    ``pairs`` is the argument to complete, and the others are known arguments. `prepare` raises `NotOffered` and
-    `WrongArgument`."""
+    """The `CommandRequest` of ``trio-mcp complete``, which gets suggestions for an argument of a prompt or resource
+    template.
+
+    The first of the ``pairs`` is the argument to complete, and the others are known arguments. `prepare` raises
+    `NotOffered` and `WrongArgument`.
+    """
 
     name: str
     pairs: Sequence[str]
