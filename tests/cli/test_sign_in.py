@@ -237,7 +237,7 @@ async def test_stdio_bridge_exits_with_not_authorized_status_without_a_token(wor
     }
     ended = await run([*TRIO_MCP, "bridge", world.url], stdin=f"{json.dumps(initialize)}\n".encode())
     assert ended.status == NOT_AUTHORIZED
-    assert "the user has to sign in" in ended.stderr
+    assert "the user must sign in" in ended.stderr
     assert "sign in" not in ended.stdout
     assert "cannot be reached" in ended.stdout
 
