@@ -119,7 +119,8 @@ class Credentials(Protocol):
 
 
 class ClientAuth(Protocol):
-    """Interface for the authorization of a client's requests: the type of the argument ``auth`` of `open_http`."""
+    """Interface for objects that authorize a client's requests. `open_http` takes such an object as its argument
+    ``auth``."""
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return a context manager that yields the `Credentials` for the server at ``server_url``.
@@ -228,7 +229,7 @@ class Challenge:
 
 
 def parse_challenges(value: str) -> list[Challenge]:
-    """Return the challenges in the value of the header ``WWW-Authenticate``, in order, for all schemes (RFC 9110
+    """Return all challenges in the value of the header ``WWW-Authenticate``, in order and for any scheme (RFC 9110
     section 11.6.1).
 
     Repeated headers must be joined with commas.

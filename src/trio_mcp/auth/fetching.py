@@ -59,7 +59,8 @@ class Fetched:
 
 
 class Fetcher(Protocol):
-    """Interface for sending a `Fetch`: an `HttpFetcher`, or for example a fake that you pass to a verifier in tests."""
+    """Interface for sending a `Fetch`. It is implemented by `HttpFetcher`, or by a fake that you pass to a verifier in
+    tests."""
 
     async def fetch(self, request: Fetch) -> Fetched:
         """Send ``request`` and return the response, whatever its status.
@@ -164,7 +165,7 @@ class UrlRules:
         return near is not Nearness.ANYWHERE and not (self.loopback and near is Nearness.MACHINE)
 
     def address_rule(self, origin: Origin) -> AddressRule | None:
-        """Return the function that checks the IP addresses of ``origin`` before the client connects to them. Returns
+        """Return the function that checks the IP addresses of ``origin`` before the client connects to one. Returns
         `None` if all addresses are allowed."""
         if not origin.secure:  # check each address, since a name such as localhost may resolve to any address
             return is_private if self._trusts(origin) else _is_of_this_machine

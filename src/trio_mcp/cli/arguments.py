@@ -19,8 +19,8 @@ _NAMES_TOLD: Final = 20
 
 
 class WrongArgument(CommandError):
-    """A command-line argument for a tool or prompt is malformed or has the wrong type. The message is one line for the
-    user, and names the argument."""
+    """A command-line argument for a tool or prompt is malformed or has the wrong type. The error's message is one line,
+    and names the argument."""
 
 
 def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
@@ -44,7 +44,7 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
 
 
 def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
-    """Return the arguments in ``pairs``, strings like ``key=value``, without converting the values. Raises
+    """Return the arguments in ``pairs``, which are strings like ``key=value``, with unconverted values. Raises
     `WrongArgument` if a pair is malformed."""
     texts: dict[str, str] = {}
     for pair in pairs:
@@ -150,8 +150,10 @@ class SchemaReader:
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
-        """Return ``schema`` itself or, if ``schema`` is a ``$ref``, the schema in ``root`` that the ``$ref`` names.
-        Returns ``{}`` if the result isn't a schema, can't be found, or is a circular reference."""
+        """Return ``schema`` itself, or the schema in ``root`` that it refers to with ``$ref``.
+
+        Returns ``{}`` if the result isn't a schema, can't be found, or is a circular reference.
+        """
         seen: set[str] = set()
         while self._spend_steps(1) and isinstance(schema, dict):
             members = cast("JSONObject", schema)

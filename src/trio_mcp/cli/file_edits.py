@@ -42,8 +42,11 @@ class NotEditable(ValueError):
 
 
 def parse_object(text: str) -> JSONObject:
-    """Return the JSON data in ``text``, which may contain comments and trailing commas. Raises `NotEditable` with line
-    and column if ``text`` isn't a JSON object."""
+    """Return the JSON object in ``text``, which may contain comments and trailing commas. Raises `NotEditable` if
+    ``text`` isn't a JSON object.
+
+    The error's message contains the line and column if the JSON is invalid.
+    """
     try:
         value = _DECODER.decode(without_trailing_commas(without_comments(text)))
     except json.JSONDecodeError as error:
@@ -85,8 +88,10 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
 
 @frozen
 class _ObjectMember:
-    """A member of a JSON object in a text: its key, and the start and end of its value. ``indent`` is the indentation
-    of the member's line; `None` if the line begins with another member."""
+    """A member of a JSON object in a text: its key, and the start and end of its value.
+
+    ``indent`` is the indentation of the member's line. `None` means that the line begins with another member.
+    """
 
     key: str
     indent: str | None

@@ -45,7 +45,7 @@ _MODULES: Final = {
 
 class _LazyGroup(click.Group):
     """A click group that imports the module of a command only when the command is used. Help texts list the commands
-    with their `SUMMARIES`, without importing them."""
+    from `SUMMARIES`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all ``trio-mcp`` commands: see `click.Group.list_commands`."""

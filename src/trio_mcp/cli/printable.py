@@ -76,8 +76,8 @@ class CommandError(click.ClickException):
 
 
 class CopiedToStderr:
-    """A `TextSink` that copies a server process's standard error to this process's standard error. For a terminal, the
-    text is made `printable`."""
+    """A `TextSink` that copies the standard error of a server process to this process's standard error. Text for a
+    terminal is made `printable`."""
 
     def write(self, text: str, /) -> None:
         """Copy ``text`` of the server to this process's standard error."""
@@ -106,8 +106,11 @@ logs."""
 
 
 class _JSONLines(logging.Formatter):
-    """A log formatter that writes each record as one JSON object in ASCII: ``time``, ``level``, ``logger``,
-    ``message``, ``exception`` if there is one, and extra attributes such as the ``status`` of a response."""
+    """A log formatter that writes each record as one JSON object in ASCII.
+
+    It contains ``time``, ``level``, ``logger``, ``message``, ``exception`` if there is one, and extra attributes such
+    as the ``status`` of a response.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {

@@ -50,8 +50,10 @@ class Questions:
         """Whether the user has refused to answer in place of a model. The server then gets an error."""
 
     def options(self) -> ClientOptions:
-        """Return the options for a client whose user answers input requests at the terminal. Without a terminal,
-        returns no handlers, so that servers send no input requests."""
+        """Return the options for a client whose user answers input requests at the terminal.
+
+        Without a terminal, the options contain no handlers, so that servers send no input requests.
+        """
         if not self._terminal.can_ask:
             return {}
         return {
@@ -136,8 +138,8 @@ class Questions:
                     return ElicitResult("decline")
 
     async def _fill_in(self, field: FormField, content: dict[str, Any]) -> bool:
-        """Ask the user for the value of one form field until a valid value is typed, and store it in ``content``.
-        Returns false if the user doesn't answer."""
+        """Ask the user for the value of one form field until the value is valid, and store it in ``content``. Returns
+        false if the user doesn't answer."""
         for number, (value, title) in enumerate(field.choices, start=1):
             self._terminal.say(
                 f"  {number}) {name_shown(title)}" + (f" ({name_shown(value)})" if title != value else "")
@@ -190,8 +192,10 @@ class Questions:
 
 
 def terminal_options(*, log_level: str | None = None) -> ClientOptions:
-    """Return client options that let the user answer input requests at the terminal, as in ``trio-mcp call``: fill in
-    forms, visit URLs, and type responses to sampling requests.
+    """Return client options that let the user answer a server's input requests at the terminal, as in ``trio-mcp
+    call``.
+
+    The user can fill in forms, visit URLs, and type responses to sampling requests.
 
         async with open_stdio(["python", "server.py"], **terminal_options()) as client:
 
@@ -307,8 +311,10 @@ def _field(name: str, schema: Any, required: bool, default: Any) -> FormField:
 
 
 def _without_null(schema: Any) -> JSONObject:
-    """Return ``schema`` without null among its types and alternatives. python-sdk adds null for each ``Optional``
-    field, but an answer omits such a field."""
+    """Return ``schema`` without null among its types and alternatives.
+
+    python-sdk adds null for each ``Optional`` field, but an answer omits such a field.
+    """
     field = as_object(schema)
     for key in ("anyOf", "oneOf"):
         options = _list(field.get(key))

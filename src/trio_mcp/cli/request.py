@@ -90,8 +90,8 @@ async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -
 
 
 def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
-    """Return the error to raise for a ``name`` that isn't one of the server's ``names``. Its message lists similar
-    names, or else some of the names."""
+    """Return the error for a ``name`` that isn't one of the server's ``names``. The message lists similar names or, if
+    there are none, some of the names."""
     if not names:
         return NotOffered(f"the server has no {kind}s")
     near = get_close_matches(name, names, n=3) or names[:_NAMES_TOLD]
@@ -101,8 +101,11 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 
 @define(kw_only=True)
 class CommandRequest(Generic[R]):
-    """A command's request to a server. `RequestRun` calls its methods in order: `prepare`, `send` and `show`. `prepare`
-    and `send` raise the same errors as `Client`."""
+    """The request that a command sends to a server. `RequestRun` calls its methods `prepare`, `send` and `show`, in
+    this order.
+
+    `prepare` and `send` raise the same errors as `Client`.
+    """
 
     as_json: bool = False
     """Whether the whole result is printed as JSON."""
@@ -142,8 +145,7 @@ class CommandRequest(Generic[R]):
         raise NotImplementedError
 
     def advice(self, error: Exception) -> str | None:
-        """Return advice for the user after the error ``error``, which was already printed; `None` if there is no
-        advice."""
+        """Return advice for the user about ``error``, which was already printed, or `None` if there is no advice."""
         return None
 
 

@@ -152,8 +152,10 @@ T = TypeVar("T")
 
 
 def run_until_interrupted(work: Callable[[], Awaitable[T]], timeout: float | None = None) -> T:
-    """Run the async function ``work`` with `trio.run` until a signal such as Ctrl-C, and return its result. If the
-    event loop is stuck, the process is killed: see `Signals`.
+    """Run the async function ``work`` with `trio.run` until it ends or a signal such as Ctrl-C arrives, and return its
+    result.
+
+    If the event loop is stuck, the process is killed: see `Signals`.
 
     Raises:
       KeyboardInterrupt: after Ctrl-C, when the work has cleaned up.

@@ -103,8 +103,8 @@ class _Worker:
         self._stop_within(self.ends_within)
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Make the worker stop accepting connections, drain, and exit. With ``hurry``, the worker exits almost at
-        once."""
+        """Make the worker stop accepting connections, finish open requests, and exit. With ``hurry``, the worker exits
+        almost at once."""
         if self.process is not None:
             self.process.send(signal.SIGTERM)
         self._stop_within(_HURRY if hurry else self.ends_within)

@@ -41,8 +41,10 @@ class NoTarget(CommandError):
 def configured_target(
     name: str, file: Path | None, stderr: TextSink | None = None, auth: OAuth | None = None, *, warns: bool = False
 ) -> Target | None:
-    """Return the server with the given name in ``file`` or, without a file, in the well-known configuration files of
-    MCP hosts. Returns `None` if no file has the name.
+    """Return the server with the given name in ``file``. Without a file, search the well-known configuration files of
+    MCP hosts.
+
+    Returns `None` if no file has the name.
 
     In an entry, ``${NAME}`` is replaced with our environment variable. ``auth``: see `read_config`. With ``warns``,
     problems of an entry that can still be used are printed. Raises `NoTarget`, also if well-known files disagree.
@@ -68,8 +70,11 @@ def configured_target(
 
 
 def configured_names(file: Path | None) -> list[str]:
-    """Return the names of all servers in ``file`` or, without a file, in the well-known configuration files. Raises
-    `NoTarget` if ``file`` can't be read."""
+    """Return the names of all servers in ``file``. Without a file, return those in the well-known configuration files
+    of MCP hosts.
+
+    Raises `NoTarget` if ``file`` can't be read.
+    """
     return sorted({name for config in _configs(file).values() for name in config.members})
 
 
@@ -291,8 +296,8 @@ def _words(typed: str) -> list[str]:
 
 @frozen(kw_only=True)
 class SignIn:
-    """The token options that the user has typed (--sign-in, --bearer-env, --tokens). The OAuth modules are imported
-    only when they are needed."""
+    """The token options that the user has typed (--sign-in, --bearer-env, --tokens). The methods import the OAuth
+    modules only when needed."""
 
     asks: bool | None = None
     """Whether the user may be asked to sign in. `None` means that the user may be asked if standard error is a

@@ -92,8 +92,8 @@ _LARGEST_DRAWN: Final = 1e300
 
 
 class Bar:
-    """A progress bar on the terminal. It is drawn only when progress is reported, without a thread, so calls without
-    progress show no bar."""
+    """A progress bar on the terminal. It needs no thread, because it is drawn only when progress is reported. Calls
+    without progress show no bar."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
@@ -152,8 +152,10 @@ def _drawn(number: float) -> float:
 
 
 async def read_line() -> str:
-    """Wait for a line from the terminal and return it; an empty string means the end of input (Ctrl-D). Waits without a
-    thread, so that Ctrl-C can interrupt the wait: a terminal is readable when a line is complete."""
+    """Wait for a line from the terminal and return it. An empty string means the end of input (Ctrl-D).
+
+    Waits without a thread, so that Ctrl-C can interrupt the wait: a terminal is readable when a line is complete.
+    """
     await trio.lowlevel.wait_readable(sys.stdin.fileno())
     return os.read(sys.stdin.fileno(), 4096).decode(errors="replace")
 

@@ -21,8 +21,10 @@ _OPTIONS: Final = ("issuers", "resource", "audiences", "jwks", "scopes", "algori
 
 @in_section("Token options")
 def token_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add --issuer and the options that need it to a command. The command's function gets the argument ``auth``: a
-    `Protected`, or `None` without --issuer."""
+    """Add --issuer and the options that need it to a command.
+
+    The command's function gets the argument ``auth``: a `Protected`, or `None` without --issuer.
+    """
 
     @repeatable(
         "--issuer", "issuers", "URL", "Require in each HTTP request a JWT token signed by this authorization server."

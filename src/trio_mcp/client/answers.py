@@ -312,8 +312,10 @@ def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapa
 
 
 def _check_form(answer: ElicitResult, schema: JSONObject) -> None:
-    """Raise `ValueError` if the values of an accepted form don't match ``schema``, because clients SHOULD check this
-    (2025-11-25 and 2026-07-28 elicitation, Security Considerations).
+    """Check that the values of an accepted form match ``schema``, as clients SHOULD (2025-11-25 and 2026-07-28
+    elicitation, Security Considerations).
+
+    Raises `ValueError` if they don't match.
 
     Only the flat form schemas of the specification are checked. Other schemas are ignored.
     """

@@ -171,8 +171,8 @@ class CallContexts:
                 del self._of_tasks[task_id]
 
     def record_caller(self, question: InboundRequest) -> None:
-        """For an elicitation, sampling or roots request that has just arrived, record the client's call that the
-        request belongs to."""
+        """Record the client's call that ``question`` belongs to, an elicitation, sampling or roots request that has
+        just arrived."""
         if (caller := self.caller_of(question.params)) is not None:
             self._of_questions[question] = caller.copy()
 

@@ -88,8 +88,8 @@ async def open_client(transport: Transport, **options: Unpack[ClientOptions]) ->
 
 @frozen
 class Opening:
-    """Opens one client. Holds the client's settings, and the time limit for connecting. The time limit starts when the
-    object is created."""
+    """Opens one client. It holds the client's settings, and the time limit for connecting, which starts when the object
+    is created."""
 
     settings: ClientSettings
     target: str | None = None
@@ -188,8 +188,8 @@ def _client_of(channel: FramedTransport, settings: ClientSettings, timeouts: Cal
 
 
 async def _follow_changes(client: Client) -> None:
-    """Open the ``subscriptions/listen`` streams on which a modern server reports the changes for which the client has
-    callbacks."""
+    """Open the ``subscriptions/listen`` streams for the client's callbacks. On these streams, a modern server reports
+    its changes."""
     settings, streams = client.settings, client._change_streams
     if client.revision.changes == "listen" and settings.on_list_changed is not None:
         await streams.follow_lists(client.server_capabilities, settings.probe_timeout, partial(open_stream, client))
@@ -199,8 +199,8 @@ async def _follow_changes(client: Client) -> None:
 
 
 def _streamed_extensions(client: Client) -> list[str]:
-    """Return the declared extensions that send notifications outside of requests, and for whose notifications this
-    client has a callback."""
+    """Return the names of the server's extensions that send notifications outside of requests, if this client has
+    callbacks for these notifications."""
     rows = [row for row in client.settings.on_notification if not row.of_request and row.is_in(client.revision.name)]
     names = dict.fromkeys(str(row.extension) for row in rows if row.until is None)
     return [name for name in names if type((client.server_capabilities.extensions or {}).get(name)) is dict]
@@ -489,7 +489,7 @@ async def renew_session(client: Client) -> None:
 
 
 def notify_changes(client: Client) -> None:
-    """Call the callbacks for every list and resource whose changes the server reports, because the client may have
+    """Call the callbacks for all lists and resources whose changes the server reports, because the client may have
     missed some changes."""
     lists = changing_lists(client.server_capabilities)
     changes: list[tuple[str, JSONObject]] = [(f"notifications/{kind}/list_changed", {}) for kind in lists]
@@ -504,8 +504,8 @@ _MOST_KNOWN: Final = 256
 
 
 class LegacyServers:
-    """The last 256 servers that this process found to be legacy servers (2026-07-28 versioning: clients SHOULD cache
-    the result)."""
+    """The last 256 legacy servers that this process has connected to (2026-07-28 versioning: clients SHOULD cache the
+    result of the detection)."""
 
     def __init__(self) -> None:
         self._known = BoundedDict[Hashable, None](_MOST_KNOWN)

@@ -104,7 +104,7 @@ class ClientOptions(UserOptions, total=False):
 
 
 def check_prior(_: Any, __: Any, prior: JSONObject | None) -> None:
-    """Raise `ValueError` unless ``prior`` is a saved response to ``server/discover``. Used as an attrs validator."""
+    """Raise `ValueError` unless ``prior`` is a saved response to ``server/discover``. This is an attrs validator."""
     if prior is not None:
         from .prior import read_prior  # lazy import: few clients have a prior response
 
@@ -342,7 +342,7 @@ def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | N
 
 
 def check_revision(_: Any, __: Any, revision: str | None) -> None:
-    """Raise `ValueError` unless the value is the name of a known protocol revision. Used as an attrs validator."""
+    """Raise `ValueError` unless the value is the name of a known protocol revision. This is an attrs validator."""
     speaking(revision, {})
 
 
@@ -369,8 +369,8 @@ class UnreadableMessages:
         self._callback = callback
 
     def add(self, reason: str, line: bytes | bytearray) -> None:
-        """Count an unreadable line that begins with ``line``, and call the callback. Exceptions of the callback are
-        logged, not raised."""
+        """Count an unreadable line of the server, and call the callback with the beginning of the line. Exceptions of
+        the callback are logged, not raised."""
         self.count += 1
         if self._callback is not None:
             try:

@@ -233,8 +233,8 @@ class _TaskQuestions:
         self._schedule.wake()
 
     def unsent_answers(self) -> dict[str, Any]:
-        """Return the answers that haven't been sent to the server yet. If a handler has raised an exception, raise the
-        first one."""
+        """Return the answers that haven't been sent to the server yet. If a handler has raised an exception, raise this
+        exception instead."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -246,8 +246,8 @@ class _TaskQuestions:
             del self._answers[key]
 
     def release(self) -> None:
-        """Stop answering. Another waiting task or client may then answer the requests whose answers haven't been
-        sent."""
+        """Stop answering the task's requests. Another waiting task or client may then answer the requests that have no
+        sent answer."""
         self._task.claimed.difference_update(map(hash, (*self._answers, *self._open)))
 
 
@@ -293,8 +293,8 @@ class TaskProgress:
 
     @property
     def of_call(self) -> OnProgress | None:
-        """Return the progress callback for the call itself. This callback is used until the server continues the call
-        as a task."""
+        """The progress callback for the call itself, which is used until the server continues the call as a task.
+        `None` if there is no callback."""
         return None if self._on_progress is None else self._progressed
 
     def _progressed(self, progress: Progress) -> Awaitable[None] | None:

@@ -212,8 +212,8 @@ def prepared(
     *,
     of_task: bool = False,
 ) -> dict[str, AnswerQuestion]:
-    """Return one function for each of the server's requests in ``questions``. Calling the function answers the request;
-    until then, no handler runs.
+    """Return a function for each of the server's requests in ``questions``. No handler runs until such a function is
+    called to answer its request.
 
     The requests arrived in a result of ``method``, or from a task if ``of_task``. All of them are checked first, so
     that no user answers in vain. Raises `ProtocolViolation` for a request that isn't allowed and for more than
@@ -291,8 +291,8 @@ class OutputSchemas:
                     self.known[name] = cast("JSONObject", schema)
 
     def checked(self, name: str, result: CallToolResult) -> CallToolResult:
-        """Return the ``result`` of a tool, with `CallToolResult.schema_error` if the result doesn't match the tool's
-        output schema.
+        """Return the ``result`` of a tool. If it doesn't match the tool's output schema, set
+        `CallToolResult.schema_error`.
 
         The first mismatch of each tool is logged.
         """

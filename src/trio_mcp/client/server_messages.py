@@ -51,7 +51,8 @@ class _Unconnected:
 
 
 class Callbacks:
-    """Calls the callbacks that a client was opened with, and internal functions that watch for changes on the server.
+    """Calls the callbacks that the client was opened with. Also calls internal functions that watch for changes on the
+    server.
 
     A plain callback for logs is called in the reader, as soon as its message is read: a queue and a task in between
     would double the cost of a log message. All other callbacks wait for their turn in a queue.
@@ -124,8 +125,8 @@ class Callbacks:
         return self._receive(event, change)
 
     def receive(self, event: NotificationReceived) -> bool:
-        """Handle a notification from a ``subscriptions/listen`` stream, or a notification that the client creates
-        because it may have missed changes.
+        """Handle a notification from a ``subscriptions/listen`` stream. Also handle a notification that the client
+        itself creates after it may have missed changes.
 
         Unlike `wants`, pass changes to the callbacks even if the server is modern. Return true if `notified` must be
         called.
@@ -243,8 +244,8 @@ _LONGEST_ID: Final = 1000
 
 
 class OpenURLElicitations:
-    """The ids of URL elicitations that the user hasn't completed. Only the last 1,000 ids are remembered, of up to
-    1,000 characters each.
+    """The ids of URL elicitations that the user hasn't completed: at most the last 1,000 ids, with up to 1,000
+    characters each.
 
     2025-11-25 elicitation, Completion Notifications: clients MUST ignore notifications referencing unknown or
     already-completed ids.
@@ -254,13 +255,13 @@ class OpenURLElicitations:
         self._ids = BoundedDict[str, None](_MOST_URLS)
 
     def add_question(self, params: JSONObject) -> None:
-        """If a request of the server is a URL elicitation, record the elicitation's id. ``params`` may be
+        """Record the id of the elicitation if a request of the server is a URL elicitation. ``params`` may be
         unvalidated."""
         if params.get("mode") == "url":
             self._add(params.get("elicitationId"))
 
     def add_required(self, error: PeerError) -> None:
-        """If ``error``, an error from the server, requires URL elicitations, record the ids of these elicitations."""
+        """Record the ids of the URL elicitations that the server requires with ``error``, if it requires any."""
         if error.code != URL_ELICITATION_REQUIRED:
             return
         try:
@@ -275,8 +276,8 @@ class OpenURLElicitations:
             self._ids[elicitation_id] = None
 
     def complete(self, params: JSONObject) -> bool:
-        """Return whether the notification with these unvalidated parameters completes an open URL elicitation. If it
-        does, forget the elicitation's id."""
+        """Return whether a notification completes an open URL elicitation, and forget this elicitation's id. ``params``
+        may be unvalidated."""
         try:
             elicitation_id = structure(params, ElicitationCompleteParams).elicitation_id
         except ValueError:

@@ -184,7 +184,7 @@ class ChangeStreams:
         await self._follow_all("its lists", filter_of(changing_lists(declared)), patience, ask)
 
     async def follow_extensions(self, names: Sequence[str], patience: float, ask: Ask) -> None:
-        """Subscribe to the notifications that the extensions ``names`` send outside of requests, like
+        """Subscribe to notifications that the extensions ``names`` send outside of requests. Otherwise like
         `follow_lists`."""
         await self._follow_all("its extensions", SubscriptionFilter(extensions=[*names] or None), patience, ask)
 
@@ -202,7 +202,8 @@ class ChangeStreams:
                 logger.warning("the server declares that it reports changes of %s, but refused: %s", what, error)
 
     async def subscribe(self, uri: str, ask: Ask) -> None:
-        """Subscribe to a resource, so that the callback is called when the resource changes. See `Client.subscribe`."""
+        """Subscribe to a resource: from now on, the callback is called when the resource changes. See
+        `Client.subscribe`."""
         await trio.lowlevel.checkpoint()
         if self._is_followed(uri):
             return
@@ -277,7 +278,7 @@ class ReopenedStream:
         """Event that is set when the stream has ended and won't be reopened."""
 
     async def run(self, ask: Ask) -> None:
-        """Keep the stream open, and open it again after each end, until `cancel` is called or the server refuses the
+        """Keep the stream open, and reopen it whenever it ends, until `cancel` is called or the server refuses the
         stream."""
         attempt = 0
         acknowledged = False

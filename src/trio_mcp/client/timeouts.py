@@ -59,7 +59,8 @@ class CallTimeouts:
                 yield scope
 
     def around_call(self) -> AbstractContextManager[Any]:
-        """Apply the timeouts of a call to the block. Raises `trio.TooSlowError` if the client's own timeout expires."""
+        """Apply the timeouts of a call to the block. Raises `trio.TooSlowError` if the client's ``call_timeout``
+        expires."""
         limits = call_limits()
         if limits:
             return self._known(limits)
@@ -103,7 +104,7 @@ class CallTimeouts:
                 _resume(limits)
 
     def user_is_asked(self) -> AbstractContextManager[None]:
-        """Pause timeouts inside the block, in which the user answers a request of the server.
+        """Pause timeouts inside the block, while the user answers a request of the server.
 
         The timeouts of the call that the request belongs to are paused or, if this call is unknown, all timeouts.
         """
@@ -151,8 +152,8 @@ def _resume(limits: tuple[TimeLimit, ...]) -> None:
 
 @frozen(kw_only=True)
 class KeepAlive:
-    """Pings an idle server. If the server doesn't answer, the connection counts as lost, and all calls on the
-    connection fail.
+    """Pings an idle server. If the server doesn't answer, the connection counts as lost, and all calls in progress
+    fail.
 
     No ping is sent while a request of this client is in progress: its caller decides how long to wait, and a busy
     server may be slow to answer a ping. Any answer is a sign of life, even an error, since many servers don't support

@@ -76,8 +76,8 @@ class ToolCalls:
         return await self._outbound.request("tools/list", params or None, revision)
 
     def changed(self, change: Change) -> None:
-        """Handle a change that the server has reported. If the list of tools has changed, drop what is known about the
-        tools."""
+        """Handle a change that the server has reported: if the list of tools has changed, forget which tools support
+        tasks."""
         if self.supports is not None and change.kind == "tools":
             self.supports.forget()
 
@@ -142,14 +142,14 @@ class ToolCalls:
             self._followed.pop(task, None)
 
     def leave(self) -> None:
-        """Cancel the tasks of all calls that still wait for their tasks, because the connection is about to be
+        """Cancel the tasks of all calls that are still waiting for a task, because the connection is about to be
         closed."""
         for task in self._followed:
             task.abandon()
 
     def known(self, task_id: str, params: JSONObject, revision: Revision) -> RemoteTask:
-        """Return an object for the task with this id, without sending a request. ``params`` are parameters that every
-        request about the task contains."""
+        """Return an object for the task ``task_id``, without sending a request. Every later request about the task
+        contains ``params``."""
         ask, forget = self._ask_for(params, revision), self._forget_for(params, revision)
         if revision.result_type:
             return ExtensionRemoteTask(task_id, ask, forget, self._answering(revision))
@@ -277,8 +277,8 @@ class TaskSupports:
         self._is_whole = False
 
     def add_page(self, page: object) -> None:
-        """Record the task support of the tools on one page of ``tools/list``. The page may have been requested for any
-        purpose."""
+        """Record the task support of the tools on one page of ``tools/list``. It doesn't matter why the page was
+        requested."""
         for tool in tools_in(page):
             name, support = tool.get("name"), as_object(tool.get("execution")).get("taskSupport")
             if isinstance(name, str):

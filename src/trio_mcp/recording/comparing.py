@@ -69,8 +69,8 @@ class Comparison:
         return self._values.get(text, text)
 
     def compare(self, name: str, recorded: Any, live: Any) -> None:
-        """Add all differences between the ``recorded`` data and the ``live`` data of the replay, for the message
-        ``name``."""
+        """Add all differences between the ``recorded`` data of the message ``name`` and the ``live`` data of the
+        replay."""
         self._walk(name + ": ", "", recorded, live)
 
     def _walk(self, name: str, path: str, recorded: Any, live: Any) -> None:

@@ -181,7 +181,8 @@ class _CutEntry(RecordedEntry, frozen=True, kw_only=True):
 
 @frozen
 class Recorded:
-    """An opened recording: its ``header``, and the size of its file in bytes. Iterate over it to read the entries."""
+    """An opened recording, with its ``header`` and the size of its file in bytes. To read the entries, iterate over
+    this object."""
 
     path: str
     header: Header

@@ -260,8 +260,7 @@ def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
 
 
 def _is_prose(value: re.Match[str]) -> bool:
-    """Return whether a value is the start of a sentence and not a secret, as in ``password: The password of the
-    user``."""
+    """Return whether a value begins a sentence and isn't a secret, as in ``password: The password of the user``."""
     return value["value"].isalpha() and not value["punctuation"] and value["last"] is None
 
 

@@ -83,7 +83,7 @@ class RecordedTransport(FramedTransport):
         self._recording.frame("out", message)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
-        """Return a `Tracing` that records the events of requests, and passes them on to ``tracing``. See
+        """Return a `Tracing` that records the events of requests, and also passes them on to ``tracing``. See
         `FramedTransport.observed_by`."""
         place = self._recording, 0
         return RecordedRequests(lambda _: place, self._transport.observed_by(tracing))

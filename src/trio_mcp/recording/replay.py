@@ -28,7 +28,8 @@ from .entries import Recorded, RecordedEntry, plain_id
 
 @frozen
 class ConnectionOpening:
-    """How the client opened the first connection in a recording: with a legacy handshake, or with a modern request."""
+    """How the client opened the first connection in a recording: with a legacy handshake (``initialize``), or with a
+    modern request."""
 
     legacy: str | None = None
     """The revision offered by ``initialize``; `None` without a handshake."""

@@ -31,7 +31,7 @@ from .reading import ProcessStart, RecordingReader, TimedRequest
 
 @frozen
 class Timeline:
-    """The requests of several recordings on a common time axis. A request precedes the requests that its handler
+    """The requests of several recordings on a common time axis. Each request comes before the requests that its handler
     made."""
 
     requests: Sequence[TimedRequest]

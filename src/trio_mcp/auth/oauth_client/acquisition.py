@@ -190,8 +190,8 @@ class TokenSource(ABC):
     """True if a user must sign in for each grant."""
 
     def _turn(self) -> AbstractAsyncContextManager[None]:
-        """Wait until no other task is signing the same user in to the same server. Inside the block, only this task may
-        send the user to the sign-in page."""
+        """Inside the block, only this task may send the user to the server's sign-in page. Waits while another task is
+        signing the same user in."""
         return nullcontext()
 
     @abstractmethod
@@ -222,8 +222,8 @@ async def drive(
     before_secrets: Callable[[], None],
     settle: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
-    """Carry out the steps (HTTP requests, visits to the sign-in page) that the generator ``machine`` yields, and return
-    the generator's result.
+    """Run the generator ``machine``, and return its result. Carries out the steps that it yields: HTTP requests, and
+    visits to the sign-in page.
 
     Always closes the generator. Raises `AuthorizationError` if a step fails.
 

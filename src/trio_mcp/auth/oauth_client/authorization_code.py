@@ -72,8 +72,9 @@ class _SignInRequest:
 
 
 def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
-    """Sign the user in: find the authorization server, register the client if needed, open the sign-in page, and return
-    the tokens.
+    """Sign the user in, and return the tokens.
+
+    Finds the authorization server, registers the client if needed, and opens the sign-in page.
 
     If the challenge says ``insufficient_scope``, this is a step-up: it also requests all scopes that were requested
     before.
@@ -132,8 +133,8 @@ def _tokens_of_user(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Tokens]:
-    """Send the user to the sign-in page, exchange the authorization code in the redirect for tokens with ``scopes``,
-    and return the tokens."""
+    """Send the user to the sign-in page, and exchange the authorization code from the redirect for tokens with
+    ``scopes``."""
     request = _SignInRequest(
         server=found.metadata,
         redirect_uri=settings.redirect_uri,

@@ -87,8 +87,8 @@ def _check(url: str) -> None:
 
 
 async def open_in_browser(url: str) -> None:
-    """Open ``url`` in the user's browser. Pass this function as ``on_visit``. It uses no shell, and may be cancelled at
-    any time."""
+    """Open ``url`` in the user's browser. This is the default for ``on_visit``. It uses no shell, and may be cancelled
+    at any time."""
     import webbrowser  # imported late, because only a sign-in opens a browser
 
     # A text-mode browser runs until the user quits it, so if this call is cancelled, its thread is abandoned.
@@ -141,8 +141,8 @@ _NOTHING: Final = "There is nothing here."
 
 
 def is_loopback_uri(uri: str) -> bool:
-    """Return whether ``uri`` is a plain HTTP URL with a loopback host, such as ``http://127.0.0.1:8000``. Raises
-    `ValueError` for an invalid URI."""
+    """Return whether ``uri`` is a plain HTTP URL with a loopback host and a port, such as ``http://127.0.0.1:8000``.
+    Raises `ValueError` for an invalid URI."""
     parts = urlsplit(uri)
     return parts.scheme == "http" and parts.hostname in _HOSTS and parts.port is not None
 

@@ -272,8 +272,8 @@ def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tu
 
 
 def scope_parameter(scopes: tuple[str, ...]) -> dict[str, str]:
-    """Return the request parameter ``scope`` with the OAuth ``scopes``, as a dict. Returns an empty dict if there are
-    no scopes."""
+    """Return a dict with the request parameter ``scope``, which contains the OAuth ``scopes``. The dict is empty if
+    there are no scopes."""
     return {"scope": " ".join(scopes)} if scopes else {}
 
 

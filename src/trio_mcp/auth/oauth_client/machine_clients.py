@@ -77,7 +77,7 @@ class ClientCredentials(_MachineClient):
 
 @frozen
 class WorkloadIdentity(_MachineClient):
-    """Authorizes a program with a JWT (assertion) that its platform has issued for it (RFC 7523 section 2.1).
+    """Authorizes a program with a JWT (assertion) from the platform on which the program runs (RFC 7523 section 2.1).
 
     ``assertion`` is the JWT, with the authorization server as its audience, or an async function that returns the
     current one and is called for each new token.

@@ -114,7 +114,8 @@ def _issuers(urls: Sequence[str]) -> tuple[str, ...]:
 
 @frozen(kw_only=True)
 class Protected:
-    """Authorization for a server over HTTP, as an OAuth 2.1 resource server: the argument ``auth`` of `serve_http`.
+    """Settings with which a server over HTTP requires authorization, as an OAuth 2.1 resource server. Pass them to
+    `serve_http` as ``auth``.
 
         auth = Protected(
             resource="https://mcp.example.com/mcp",

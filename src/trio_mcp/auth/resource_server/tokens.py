@@ -69,8 +69,7 @@ class TokenCheck:
         return self._cached(_digest(token))
 
     async def find(self, token: str) -> Verdict:
-        """Return the verification result for ``token``: the cached result or, if nothing is cached, the result of
-        calling the verifier.
+        """Return the verification result for ``token``, from the cache or, if nothing is cached, from the verifier.
 
         Raises nothing except a cancellation.
         """

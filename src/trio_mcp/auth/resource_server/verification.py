@@ -58,8 +58,9 @@ def _checked(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
 
 
 def canonical(url: str) -> str:
-    """Return ``url`` normalized, so that equivalent URLs compare equal (RFC 3986 sections 6.2.2.1 and 6.2.3): scheme
-    and host in lower case, no default port, no empty path.
+    """Return ``url`` normalized, so that equivalent URLs compare equal (RFC 3986 sections 6.2.2.1 and 6.2.3).
+
+    The result has scheme and host in lower case, no default port, and no empty path.
 
     Raises `ValueError` if the URL is invalid.
     """

@@ -174,7 +174,7 @@ class CancelTask(_TaskRequest[str]):
 @define(kw_only=True)
 class ListTasks(_TaskRequest["list[TaskState]"]):
     """The `CommandRequest` of ``trio-mcp tasks list``, which lists the user's tasks. Only legacy servers (2025-11-25)
-    support this."""
+    can list tasks."""
 
     era = "legacy"
 
@@ -188,7 +188,7 @@ class ListTasks(_TaskRequest["list[TaskState]"]):
             raise NotOffered(f"the server cannot list tasks: {_INSTEAD}")
 
     def advice(self, error: Exception) -> str | None:
-        """Return advice for the case that the server can't list tasks."""
+        """Return advice for the user if an error may mean that the server can't list tasks."""
         return f"some servers cannot list tasks: {_INSTEAD}" if isinstance(error, PeerError | HTTPError) else None
 
     async def send(self, client: Client, on_progress: OnProgress) -> list[TaskState]:
