@@ -221,7 +221,7 @@ async def test_lost_server_fails_the_call_and_ends_the_bridge(behind: str, era: 
     ("arguments", "status", "told"),
     [
         (["no such server"], 2, "is not a URL, a Python file"),
-        (["--tcp", "1", "--unix", "x", "tcp://127.0.0.1:1"], 2, "use only one of them"),
+        (["--tcp", "1", "--unix", "x", "tcp://127.0.0.1:1"], 2, "use only one of --http"),
         (["http:///mcp"], 2, "the URL of an HTTP server must be like"),
         (["--", sys.executable, "-c", "raise SystemExit('no server')"], 3, "no server"),
         (["tcp://127.0.0.1:9"], 3, "cannot be reached"),

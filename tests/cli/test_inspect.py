@@ -52,14 +52,17 @@ async def test_inspect_command_explains_a_file_that_listens_at_import(tmp_path: 
     )
     ended = await run([*INSPECT, file])
     assert (ended.status, ended.stdout) == (3, "")
-    assert 'calls serve_http when it is imported; move that below: if __name__ == "__main__":' in ended.stderr
+    assert (
+        'calls serve_http when it is imported; move that call below the line: if __name__ == "__main__":'
+        in ended.stderr
+    )
 
 
 async def test_inspect_command_explains_a_file_whose_import_never_finishes(tmp_path: Path):
     file = written(tmp_path / "waits.py", "import threading; threading.Event().wait()")
     ended = await run([*INSPECT, file, "--timeout", "1"])
     assert ended.status == 5
-    assert 'move that below: if __name__ == "__main__":\n' in ended.stderr
+    assert 'move that code below the line: if __name__ == "__main__":\n' in ended.stderr
 
 
 @pytest.fixture

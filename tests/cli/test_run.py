@@ -149,7 +149,7 @@ async def test_run_command_refuses_a_file_that_listens_at_import_with_advice(tmp
         """,
     )
     ended = await run([*TRIO_MCP, "run", "listens.py"], cwd=tmp_path)
-    words = f'listens.py calls {name} when it is imported; move that below: if __name__ == "__main__":'
+    words = f'listens.py calls {name} when it is imported; move that call below the line: if __name__ == "__main__":'
     assert (ended.status, ended.stdout, ended.stderr) == (2, "", f"trio-mcp: {words}\n")
 
 

@@ -64,7 +64,8 @@ def load_server(target: str, arguments: Sequence[str] = (), *, is_module: bool =
         finally:
             if called:
                 raise CommandError(
-                    f'{source} calls {called[0]} when it is imported; move that below: if __name__ == "__main__":'
+                    f"{source} calls {called[0]} when it is imported; move that call below the line: "
+                    'if __name__ == "__main__":'
                 ) from None
 
 
@@ -205,7 +206,7 @@ def _may_not_listen() -> Generator[list[str]]:
             if name in before:
                 setattr(trio_mcp, name, before[name])
             else:
-                delattr(trio_mcp, name)  # the next use of the function imports it again
+                delattr(trio_mcp, name)  # delete the replacement, so that the next use of the function imports it again
 
 
 def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]]:

@@ -58,7 +58,7 @@ def say(line: str) -> None:
     # Drop the line: another program has made the terminal non-blocking, and the terminal's buffer is full.
     except BlockingIOError:
         pass
-    except OSError:  # the pipe is broken, or the terminal was closed
+    except OSError:  # standard error is a broken pipe, or a terminal that was closed
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 2)
         os.close(null)

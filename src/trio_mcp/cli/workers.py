@@ -88,7 +88,8 @@ class WorkerLink:
         poll.poll()
         for each in self.listeners:
             with suppress(OSError):  # another worker has shut down the socket, or the system can't shut it down
-                each.shutdown(socket.SHUT_RDWR)  # this stops all processes that share the socket, even suspended ones
+                # Make all processes that share the socket stop listening, even suspended processes.
+                each.shutdown(socket.SHUT_RDWR)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self._ends_within)
         os.kill(os.getpid(), signal.SIGKILL)  # the process is busy, and hasn't ended after SIGTERM
@@ -220,7 +221,8 @@ async def open_worker(
                     stderr=_output(2),
                     pass_fds=[*numbers, theirs.fileno()],
                     env={**os.environ, _VARIABLE: given},
-                    process_group=0,  # only the supervisor gets Ctrl-C, and forwards it
+                    # Use a process group of its own, because only the supervisor should get Ctrl-C, which it forwards.
+                    process_group=0,
                 )
             except RuntimeError as error:  # the system has no thread left to start the process
                 raise OSError(EAGAIN, str(error)) from error
@@ -268,5 +270,6 @@ async def supervise(
     finally:
         for each in listeners:
             with suppress(OSError):  # some systems can shut down only connections, not listening sockets
-                each.shutdown(socket.SHUT_RDWR)  # a worker's child processes may still hold the socket
+                # Shut down the socket, because a worker's child processes may still have it open.
+                each.shutdown(socket.SHUT_RDWR)
             each.close()

@@ -300,7 +300,7 @@ class TaskSupports:
     async def _list(self) -> None:
         self.listings += 1
         cursor, seen = cast("str | None", None), set[int]()
-        self._is_whole = True  # `forget` resets this if the tools change during the listing
+        self._is_whole = True  # `forget` sets this to false if the tools change during the listing
         try:
             for _ in range(self._max_pages):
                 page = await self._request({} if cursor is None else {"cursor": cursor})

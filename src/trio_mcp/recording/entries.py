@@ -372,7 +372,8 @@ class Recording:
         """Return the recording's file. The first call opens it. Raises `OSError`."""
         if self._file is None:
             with contextlib.suppress(FileNotFoundError):
-                self.path.unlink()  # always create a new file: an existing one may be a link, or have another mode
+                # Always create a new file: an existing file may be a link, or have other permissions.
+                self.path.unlink()
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             self._file = open(descriptor, "wb")  # noqa: SIM115 - closed by `close`
             self._file.write(_encoder.encode(self.header) + b"\n")

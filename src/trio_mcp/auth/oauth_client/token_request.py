@@ -358,7 +358,7 @@ def _register(
     except FetchFailed as error:
         raise AuthorizationError(f"the client could not be registered: {error}") from None
     what = "the authorization server has not registered the client"
-    if answer.status not in (200, 201):  # RFC 7591 section 3.2.1 requires 201, but some servers send 200
+    if answer.status not in (200, 201):  # RFC 7591 section 3.2.1 requires status 201, but some servers send status 200
         raise refused(what, error_code(answer.body), answer.status)
     try:
         made = ClientInformation.from_json(answer.body)

@@ -410,7 +410,7 @@ class Gate:
         if came.scheme == "bearer" or self._proofs is None:
             if principal.key_thumbprint is None:
                 return None
-            # RFC 9449 section 7.2: refuse a bound token without a proof, since the token may be stolen.
+            # RFC 9449 section 7.2: refuse a key-bound token without a DPoP proof, since the token may be stolen.
             return self._refusals.bad_token(came.scheme, "the access token is bound to a key; send a DPoP proof")
         from .proof_checks import NonceNeeded, TooManyProofs
 
@@ -460,7 +460,7 @@ def presented_token(authorization: str | None, schemes: Container[str]) -> Prese
     if not authorization:
         return None
     name, _, token = authorization.partition(" ")  # RFC 9110 section 11.4
-    scheme = name.lower()  # RFC 9110 section 11.1: ignore the scheme's case
+    scheme = name.lower()  # RFC 9110 section 11.1: upper and lower case are the same in the scheme
     if scheme not in schemes or (scheme != "bearer" and scheme != "dpop"):
         if not _SCHEME.fullmatch(name):
             raise Malformed

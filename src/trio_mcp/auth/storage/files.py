@@ -176,7 +176,7 @@ class PrivateFolder:
             raise TokenStorageFailed(f"{self.path / name} must be a regular file of this user")
 
     def _opened_file(self, folder: int, name: str, flags: int) -> int:
-        # Open a named pipe without waiting for a writer (O_NONBLOCK). The pipe is refused below.
+        # O_NONBLOCK: don't wait for a writer if the file is a named pipe, which is refused below.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, _FILE, dir_fd=folder)
         try:
             status = os.fstat(descriptor)

@@ -103,7 +103,9 @@ def inspect(
         return inspect_in_browser(where, era=era, timeout=timeout, port=port)
     status = inspect_server(where, as_json=as_json, era=era, timeout=timeout, card=card)
     if status == OUT_OF_TIME and config is None and isinstance(typed, str) and is_file(typed):
-        say('if the file serves or waits when it is imported, move that below: if __name__ == "__main__":')
+        say(
+            'if the file serves or waits when it is imported, move that code below the line: if __name__ == "__main__":'
+        )
     return status
 
 

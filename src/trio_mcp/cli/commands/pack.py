@@ -161,7 +161,9 @@ class _Packing:
             say(str(failed))
             return NOT_WRITTEN
         if server is None:
-            raise CommandError(f'{path} serves when it is imported; move that below: if __name__ == "__main__":')
+            raise CommandError(
+                f'{path} serves when it is imported; move that code below the line: if __name__ == "__main__":'
+            )
         package = Package(server, self.name, self.download, self.url)
         root = Path(os.path.realpath(self.folder or Path(path).parent))
         found = files_of(root, self.output, self.exclude, self.include)
