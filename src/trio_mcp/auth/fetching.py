@@ -95,8 +95,8 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 @frozen(kw_only=True)
 class UrlRules:
-    """Rules that decide which URLs a client may fetch, if an MCP server or an authorization server has named these
-    URLs.
+    """Rules that decide which URLs a client may fetch. They apply to URLs that an MCP server or an authorization server
+    has named.
 
     By default a URL must use ``https``, contain no user and no fragment, and have at most 2048 characters.
     """
@@ -165,8 +165,8 @@ class UrlRules:
         return near is not Nearness.ANYWHERE and not (self.loopback and near is Nearness.MACHINE)
 
     def address_rule(self, origin: Origin) -> AddressRule | None:
-        """Return the function that checks the IP addresses of ``origin`` before the client connects to one. Returns
-        `None` if all addresses are allowed."""
+        """Return the function that checks an IP address of ``origin`` before the client connects to it. Returns `None`
+        if all addresses are allowed."""
         if not origin.secure:  # check each address, since a name such as localhost may resolve to any address
             return is_private if self._trusts(origin) else _is_of_this_machine
         if not self.public_addresses_only or self._trusts(origin):

@@ -413,7 +413,7 @@ class Client(Requests):
         return self._change_streams.listen(asked, partial(open_stream, self))
 
     async def subscribe(self, uri: str) -> None:
-        """Subscribe to a resource: from now on, the client calls ``on_resource_updated`` whenever the resource changes.
+        """Subscribe to a resource. From now on, the client calls ``on_resource_updated`` whenever the resource changes.
 
         In modern revisions this opens a stream for the resource. If the server ends the stream, the client reopens it
         after a delay, and calls the callback then, since changes may have been missed. Raises `PeerError` in all

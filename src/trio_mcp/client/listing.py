@@ -55,7 +55,7 @@ class ListMethod:
 
     @property
     def usage(self) -> str:
-        """Python code for error messages: an expression that collects the items of the list in a Python list."""
+        """Python code that reads all items of the server's list, for error messages."""
         word = self.items.rpartition("_")[2].removesuffix("s")
         return f"[{self.call or f'{word} async for {word} in client.list_' + self.items + '()'}]"
 

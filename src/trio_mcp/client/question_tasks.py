@@ -40,7 +40,7 @@ class QuestionTasks:
         return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart="fail", must_be=True)
 
     async def run_task(self, task: RequestTask, scope: RequestScope, answer: Answer) -> Any:
-        """Notify the server that ``task`` was created, then run the handler of the sampling or elicitation request, and
+        """Notify the server that ``task`` was created. Then run the handler of the sampling or elicitation request, and
         return its answer.
 
         The task stores the answer.

@@ -95,10 +95,8 @@ class Callbacks:
             watcher(change)
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Handle the notification ``event`` as far as possible without waiting.
-
-        Return true if that isn't enough, so that `notified` must then be called with ``event``.
-        """
+        """Handle the notification ``event`` as far as possible without waiting. Returns whether `notified` must be
+        called to handle the rest."""
         # Most notifications are log messages, often many in a row for the same call, so handle them faster.
         if event.method.name == _LOG:
             only: Any = self.outbound.only

@@ -134,7 +134,7 @@ class Recorder:
                 thread = threading.Thread(target=self._run, name="trio_mcp recording", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # the system refuses another thread, or the interpreter exits
+                except RuntimeError:  # the system can't start another thread, or the interpreter is exiting
                     self._jobs.clear()
                     self._waiting, self._is_over = 0, True
                     return False

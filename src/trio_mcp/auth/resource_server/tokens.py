@@ -43,7 +43,7 @@ class _CachedVerdict:
 
 
 class TokenCheck:
-    """Verifies tokens by calling ``verify``, at most ``max_concurrent`` calls concurrently.
+    """Verifies tokens by calling ``verify``, with at most ``max_concurrent`` concurrent calls.
 
     Caches the results of up to ``max_cached`` valid tokens and of as many invalid tokens, by the tokens' hashes. The
     oldest results are dropped first.

@@ -274,7 +274,8 @@ class _Claim:
         unlock(descriptor)
 
     def give_up(self) -> None:
-        """Release the file lock. If a thread is still waiting for the lock, that thread releases it."""
+        """Release the file lock. If a thread is still waiting for the lock, the thread releases it as soon as it gets
+        it."""
         with self._mutex:
             self._given_up = True
             descriptor, self._descriptor = self._descriptor, None

@@ -281,7 +281,7 @@ _LEGACY = frozenset(row.name for row in LEGACY_REVISIONS)
 
 
 def is_host_alone(url: str) -> bool:
-    """Return whether ``url`` is an HTTP URL without a path."""
+    """Return whether ``url`` is an HTTP URL without a path and query."""
     parts = urlsplit(url)
     return parts.scheme in ("http", "https") and parts.path in ("", "/") and not parts.query
 
