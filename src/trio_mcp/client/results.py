@@ -128,7 +128,7 @@ class InputRounds:
         tells_deadline: bool = True,
         of_any_type: bool = False,
     ) -> Completed:
-        """Send a request of a modern revision like `Connection.request`.
+        """Send a request to a modern server, as `Connection.request` does.
 
         When the server requires input, send the request again with the answers, up to ``max_rounds`` times.
 

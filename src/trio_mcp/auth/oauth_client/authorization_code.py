@@ -190,7 +190,7 @@ def _authorize_url(
         "state": request.state,
         "code_challenge": challenge,
         "code_challenge_method": "S256",
-        "resource": resource,  # RFC 8707 section 2: send the resource to any server, whether or not it supports this
+        "resource": resource,  # RFC 8707 section 2: send the resource even if the server may not support it
         **scope_parameter(scopes),
     }
     if OFFLINE_ACCESS in scopes:

@@ -133,7 +133,7 @@ class TokenKeeper:
             return
         steps_up = request.status == HTTPStatus.FORBIDDEN and error == "insufficient_scope"
         if not steps_up and request.status != HTTPStatus.UNAUTHORIZED:
-            raise final_refusal(request, error, "another token would not help")
+            raise final_refusal(request, error, "the reason is not the token, so another token would not help")
         while True:
             held = self._current
             if (None if held is None else held.token) != token_in(request.sent):

@@ -73,7 +73,7 @@ def tokens_by(
     Sends one request, and a second one if the endpoint demands a nonce (RFC 9449 section 8). Raises
     `AuthorizationError` with the error code of the endpoint, and no other text of its response: see `refused`.
     """
-    # RFC 8707 section 2: send the resource to any server, whether or not it supports this
+    # RFC 8707 section 2: send the resource even if the server may not support it
     form = {**form, "resource": found.resource}
     answer = yield from ask(form, found.metadata, client, context)
     kind = answer.token_type.strip().lower()

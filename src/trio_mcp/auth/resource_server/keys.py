@@ -101,7 +101,7 @@ def read_key(jwk: Mapping[str, Any]) -> VerificationKey:
     """
     kind, curve, kid, algorithm = (jwk.get(name) for name in ("kty", "crv", "kid", "alg"))
     if not isinstance(kind, str) or not (curve is None or isinstance(curve, str)):
-        raise UnusableKey("the kty of a key must be a string, and its crv, if any, as well")
+        raise UnusableKey("the kty of a JWK must be a string, and its crv must be a string or missing")
     algorithms = _ALGORITHMS.get((kind, None if kind == "RSA" else curve))
     if algorithms is None:
         raise UnusableKey("the type or curve of the key is not supported (kty, crv)")
@@ -127,7 +127,7 @@ def _member(jwk: Mapping[str, Any], name: str) -> str:
     value = jwk.get(name)
     longest = _LONGEST_EXPONENT if name == "e" else _LONGEST_MEMBER
     if not isinstance(value, str) or len(value) > longest or not _BASE64URL.fullmatch(value):
-        raise UnusableKey(f"the member {name} of a key is not a number in base64url, or is too large")
+        raise UnusableKey(f"the field {name} of a JWK must be a number in base64url, and not too large")
     return value
 
 

@@ -85,7 +85,7 @@ class ProofChecks:
             raise Untrusted("the typ of a DPoP proof must be dpop+jwt")
         thumbprint = principal.key_thumbprint
         if thumbprint is None:
-            raise Untrusted("the token is not bound to a key")
+            raise Untrusted("the token is not bound to a DPoP key")
         jwk, key = self._key(signed, thumbprint)  # 7, 12
         proof_id = self._checked_claims(signed.claims, method, token)  # 3, 8, 9, 12
         now = self._now()

@@ -352,6 +352,6 @@ def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
     """
     from ..fetching import HttpFetcher, UrlRules
 
-    # Allow plain HTTP to the trusted hosts, since the author of this server has chosen ``url``.
+    # Allow plain HTTP to the trusted hosts, because the author of this server has chosen these hosts and the URL.
     rules = attrs.evolve(UrlRules.for_server(url), trusted_http_hosts=trusted_http_hosts)
     return HttpFetcher(rules, deadline=_ISSUER_DEADLINE)

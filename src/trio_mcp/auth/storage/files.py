@@ -40,8 +40,8 @@ _LEFTOVER_SECONDS: Final = 3600.0
 
 
 def state_folder() -> Path:
-    """Return the folder in which trio-mcp stores its state on this platform. Raises `TokenStorageFailed` if there is no
-    such folder."""
+    """Return the folder in which trio-mcp stores its state on this platform. Raises `TokenStorageFailed` if the user
+    has no home folder."""
     try:
         if sys.platform == "darwin":
             return Path.home() / "Library" / "Application Support" / "trio-mcp"

@@ -67,7 +67,7 @@ def torture(
     its absence. Exit status: 0 if no scenario failed; 1 if one failed; 2 for wrong usage; 3 without a connection.
     """
     if (target is None) == (client is None) and not lists:
-        raise click.UsageError("TARGET or --client is required, and not both")
+        raise click.UsageError("either TARGET or --client is required, but not both")
     scenarios = [each for each in (CLIENT_SCENARIOS if client else SERVER_SCENARIOS) if only in each.id]
     if lists:
         print("\n".join(f"{each.level:6}  {each.id}: {each.title}" for each in scenarios))
