@@ -265,7 +265,7 @@ class StandardDescriptors:
 
     @contextmanager
     def given_back(self) -> Generator[None]:
-        """Inside the block, restore the real standard streams. Afterwards redirect them again."""
+        """Restore the real standard streams inside the block, and redirect them again afterwards."""
         self.give_back()
         try:
             yield

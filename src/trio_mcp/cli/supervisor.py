@@ -188,7 +188,8 @@ class Supervisor:
         self._changed.set()
 
     def stop(self) -> None:
-        """End all workers, so that `run` returns. If this is called again, the workers are killed soon."""
+        """End all workers, so that `run` returns. If this is called a second time, the workers are killed after a short
+        time."""
         hurry, self._is_ending = self._is_ending, True
         for worker in self._workers:
             worker.stop(hurry=hurry)

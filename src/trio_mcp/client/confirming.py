@@ -119,7 +119,7 @@ def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
 
 
 class ConfirmScope:
-    """The calls that are made in one `confirm_cancels` block, and how the cancelled calls ended."""
+    """The calls that are made in one `confirm_cancels` block, with the endings of those that were cancelled."""
 
     def __init__(self, within: float) -> None:
         self.within = within
@@ -180,7 +180,7 @@ class Confirmation:
             self._end = end or self._end
 
     async def _confirm(self, error: BaseException) -> None:
-        """Record how a cancelled call ended. The client cancelled the call by raising ``error``."""
+        """Record how a cancelled call ended. ``error`` is the exception with which the call was cancelled."""
         began = trio.current_time()
         if not self._server_notified:
             self._record(_reported_by(self._end), 0.0)

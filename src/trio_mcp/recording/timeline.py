@@ -128,7 +128,7 @@ class _StartedRequests:
     """The requests whose handlers have started, keyed by recording, id and HTTP exchange, as in a `Reference`."""
 
     def __init__(self, requests: Iterable[tuple[str, TimedRequest]]) -> None:
-        """Each of ``requests`` is a pair of a recording's id and a request in it."""
+        """Each item of ``requests`` is a pair of a recording's id and a request in that recording."""
         self._found: dict[tuple[str, RequestId, int], tuple[list[float], list[TimedRequest]]] = {}
         handled = [(each.started_at, recording, each) for recording, each in requests if each.began is not None]
         for begin, recording, each in sorted(handled, key=lambda found: found[0]):

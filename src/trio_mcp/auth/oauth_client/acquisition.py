@@ -196,7 +196,7 @@ class TokenSource(ABC):
 
     @abstractmethod
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get new tokens: pass the steps of an OAuth grant to the function ``run``.
+        """Get new tokens by passing the steps of an OAuth grant to the function ``run``.
 
         ``run`` carries the steps out, and may send the user to the sign-in page. Raises `AuthorizationError` if the
         grant fails.

@@ -270,7 +270,7 @@ class FetchedKeys:
 
 
 def _may_be(key: VerificationKey, signed: Signed) -> bool:
-    """Return whether a token with this header may have been signed with ``key``."""
+    """Return whether the token ``signed`` may have been signed with ``key``, as far as the token's header shows."""
     if signed.algorithm not in key.algorithms:
         return False
     return signed.kid is None or key.kid is None or key.kid == signed.kid

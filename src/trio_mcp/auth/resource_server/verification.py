@@ -345,7 +345,7 @@ _ISSUER_DEADLINE: Final = 10.0
 
 
 def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
-    """Return a fetcher for ``url`` and for the URLs that the response names.
+    """Return a fetcher for ``url``, and for the URLs that the response from ``url`` names.
 
     The fetcher allows ``https`` URLs. It allows ``http`` URLs at ``trusted_http_hosts``, and on this machine if ``url``
     is also on this machine. Raises `ValueError` if ``url`` is forbidden.
