@@ -133,7 +133,10 @@ longest."""
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
     """Return the keyword arguments for `serve_http` or `serve_websocket`. Raises `CommandError` if allowed origins or
-    hosts, which browsers require, are missing or invalid."""
+    hosts are missing or invalid.
+
+    They are checked because the clients of these servers may be browsers.
+    """
     origins = [] if addresses.allowed_origins == ("none",) else list(addresses.allowed_origins) or None
     hosts = list(addresses.allowed_hosts) or None
     trusted = _trusted(addresses.trusted_proxies)

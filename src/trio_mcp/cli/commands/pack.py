@@ -218,7 +218,7 @@ def _check_library(files: Mapping[str, Path], dependencies: Sequence[str]) -> No
         )
     if "lib/trio_mcp/__init__.py" not in files:
         raise CommandError(
-            "trio-mcp is not installed in the folder lib: first run pip install --target lib 'trio-mcp[cli]'"
+            "the folder has no lib with trio-mcp: first run pip install --target lib 'trio-mcp[cli]' there"
         )
 
 
