@@ -89,7 +89,7 @@ async def test_host_example_supports_timeouts_progress_elicitation_sign_in_and_c
                     ("spicy (y/n) [n]: ", "y\n"),
                     ("edit [yes]: ", "\n"),
                     ("accept Order(dish='soup'", "nobody__nothing\n"),
-                    ("no member offers", "desk__pack [\n"),
+                    ("no server of this group offers", "desk__pack [\n"),
                     ("Expecting", ""),
                 )
                 shown = plain(terminal.shown)

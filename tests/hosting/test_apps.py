@@ -64,7 +64,7 @@ async def test_app_view_calls_tools_of_its_own_member_by_their_original_names(au
         with pytest.raises(NotInCatalogue, match="views must not call the tool 'think' of 'a'"):
             await group.call_from_app("a", "think")
         for name in ("b__refresh", "a__refresh", "unknown"):
-            with pytest.raises(NotInCatalogue, match="no member offers"):
+            with pytest.raises(NotInCatalogue, match="no server of this group offers"):
                 await group.call_from_app("a", name)
 
 

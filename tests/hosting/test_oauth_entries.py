@@ -167,7 +167,7 @@ def test_unknown_oauth_keys_are_reported_as_ignored(tmp_path: Path) -> None:
         ({"oauth": {}, "url": "http://mcp.example.com/"}, "refusing to send a token to this server"),
         ({"auth": {}, "url": "unix:///run/mcp.sock"}, "refusing to send a token to this server"),
         ({"oauth": {}, "url": "http+unix://%2Frun%2Fmcp.sock/mcp"}, "refusing to send a token to this server"),
-        ({"oauth": {}, "url": None, "command": "a"}, "oauth: allowed only for URLs"),
+        ({"oauth": {}, "url": None, "command": "a"}, "oauth: allowed only for servers with a URL"),
     ],
 )
 def test_invalid_oauth_settings_are_a_problem_of_the_config_entry_without_the_secret(

@@ -366,7 +366,7 @@ async def test_approvals_with_pins_from_a_mapping_last_for_the_group_only() -> N
 
 async def test_approving_tools_of_a_group_without_pins_raises_value_error() -> None:
     async with open_group() as group:
-        with pytest.raises(ValueError, match="has no pins"):
+        with pytest.raises(ValueError, match="opened without pins"):
             await group.approve_tools([HeldTool("n", "a", Tool("x", SCHEMA), "new")])
 
 

@@ -48,7 +48,7 @@ def test_config_placeholder_is_expanded_as_in_a_shell(text: str, expanded: str) 
         ("${A:+${C}}", "there is no variable C"),
         ("${C?}", "there is no variable C"),
         ("${EMPTY:?}", "the variable EMPTY is empty"),
-        ("a\0${A}", "the text must not contain a NUL"),
+        ("a\0${A}", "the text must not contain a NUL character"),
         ("${input:a:-${B}}", "only its host knows what ${input:a:-2} stands for"),
         ("${input:key}", "only its host knows what ${input:key} stands for"),
         ("${input:api-key}", "only its host knows what ${input:api-key} stands for"),

@@ -129,7 +129,7 @@ async def test_task_of_a_removed_member_raises_member_unavailable(autojump_clock
         task = await group.start_task("a__roast", {"minutes": 5})
         await group.remove("a")
         for step in (task.get, task.result, task.cancel):
-            with pytest.raises(MemberUnavailable, match="'a' is no member"):
+            with pytest.raises(MemberUnavailable, match="'a' is not a server of this group"):
                 await step()
 
 

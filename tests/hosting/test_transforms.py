@@ -105,7 +105,7 @@ async def test_app_view_cannot_call_another_tool_renamed_to_the_requested_name()
         await group.settled()
         assert (await group.call_tool("a__find", {"text": "x"})).text == "removed x"
         assert (await group.call_from_app("a", "remove", {"text": "x"})).text == "removed x"
-        with pytest.raises(NotInCatalogue, match="'a' has no tool 'find'"):
+        with pytest.raises(NotInCatalogue, match="the server 'a' has no tool 'find'"):
             await group.call_from_app("a", "find", {"text": "x"})
 
 
@@ -137,7 +137,7 @@ async def test_two_tools_can_swap_their_names() -> None:
             {"x": ToolTransform(name="y"), "y": ToolTransform(description="d")},
             "tools: 'x' is renamed to 'y', which is the name of another tool",
         ),
-        ({"*": ToolTransform(name="z")}, r'tools\["\*"\] must not rename: several tools cannot have one name'),
+        ({"*": ToolTransform(name="z")}, r'tools\["\*"\] must not set a name: several tools cannot have the same name'),
     ],
 )
 def test_colliding_transform_names_raise_value_error(tools: dict[str, ToolTransform], words: str) -> None:

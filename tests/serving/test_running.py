@@ -100,7 +100,7 @@ def test_run_with_an_unknown_transport_raises_an_error_that_lists_the_transports
 
 
 def test_run_with_a_port_and_no_transport_raises_with_instructions() -> None:
-    with pytest.raises(TypeError, match=r'port= needs another transport: run\(server, "http"'):
+    with pytest.raises(TypeError, match=r'port= is not allowed with the transport stdio: write run\(server, "http"'):
         RUN(Server("s"), port=8000)
 
 
@@ -122,5 +122,5 @@ def test_transport_options_are_removed_from_the_common_serving_options() -> None
 
 
 def test_run_with_arguments_in_the_wrong_order_raises_type_error_with_the_correct_call() -> None:
-    with pytest.raises(TypeError, match=r"^run\(\) takes the server first. Write\n    run\(server\)$"):
+    with pytest.raises(TypeError, match=r"^the first argument of run\(\) must be the server. Write\n    run\(server\)$"):
         RUN(serve_stdio, Server("program"))

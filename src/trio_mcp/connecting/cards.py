@@ -101,7 +101,7 @@ async def discover(domain: str, *, public_addresses_only: bool = False) -> list[
     try:
         catalog = structure(_decoded(body), Catalog)
     except ValueError as error:
-        raise DiscoveryFailed(f"{url} is not a valid catalogue: {error}") from None
+        raise DiscoveryFailed(f"{url} is not a valid catalogue of servers: {error}") from None
     found = (_found(entry, url) for entry in catalog.entries[:_MOST_ENTRIES])
     return [server for server in found if server is not None]
 
@@ -138,7 +138,7 @@ async def _read(url: str, kind: str, limit: int, rules: UrlRules) -> bytes:
         try:
             answer = await fetcher.fetch(Fetch(method="GET", url=where, headers=(("accept", kind),)))
         except FetchFailed as error:
-            raise DiscoveryFailed(f"the request failed: {error}") from None
+            raise DiscoveryFailed(f"the request for the server card or the catalogue failed: {error}") from None
         if answer.status not in _REDIRECTS:
             break
         where = _next(answer, where)

@@ -281,4 +281,4 @@ async def watch_exit(transport: ProcessTransport, client: Client) -> None:
                 client._connection.lose(await transport.exit_error("the server is gone"))
                 return
     except ConnectionLost:
-        return  # return, because the loss of the connection was noticed elsewhere
+        return  # another task has already noticed the lost connection

@@ -41,7 +41,7 @@ __all__ = [
 ]
 # fmt: on
 
-if not TYPE_CHECKING:  # type checkers see the real names, and report others
+if not TYPE_CHECKING:  # type checkers use the imports above, and report unknown names
     from ..lazy import lazy_names
 
     __getattr__, __dir__ = lazy_names(globals(), _NAMES)

@@ -393,7 +393,7 @@ class Watch(AsyncIterator[N], Generic[N]):
         key."""
         self._pending.pop(key, None)
         if last and key not in self._known:
-            return  # a reader that never got this key needn't be notified of its end
+            return  # an iterator that never returned this key doesn't report the key's removal
         self._pending[key] = value, last
         self._arrived.unpark()
 

@@ -119,7 +119,7 @@ def expanded_text(text: str, variables: Mapping[str, str]) -> str:
     Raises `ValueError` for a variable that isn't set, and for another kind of placeholder.
     """
     if "\0" in text:
-        raise ValueError("the text must not contain a NUL")
+        raise ValueError("the text must not contain a NUL character")
     values: list[tuple[str, str | None]] = []
 
     def filled(text: str) -> tuple[str, str | None]:
@@ -339,10 +339,10 @@ def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
         if wanted is None:
             raise ValueError(f"{name}: must be one of {', '.join(_TYPES)}, not {declared!r}")
         if wanted != kind:
-            raise ValueError(f"{name}: {declared!r} needs {wanted}, not {key}")
+            raise ValueError(f"{name}: the type {declared!r} needs the key {wanted}, not {key}")
     stray = sorted(fields.keys() & (_FOR_COMMANDS if kind == "url" else _FOR_URLS))
     if stray:
-        words = "commands" if kind == "url" else "URLs"
+        words = "servers with a command" if kind == "url" else "servers with a URL"
         raise ValueError(f"{', '.join(stray)}: allowed only for {words}")
     if kind == "url":
         address = Address(_typed_field(fields, key, str), headers=_texts(fields, "headers", _text))
@@ -498,7 +498,7 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
     if has_header:
         raise ValueError(f"{key}, headers: both authorize the requests; use only one of the two")
     if not can_sign_in(address.url, trusted_http_hosts(general)):
-        raise ValueError(f"{key}: refusing to send a token to this server; it needs https or wss")
+        raise ValueError(f"{key}: refusing to send a token to this server; its URL must use https or wss")
     parameters = _parameters(key, section)
     if section.get("grantType", "authorization_code") == "client_credentials" and key == "oauth":
         return _for_a_machine(parameters, general)

@@ -55,7 +55,7 @@ class MemberDescription:
             if transform.name is None:
                 continue
             if own == "*":
-                raise ValueError('tools["*"] must not rename: several tools cannot have one name')
+                raise ValueError('tools["*"] must not set a name: several tools cannot have the same name')
             if renamed.setdefault(transform.name, own) != own:
                 raise ValueError(
                     f"tools: {own!r} and {renamed[transform.name]!r} are both renamed to {transform.name!r}"

@@ -151,7 +151,7 @@ class Group:
     def _member(self, name: str) -> Member:
         member = self._members.get(name)
         if member is None:
-            raise MemberUnavailable(name, "is no member of this group")
+            raise MemberUnavailable(name, "is not a server of this group")
         return member
 
     async def client(self, name: str) -> Client:
@@ -208,7 +208,7 @@ class Group:
         """
         self._run.check("a group")
         if self.pins is None:
-            raise ValueError('this group has no pins: write open_group(members, pin="pins.json")')
+            raise ValueError('this group was opened without pins: write open_group(members, pin="pins.json")')
         await self.pins.approve(tools)
         self.catalogue._check_pins()
 
@@ -226,7 +226,7 @@ class Group:
         self._feed.close()
         self.catalogue._close()
 
-    # The following methods make calls by catalogue names.
+    # The following methods take the names under which the group lists tools, prompts and resources.
 
     async def call_tool(
         self,
@@ -270,7 +270,7 @@ class Group:
         check_keywords(Group.call_from_app, handlers)
         entry, client = await self._offered("tools", self.catalogue._tool_name(member, name))
         if entry.item.name != name:  # the user has given this name to another tool
-            raise NotInCatalogue(f"{member!r} has no tool {name!r}")
+            raise NotInCatalogue(f"the server {member!r} has no tool {name!r}")
         if not entry.for_app:
             raise NotInCatalogue(f"views must not call the tool {name!r} of {member!r}")
         own = options_for_member(member, handlers)
@@ -333,7 +333,7 @@ class Group:
         """
         parsed = parse_uri(uri)
         if parsed is None:
-            raise NotInCatalogue(f"a catalogue URI must be like member://files/note://motto, not {uri!r}")
+            raise NotInCatalogue(f"the URI of a group's resource must be like member://files/note://motto, not {uri!r}")
         member, own = parsed
         client = await self.client(member)
         return await client.read_resource(own, on_progress=on_progress, meta=meta)
@@ -388,7 +388,7 @@ class Group:
                     await member.listed()
             entry = self.catalogue._find(kind, name)
         if entry is None:
-            raise NotInCatalogue(f"no member offers {name!r}")
+            raise NotInCatalogue(f"no server of this group offers {name!r}")
         return entry, await self.client(entry.member)
 
 

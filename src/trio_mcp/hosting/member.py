@@ -246,7 +246,8 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        # Set a time limit only for targets without their own: those pause theirs while a user signs in.
+        # Set a time limit only for targets that have no time limit of their own.
+        # The other targets pause their own limit while a user signs in.
         # `trio.fail_after` isn't used, because it is built with contextlib.
         target = self._target()
         limited = not (isinstance(target, Command) or (isinstance(target, Address) and target.auth is not None))

@@ -88,12 +88,14 @@ def run(
     """
     if transport not in _FUNCTIONS:
         if callable(server):  # as in `trio.run(serve_stdio, server)`
-            raise TypeError("run() takes the server first. Write\n    run(server)")
+            raise TypeError("the first argument of run() must be the server. Write\n    run(server)")
         raise ValueError(f"transport must be one of {', '.join(map(repr, _FUNCTIONS))}, not {transport!r}")
     module, _, name = _FUNCTIONS[transport].partition(":")
     if trio.lowlevel.in_trio_run():
         raise RuntimeError(f"run() starts trio, but trio is already running. Write\n    await {name}(server, ...)")
     if transport == "stdio" and (of_others := options.keys() & {"host", "port"}):
-        raise TypeError(f'{of_others.pop()}= needs another transport: run(server, "http", host=..., port=...)')
+        raise TypeError(
+            f'{of_others.pop()}= is not allowed with the transport stdio: write run(server, "http", host=..., port=...)'
+        )
     serve: Callable[..., Awaitable[None]] = getattr(import_module(module, __package__), name)
     trio.run(partial(serve, server, **options))

@@ -28,7 +28,7 @@ async def client_no_stray_cancel(server: TortureServer) -> None:
     await server.answer_text(await server.order("fast"), "fine")
     await server.check_alive()
     if server.received(method="notifications/cancelled"):
-        raise Failed("the client cancelled a call that was answered")
+        raise Failed("the client cancelled a call that the server had already answered")
 
 
 async def client_late_result(server: TortureServer) -> None:
@@ -53,7 +53,7 @@ def _request_during_a_call(method: str, error_code: int | None) -> Callable[[Tor
         await server.request("torture", method)
         answer = await server.response("torture", PROMPTLY)
         if answer.get("error", {}).get("code") != error_code:
-            raise Failed(f"the response was {str(answer)[:200]}")
+            raise Failed(f"the client's response has the wrong error code: {str(answer)[:200]}")
         await server.answer_text(call, "done")
         await server.check_alive()
 
@@ -86,7 +86,7 @@ async def client_ids(server: TortureServer) -> None:
     await server.check_alive()
     ids = [repr(message["id"]) for message in server.received() if {"id", "method"} <= message.keys()]
     if len(ids) != len(set(ids)):
-        raise Failed("the client used an id twice")
+        raise Failed("the client used a request id twice")
 
 
 async def client_exit(server: TortureServer) -> None:

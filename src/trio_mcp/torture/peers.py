@@ -38,7 +38,7 @@ class TorturePeer(ScriptedPeer, Generic[U]):
         except MissingMessage:
             raise Failed("the other side ended the connection") from None
         if not isinstance(message, dict):
-            raise Failed(f"the other side sent a message that isn't an object: {str(message)[:200]}")
+            raise Failed(f"the other side sent a message that isn't a JSON object: {str(message)[:200]}")
         return cast("JSONObject", message)
 
     async def seen(self, pattern: JSONObject, otherwise: str, within: float = 3 * PROMPTLY) -> JSONObject:

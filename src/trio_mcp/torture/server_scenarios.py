@@ -47,7 +47,7 @@ async def cancel_no_progress(client: TortureClient) -> None:
     call = await client.start_slow(meta=_PROGRESS)
     await client.drain(0.3)
     if not client.progress_of("torture"):
-        raise Skipped("`slow` reports no progress")
+        raise Skipped("the tool `slow` reports no progress")
     await client.stop([call])
     await _check_no_more_progress(client, QUIET, "the end of the handler")
 
@@ -95,9 +95,10 @@ async def cancel_reason(client: TortureClient) -> None:
 
 
 async def cancel_500(client: TortureClient) -> None:
-    many = 500 if client.outbox is None else 50  # over HTTP, each request takes a connection
+    # send fewer requests over HTTP, because each one needs its own connection
+    many = 500 if client.outbox is None else 50
     calls = [await client.call("slow") for _ in range(many)]
-    with suppress(Failed):  # the server may refuse some of them
+    with suppress(Failed):  # the server may refuse some of the calls
         await client.until_running(many, 10)
     running = await client.running()
     refused = [message for call in calls for message in client.received(id=call)]
@@ -177,7 +178,7 @@ async def elicitation_needs_capability(client: TortureClient) -> None:
     answer = await client.seen({"id": ...}, "the server sent neither a response nor an elicitation request")
     await client.stop([call])
     if answer.get("method") == "elicitation/create" or answer.get("result", {}).get("inputRequests"):
-        raise Failed("the server sent an elicitation request to a client without the capability")
+        raise Failed("the server sent an elicitation request to a client that doesn't declare elicitation")
 
 
 async def elicitation_in_result(client: TortureClient) -> None:
@@ -208,7 +209,7 @@ async def progress_token_type(client: TortureClient) -> None:
         async with client.under_test.opened() as other:
             await _progress_of_slow(other, 0.4, {"progressToken": token})
             if not other.progress_of(token):
-                raise Failed(f"no progress notification with the token {token!r}")
+                raise Failed(f"the server sent no progress notification with the token {token!r}")
 
 
 async def progress_only_with_token(client: TortureClient) -> None:
@@ -221,7 +222,7 @@ async def progress_increases(client: TortureClient) -> None:
     await _progress_of_slow(client, 0.6, _PROGRESS)
     values = client.progress_of("torture")
     if len(values) < 2:
-        raise Skipped("`slow` reports less than two values")
+        raise Skipped("the tool `slow` reports fewer than two progress values")
     if any(late <= early for early, late in pairwise(values)):
         raise Failed(f"the progress values don't increase: {values[:10]}")
 
@@ -232,7 +233,7 @@ async def progress_rate(client: TortureClient) -> None:
     if len(values) > 200:
         raise Failed(f"the server sent {len(values)} progress notifications, more than 200")
     if not values or values[-1] < 10_000:
-        raise Failed(f"the last progress value was {values[-1] if values else None}, not 10000")
+        raise Failed(f"the last progress value is {values[-1] if values else None}, not 10000")
 
 
 async def progress_before_response(client: TortureClient) -> None:
@@ -324,7 +325,7 @@ request_invalid = _sends(b'{"jsonrpc": "2.0", "id": 7070, "method": 7}', -32600)
 async def method_unknown(client: TortureClient) -> None:
     answer = await client.response(await client.request("torture/unknown"))
     if answer.get("error", {}).get("code") != -32601:
-        raise Failed(f"the response was {str(answer)[:200]}")
+        raise Failed(f"the server must respond with error -32601, not {str(answer)[:200]}")
 
 
 async def odd_messages(client: TortureClient) -> None:

@@ -54,7 +54,7 @@ class _Lines(Transport):
                 case ReplyLost(request_id=request_id, error=PeerError() as refused):
                     error = {"code": refused.code, "message": refused.message}
                     return encode_value({"jsonrpc": "2.0", "id": request_id, "error": error})
-                case _:  # a reply is lost, so the scenario that waits for it fails
+                case _:  # the reply is lost, so the scenario that waits for it fails
                     pass
 
     async def aclose(self) -> None:
@@ -132,7 +132,7 @@ def text_of(response: JSONObject) -> str:
         case {"result": {"content": [{"text": str(text)}, *_], **more}} if not more.get("isError"):
             return text
         case _:
-            raise Failed(f"the tool failed: {str(response)[:200]}")
+            raise Failed(f"the tool call failed: {str(response)[:200]}")
 
 
 @frozen
@@ -168,12 +168,13 @@ class ServerUnderTest(UnderTest):
                 client.outbox = transport.make_outbox(DEFAULT_LIMITS.high_water)
             await client.open(self.revision, capabilities)
             client.patience = math.inf
-            if self.era == "modern":  # `open` has sent nothing, and the server may still be starting
+            if self.era == "modern":  # the client hasn't sent anything yet, and the server may still be starting
                 answer = await client.response(await client.request("server/discover"), _STARTS)
                 if "result" not in answer:
                     raise Failed(f"the server doesn't speak {self.revision}: {str(answer)[:150]}")
             if self.is_http and "running" in self.tools:
-                await client.until_running(0, _LONGEST, Skipped)  # handlers of an earlier scenario
+                # wait until all handlers of the earlier scenario have ended
+                await client.until_running(0, _LONGEST, Skipped)
             yield client
 
 

@@ -135,7 +135,8 @@ def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: A
             'allowed_origins=["https://app.example.com"], allowed_hosts=["mcp.example.com"]; '
             'allowed_origins=[] allows no web page, "*" allows any'
         )
-    # If the server listens on an unusual loopback address, allow this address, because clients send it as Host.
+    # A server may listen on an unusual loopback address, such as 127.0.0.2.
+    # Allow this address as a Host, because clients send it in the Host header.
     if allowed_hosts is None:
         name = (host or "").partition("%")[0]
         allowed_hosts = [*_LOOPBACK_HOSTS, *([f"[{name}]" if ":" in name else name] if name else [])]
@@ -161,7 +162,7 @@ def _host(given: str) -> str:
         )
     if "://" in text:
         name = text.partition("://")[2].partition("/")[0] or "mcp.example.com"
-        raise _unusable("allowed_hosts", given, "a host name has no scheme", f'write "{name}"')
+        raise _unusable("allowed_hosts", given, "a host name must not contain a scheme", f'write "{name}"')
     name, port = _name_and_port("allowed_hosts", given, text)
     return name if port in ("", "*") else f"{name}:{port}"
 
@@ -196,11 +197,11 @@ def _text(option: str, given: Any) -> str:
             option, given, "each entry must be a string", 'write a list of strings, as in ["mcp.example.com"]'
         )
     if not given:
-        raise _unusable(option, given, "an entry is empty", "remove it")
+        raise _unusable(option, given, "an entry must not be empty", "remove it")
     if given != given.strip() or any(character.isspace() for character in given):
         raise _unusable(option, given, "an entry must not contain spaces", "write each name as a separate entry")
     if not given.isascii():
-        raise _unusable(option, given, "clients send host names in ASCII", 'write the host name as in its URL, "xn--…"')
+        raise _unusable(option, given, "a host name must be ASCII", 'write its ASCII form, "xn--…"')
     return given.lower()
 
 
@@ -209,14 +210,17 @@ def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
     port."""
     if any(mark in text for mark in "/?#\\"):
         raise _unusable(
-            option, given, "clients send no path in Host and Origin headers", "remove everything after the host name"
+            option,
+            given,
+            "an entry must not contain a path, a query or a fragment",
+            "remove everything after the host and port",
         )
     if "@" in text:
         raise _unusable(
             option,
             given,
-            "clients send no user name in Host and Origin headers",
-            "remove everything before the host name",
+            "an entry must not contain a user name",
+            "remove the user name, the password, and the @",
         )
     name, colon, port = text, "", ""
     if text.startswith("["):
@@ -239,7 +243,10 @@ def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
     if colon and port != "*":
         if not port.isdecimal() or not 1 <= int(port[:6]) <= _MOST_PORT:
             raise _unusable(
-                option, given, f"a port must be 1 to {_MOST_PORT}, or *", "leave out the port to allow any port"
+                option,
+                given,
+                f"a port must be a number from 1 to {_MOST_PORT}, or *",
+                "leave out the port to allow any port",
             )
         port = str(int(port))
     return name, port

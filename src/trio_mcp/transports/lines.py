@@ -164,7 +164,7 @@ class LineTransport(FramedTransport):
             self._lines = whole
         if self._unfinished or last:
             self._unfinished = bytearray(last)
-            # If this is the end of a line that is too long, its last bytes are in `_unfinished`.
+            # `_head` is the beginning of a line that is too long; the last bytes of this line are in `_unfinished`.
             head, self._head = self._head, None
             self._count_unfinished()
             if head is not None:

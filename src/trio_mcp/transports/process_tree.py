@@ -122,7 +122,7 @@ class ProcessGroup:
 
     async def wait_gone(self) -> None:
         """Wait until no process of the group is running."""
-        # Group members that aren't children of this process can only be polled.
+        # Poll, because this process can't wait for processes that aren't its children.
         while self.signal(0) and not _all_exited(self._number):  # noqa: ASYNC110 - there is no event to wait for
             await trio.sleep(0.01)
 

@@ -116,7 +116,7 @@ def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None
     below = socket_below(stream)
     if below is None or below.socket.family == socket.AF_UNIX or math.isinf(interval):
         return
-    with suppress(OSError):  # the connection is already broken, and the next read raises the error
+    with suppress(OSError):  # a setting fails if the connection is already broken, and the next read raises the error
         below.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         below.setsockopt(socket.IPPROTO_TCP, _KEEP_IDLE, _accepted(interval))
         below.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _accepted(timeout / _PROBES))
@@ -175,7 +175,7 @@ def _connected(connecting: socket.socket, name: str) -> bool:
         return False
     except ConnectionRefusedError:
         if os.path.exists(name) and not Path(name).is_socket():
-            raise OSError(errno.ENOTSOCK, "this is not a socket", name) from None
+            raise OSError(errno.ENOTSOCK, "the path does not name a socket", name) from None
         raise
     return True
 
@@ -191,7 +191,7 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
         with _exclusive(name):
             _remove_stale(name)
             bound.bind(name)
-            # The mode is set before the socket listens, so that no other user can connect in between.
+            # Set the mode before the socket listens, so that no other user can connect first.
             os.chmod(name, 0o600)
             bound.listen(_BACKLOG)
         ours = os.stat(name)
@@ -240,14 +240,14 @@ def _locked(path: str) -> int:
             raise
         os.close(fd)
         time.sleep(_LOCK_WAIT)
-    raise OSError(errno.EAGAIN, "another server of this user keeps this file locked", path)
+    raise OSError(errno.EAGAIN, "another server of this user has locked this file", path)
 
 
 def _check_lock(path: str, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode) or status.st_size:  # lock files of this package are empty, and are removed
-        raise OSError(errno.EEXIST, "this is not a lock file, so it is not removed", path)
+    if not stat.S_ISREG(status.st_mode) or status.st_size:  # a lock file of this package is a regular and empty file
+        raise OSError(errno.EEXIST, "the file is not a lock file of this package, so it is not removed", path)
     if status.st_uid != os.geteuid():
-        raise OSError(errno.EPERM, "this lock file belongs to another user, so it is not removed", path)
+        raise OSError(errno.EPERM, "the lock file belongs to another user, so it is not removed", path)
 
 
 def _remove_stale(name: str) -> None:
@@ -255,10 +255,10 @@ def _remove_stale(name: str) -> None:
         mode = os.stat(name).st_mode
     except FileNotFoundError:
         if os.path.islink(name):
-            raise OSError(errno.EEXIST, "this is a broken link, so it is not replaced", name) from None
+            raise OSError(errno.EEXIST, "the path is a broken symbolic link, so it is not replaced", name) from None
         return
     if not stat.S_ISSOCK(mode):
-        raise OSError(errno.EEXIST, "this is not a socket, so it is not replaced", name)
+        raise OSError(errno.EEXIST, "the path does not name a socket, so the file is not replaced", name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -266,6 +266,6 @@ def _remove_stale(name: str) -> None:
         except ConnectionRefusedError:
             os.unlink(name)
             return
-        except BlockingIOError:  # a server is listening, because the backlog is full
+        except BlockingIOError:  # the backlog is full, so a server must be listening
             pass
     raise OSError(errno.EADDRINUSE, "another server is already listening on this address", name)

@@ -211,7 +211,7 @@ class EventReader:
         field = line if colon < 0 else line[:colon]
         if field not in _FIELDS:
             return
-        # Concatenate only once, because the content may be long.
+        # Collect the pieces of content, and join them only once, because the content may be long.
         content = b"" if colon < 0 else line[colon + (2 if line.startswith(b" ", colon + 1) else 1) :]
         if field == b"data":
             self._data.append(content)
@@ -221,5 +221,5 @@ class EventReader:
             if b"\0" not in content:
                 self._id = content.decode("utf-8", "replace")
         elif content.isdigit():
-            # Accept at most ten digits, or 115 days in milliseconds: Python refuses to convert thousands of digits.
+            # Accept at most ten digits (115 days in milliseconds): Python refuses to convert thousands of digits.
             self.retry = int(content.lstrip(b"0")[:_MOST_DIGITS] or b"0")

@@ -134,7 +134,7 @@ def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
         return _plain(os.dup(fd), "never")
     flags = (os.O_RDONLY if mode == "r" else os.O_WRONLY) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     for name in _names(fd):
-        with suppress(OSError):  # there is no /proc, or the file belongs to another user
+        with suppress(OSError):  # raised if there is no /proc, or if the file belongs to another user
             return _plain(os.open(name, flags), "tries")
     # The descriptor may block: poll it before each use, and read or write small pieces.
     return _plain(os.dup(fd), "waits")

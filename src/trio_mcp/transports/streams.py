@@ -70,7 +70,7 @@ def socket_below(stream: object) -> trio.SocketStream | None:
 def is_readable(socket: int) -> bool:
     """Return whether the socket with the number ``socket`` has anything to read: bytes, a connection, the end, or an
     error. Doesn't wait."""
-    if not IS_POSIX:  # on POSIX systems, `select.select` rejects numbers above 1023
+    if not IS_POSIX:  # not for POSIX systems, where `select.select` rejects numbers above 1023
         return bool(select.select([socket], [], [], 0)[0])
     poll = select.poll()
     poll.register(socket, select.POLLIN)
@@ -102,7 +102,7 @@ def unacknowledged(stream: object) -> int:
         from fcntl import ioctl
 
         ioctl(below.socket.fileno(), termios.TIOCOUTQ, count)
-    except (ImportError, OSError, ValueError):  # raised on other systems, and for a closed stream
+    except (ImportError, OSError, ValueError):  # raised if the system lacks this call, or if the stream is closed
         return 0
     return int.from_bytes(count, sys.byteorder)
 

@@ -148,7 +148,7 @@ async def test_server_card_path_follows_the_endpoint_path(path: str, place: str)
 
 async def test_proxy_has_its_own_server_card() -> None:
     behind = proxy(weather())
-    with pytest.raises(ValueError, match="a card needs a version"):
+    with pytest.raises(ValueError, match="a server card needs a version"):
         await serve_http(behind, card=NAMED)
     card = Card("com.example/front", url="https://example.com/mcp", version="2.0", description="In front")
     async with listening(behind, card=card) as endpoint:
@@ -215,10 +215,10 @@ async def test_route_with_the_path_of_the_server_card_raises() -> None:
         ({"url": "http://example.com/mcp"}, "must use https"),
         ({"url": "ws://example.com/mcp"}, "an HTTP URL"),
         ({"url": "https://user@example.com/mcp"}, "neither a user"),
-        ({"url": "https://10.0.0.7/mcp"}, "is a private address"),
-        ({"url": "https://[fd00::7]/mcp"}, "is a private address"),
-        ({"url": "https://weather/mcp"}, "is a private address"),
-        ({"url": "https://weather.internal/mcp"}, "is a private address"),
+        ({"url": "https://10.0.0.7/mcp"}, "have the private address"),
+        ({"url": "https://[fd00::7]/mcp"}, "have the private address"),
+        ({"url": "https://weather/mcp"}, "have the private address"),
+        ({"url": "https://weather.internal/mcp"}, "have the private address"),
     ],
 )
 def test_invalid_server_card_values_raise_at_creation(options: dict[str, str], complaint: str) -> None:
@@ -234,7 +234,7 @@ def test_server_card_accepts_a_single_version(version: str) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"description": None}, "a card needs a description: write Server"),
+        ({"description": None}, "a server card needs a description: write Server"),
         ({"description": "d" * 101}, "1 to 100"),
         ({"title": "t" * 101}, "the title"),
         ({"icons": [Icon("data:image/png;base64," + "A" * 70_000)]}, "clients read at most 65536"),
@@ -248,7 +248,7 @@ async def test_server_whose_data_does_not_fit_its_card_raises_at_start(options: 
 
 
 async def test_catalogue_without_a_server_card_raises() -> None:
-    with pytest.raises(ValueError, match="catalog=True needs a card"):
+    with pytest.raises(ValueError, match="catalog=True needs a server card"):
         await serve_http(weather(), catalog=True)
 
 

@@ -264,12 +264,12 @@ def of_nothing(path: Path) -> str:
 
 def of_a_file(path: Path) -> str:
     path.write_text("precious")
-    return "this is not a socket"
+    return "the path does not name a socket"
 
 
 def of_a_folder(path: Path) -> str:
     path.mkdir()
-    return "this is not a socket"
+    return "the path does not name a socket"
 
 
 def of_the_dead(path: Path) -> str:

@@ -73,7 +73,7 @@ def test_replay_cursor_of_another_session_is_unknown() -> None:
     one, two = log(), log()
     cursor = extended(one, one.open(), [b"a\n"])
     two.extend(two.open(), [b"x\n"])
-    with pytest.raises(BadCursor, match="no stream of this session"):
+    with pytest.raises(BadCursor, match="this session has no stream"):
         two.after(cursor)
 
 
@@ -83,7 +83,7 @@ def test_replay_cursor_of_another_session_is_unknown() -> None:
 def test_replay_cursor_that_no_stream_issued_is_unknown(change: str) -> None:
     kept = log()
     cursor = extended(kept, kept.open(), [b"a\n"])
-    with pytest.raises(BadCursor, match="no stream of this session"):
+    with pytest.raises(BadCursor, match="this session has no stream"):
         kept.after(change.format(cursor))
 
 

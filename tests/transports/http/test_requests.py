@@ -322,7 +322,7 @@ def test_endless_chunk_header_line_is_refused() -> None:
     reader = RequestReader(HttpBounds())
     reader.feed(CHUNKED)
     assert reader.head() is not None
-    with pytest.raises(BadRequest, match="size line"):
+    with pytest.raises(BadRequest, match="line with its size"):
         for _ in range(10_000):
             reader.feed(b"1;" + b"x")
             reader.body()

@@ -253,7 +253,7 @@ class OutboundFrame:
     @classmethod
     def of(cls, line: bytes) -> OutboundFrame:
         """Return the message in ``line``, a notification or a reply that this client has encoded."""
-        # A line without these fields contains the replies to a batch.
+        # A line that isn't a JSON object contains a batch of replies, which has neither an id nor a method.
         head = read_head(line) if line.startswith(b"{") else _RequestHead()
         return cls(line, head.id, None if head.method is UNSET else head.method)
 
@@ -330,7 +330,8 @@ def _name_in(method: str | None, params: JSONObject) -> str | None:
 
 
 def _of_session(session: Session | None) -> Headers:
-    if session is None or session.is_by_sse:  # HTTP+SSE doesn't have these headers
+    # the HTTP+SSE transport doesn't have the headers for the session id and the revision
+    if session is None or session.is_by_sse:
         return []
     version = (b"MCP-Protocol-Version", session.version.encode("ascii"))
     return [version] if session.id is None else [(b"Mcp-Session-Id", session.id.encode("ascii")), version]

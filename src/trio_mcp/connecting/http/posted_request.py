@@ -215,7 +215,7 @@ class PostedRequest:
         if not body.strip():
             raise HTTPError(reply.status, _not_a_reply(reply.status, kind, b""))
         if not self._arrived(reply, body):
-            raise HTTPError(reply.status, "the response contains no reply")
+            raise HTTPError(reply.status, "the response contains no reply to the request")
 
     async def _refused(self, reply: Reply) -> MCPError:
         error = await refusal(reply, self._id)
@@ -255,7 +255,7 @@ class PostedRequest:
                 if event.name == "endpoint" and self.session is None:
                     raise EndpointEvent(
                         reply.status,
-                        "the server uses HTTP+SSE (2024-11-05): it responded to a POST with the event stream for GET",
+                        "the server uses HTTP+SSE (2024-11-05): it answered a POST with that transport's event stream",
                     )
                 if event.name != "message" or not event.data:
                     continue

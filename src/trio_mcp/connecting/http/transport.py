@@ -359,7 +359,7 @@ class _HttpOutbox(Outbox):
         if self._recorded is not None:
             self._recorded.record(message.line)
         if self.over or not self._transport.start_request(message, request_id):
-            # Ignore this, because the writing task will notice that the transport is closed.
+            # Ignore the failure, because the writing task will notice that the transport is closed.
             super().put(message.line + b"\n", owner)
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
@@ -390,7 +390,7 @@ class OneWayPosts:
 
     def __init__(self, endpoint: Endpoint, max_cancels: int) -> None:
         self._endpoint = endpoint
-        # Separate limits, so that messages that the server doesn't accept delay only others of the same kind.
+        # Each kind of message has its own limit: messages that the server doesn't accept delay only their own kind.
         self._cancels = _CANCEL_TIMEOUT, trio.Semaphore(max_cancels)
         self._notifications = _NOTIFICATION_TIMEOUT, trio.Semaphore(_PLACES)
         self._answers = _ANSWER_TIMEOUT, trio.Semaphore(_PLACES)

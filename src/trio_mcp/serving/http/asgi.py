@@ -165,7 +165,8 @@ class HTTPApp:
     def _beside_loops(self) -> LoopRuns:
         with self._making:
             if self._loop_runs is None:
-                from .asgi_loop import LoopRuns  # imported late: not needed on trio
+                # imported late, because an application that runs on trio doesn't need it
+                from .asgi_loop import LoopRuns
 
                 self._loop_runs = LoopRuns(self._open_front)
             return self._loop_runs

@@ -182,14 +182,14 @@ class _Events:
         try:
             sending = LoopTask[None](self._loop, partial(self._send_behind, self._sending, message), self._context)
         except RuntimeError:
-            raise OSError("the event loop is closed") from None
+            raise OSError("the asyncio event loop is closed") from None
         self._sending = sending
         if message["type"] == "http.response.start":
             return
         await sending.over.wait()
         self._sending = None
         if sending.was_cancelled:
-            raise OSError("the event loop has ended")
+            raise OSError("the asyncio event loop has ended")
         sending.result()
 
     async def _send_behind(self, head: LoopTask[None] | None, message: Message) -> None:

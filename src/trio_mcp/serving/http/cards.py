@@ -58,10 +58,10 @@ def _check_url(_: Any, __: Any, url: str) -> None:
     place = nearness(origin.host)
     # docs/discovery.md, Transport Security: https is required; http is only for local development.
     if not origin.secure and place is not Nearness.MACHINE:
-        raise ValueError(f"the URL in a card must use https, or be on this machine, not {url[:300]!r}")
+        raise ValueError(f"the URL in a server card must use https, or name this machine, not {url[:300]!r}")
     # docs/discovery.md, Information Disclosure: public cards must not contain private endpoints.
     if place is Nearness.NETWORK or (place is Nearness.ANYWHERE and _is_inside(origin.host)):
-        raise ValueError(f"a card is public, but {origin.host} is a private address: {url[:300]!r}")
+        raise ValueError(f"the URL in a server card must not have the private address {origin.host}: {url[:300]!r}")
 
 
 def _is_inside(host: str) -> bool:
@@ -113,7 +113,8 @@ class Card:
     def _of(self, server: Servable) -> ServerCard:
         """Return the complete server card of ``server``. Raises `ValueError` if a value is missing, or isn't allowed in
         a card."""
-        # A proxy's own `info` is for its operators. Its clients get the information of the upstream server.
+        # A proxy's own `info` is for its operators.
+        # The clients of a proxy get the information of the server behind the proxy.
         info = server.info if isinstance(server, Server) else None
         card = ServerCard(
             self.name,
@@ -139,7 +140,9 @@ class Card:
 def _required(what: str, own: T | None, of_server: T | None) -> T:
     value = own if own is not None else of_server
     if value is None:
-        raise ValueError(f"a card needs a {what}: write Server(..., {what}=...) or, for a proxy, Card(..., {what}=...)")
+        raise ValueError(
+            f"a server card needs a {what}: write Server(..., {what}=...), or Card(..., {what}=...) for a proxy"
+        )
     return value
 
 
@@ -192,13 +195,13 @@ def public_documents(server: Servable, path: str, card: Card | None, *, catalog:
     Raises `ValueError` for a catalog without a card, and for the same reasons as `Card._of`.
     """
     if card is None:
-        raise ValueError("catalog=True needs a card: card=Card('com.example/weather', url='https://...')")
+        raise ValueError("catalog=True needs a server card: card=Card('com.example/weather', url='https://...')")
     plain = {"$schema": CARD_SCHEMA, **unstructure(card._of(server), LATEST_MODERN)}
     document = PublicDocument(CARD_TYPE, encode_value(plain))
     if len(document.body) > LARGEST_CARD:
         raise ValueError(
-            f"the card has {len(document.body)} bytes, but clients read at most {LARGEST_CARD}: "
-            "write icons as https URLs"
+            f"the server card has {len(document.body)} bytes, but clients read at most {LARGEST_CARD}: "
+            "write its icons as https URLs"
         )
     documents = {path.removesuffix("/") + CARD_SUFFIX: document}
     if catalog:

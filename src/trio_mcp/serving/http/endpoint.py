@@ -99,7 +99,7 @@ class RequestAdmission:
         """
         headers, checks, gate = head.headers, self._checks, self._gate
         # 2026-07-28 streamable HTTP, Security & Endpoint: if the Origin isn't allowed, the status MUST be 403.
-        # A Host that isn't allowed may be a sign of DNS rebinding, and gets the same status.
+        # A Host that isn't allowed also gets status 403, because it may be a sign of DNS rebinding.
         host = headers.get("host", "")
         if host != self._host:
             if not checks.allows_host(host):
@@ -164,11 +164,11 @@ class RequestAdmission:
             allow = b"Allow: %b\r\n" % self._methods
             return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", extra + allow)
         if method == "POST" and (content_type or "").partition(";")[0].strip().lower() != "application/json":
-            # Browsers send bodies of other content types to any origin without a preflight, so refuse them.
+            # Refuse other content types, because browsers send some of them to any origin without a preflight.
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json", extra)
         coding = headers.get("content-encoding", "").lower()
         if method == "POST" and coding not in ("", "identity"):
-            # RFC 9110 section 12.5.3: with this error, the response SHOULD have an Accept-Encoding header.
+            # RFC 9110 section 12.5.3: a response with status 415 SHOULD have an Accept-Encoding header.
             reason = f"the Content-Encoding {coding[:50]!r} is not supported: send the body without one"
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason, extra + b"Accept-Encoding: identity\r\n")
         only_stream = method == "GET" or headers.get("mcp-method") in _STREAMING
@@ -279,7 +279,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             return
         # Without the end of the body, members of a nested object could be mistaken for members of the message.
         message = skipped(body.beginning, body.tail or b"\n", body.reason)
-        # A body that is too long is probably an answer. A body that arrived too slowly may be anything.
+        # If the body is too long, it is probably the client's answer to a request of the server.
+        # If the body arrived too slowly, it may be any message.
         if not (message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
             return
         self._fail_question(message, session_id, None if caller is None else caller.principal.id, body.beginning)
@@ -291,7 +292,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             return
         body = body.removeprefix(_BOM)
         origin = head.headers.get("origin")
-        # A fast path, because most clients aren't web pages.
+        # Skip CORS without an Origin header, because most clients aren't web pages.
         extra = b"" if origin is None else self._cors.headers(origin)
         principal = check = None
         if caller is not None and self._gate is not None:
@@ -339,7 +340,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         # Estimate the size as late as possible, because that takes as long as decoding.
         if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):
             return False
-        # Admit a request that continues a waiting request, because it replaces that request in memory.
+        # Admit a retry that has a `requestState`, because it replaces a waiting request in memory.
         if load.parked and b'"requestState"' in body:
             return False
         unread = skipped(body[:_LOOKED_AT], body[-_LOOKED_AT:], _TOO_HEAVY)

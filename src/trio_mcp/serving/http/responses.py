@@ -97,7 +97,7 @@ def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
 NO_ROUTES: Final[Mapping[str, Route]] = MappingProxyType({})
 NO_DOCUMENTS: Final[Mapping[str, PublicDocument]] = MappingProxyType({})
 
-_PATH: Final = lazy_pattern(r"(?:/[!-\"$->@-~]*)?")  # a path has no query and no fragment
+_PATH: Final = lazy_pattern(r"(?:/[!-\"$->@-~]*)?")  # excludes queries and fragments, which a path must not contain
 
 
 def _check_path(_: Any, __: Any, path: str) -> None:
@@ -178,7 +178,7 @@ _REFUSED: Final = lazy_pattern(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
 def accepted_types(accept: str) -> frozenset[str]:
     """Return which of the types JSON and event stream an Accept header allows (RFC 9110 section 12.5.1)."""
     admitted: dict[str, tuple[int, bool]] = {}
-    # Parse only the first media ranges, because the search starts again at each comma.
+    # Parse only the first media ranges: the search restarts at each comma, so a long list would take long.
     if accept.count(",") >= _MAX_RANGES:
         accept = ",".join(accept.split(",", _MAX_RANGES)[:_MAX_RANGES])
     for found in _RANGE.finditer(accept.lower()):

@@ -236,7 +236,7 @@ class _AsgiExchange:
             case "http.response.body", (status, headers) if not self._is_over:
                 await self._send_body(status, headers, message.get("body", b""), more=message.get("more_body", False))
             case kind, _:
-                raise RuntimeError(f"an ASGI application must not send the event {kind} after its previous events")
+                raise RuntimeError(f"an ASGI application must not send the event {kind} at this point of its response")
 
     async def _send_body(self, status: int, headers: bytes, body: bytes, *, more: bool) -> None:
         self._is_over = not more
@@ -260,7 +260,7 @@ class _AsgiExchange:
             if self._is_over:
                 return b""
             # Break the connection, so that the client notices that the body is incomplete.
-            raise trio.BrokenResourceError("the application ended before its response was complete") from None
+            raise trio.BrokenResourceError("the ASGI application returned before its response was complete") from None
 
     def close(self) -> None:
         """End the response, because the application has returned."""

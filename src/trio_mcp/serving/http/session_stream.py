@@ -157,11 +157,11 @@ class SessionStream:
         if lines:
             text = self._append_to_log(lines)
             cursor = self._log.cursor(self.name)
-            self._finish_if_empty()  # finish the stream first: the log may have no memory left for it
+            self._finish_if_empty()  # called after `cursor`, because the log may drop a finished stream at once
             if not source.is_over:
                 self._sent = cursor
                 return text
-            if self._response is not None:  # the stream has another response by now, which gets the lines
+            if self._response is not None:  # the client has reconnected, so the new response sends the lines
                 self._sent = cursor
                 self._response.add(text)
                 self.outbox.nudge()

@@ -360,7 +360,7 @@ def check_headers(request: Request, head: RequestHead) -> CodedError | None:
     wrong = _differs(head, "mcp-protocol-version", version) or _differs(head, "mcp-method", request.method)
     if wrong is None and isinstance(name, str):
         # Clients MUST send the task's id in a header, for gateways (extension tasks, Routing Headers).
-        # Accept requests without the header, because fastmcp 4.1 omits it, and gateways aren't misled.
+        # Accept requests without the header: fastmcp 4.1 omits it, and a missing header doesn't mislead a gateway.
         may_lack = parameter == "taskId" and "mcp-name" not in headers
         wrong = None if may_lack else _differs(head, "mcp-name", name, encoded=True)
     return None if wrong is None else CodedError(HEADER_MISMATCH, f"Header mismatch: {wrong}")

@@ -173,5 +173,5 @@ class UnservedBody:
 def _length_of(head: RequestHead) -> int | None:
     told = head.headers.get("content-length", "")
     is_number = told.isascii() and told.isdecimal() and len(told) <= _MOST_DIGITS
-    # A chunked body ends in chunk sizes, not in content, so its length counts as unknown.
+    # The last bytes of a chunked body aren't content, so treat the length of such a body as unknown.
     return int(told) if is_number and "transfer-encoding" not in head.headers else None

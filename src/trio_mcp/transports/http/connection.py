@@ -24,7 +24,7 @@ _AT_ONCE: Final = 16
 """Number of pipelined requests that a connection serves before it lets other tasks run."""
 
 
-# Reading an enum member from its class costs as much as a call, so these are module constants.
+# These are module constants, because reading an enum member from its class costs as much as a call.
 _NEW, _FIRST, _IDLE, _HEAD, _ASKED, _BODY, _SERVED, _REFUSED, _DROPPING, _LINGERING, _CLOSING, _OVER = ConnectionPhase
 _RECEIVE, _ASK, _AWAIT, _SERVE, _REFUSE, _GO_ON, _DROP, _LINGER, _CLOSE, _END = ConnectionStep
 
@@ -97,7 +97,7 @@ class HttpConnection(ResponseWriter):
                 self._context = contextvars.copy_context()
                 if not self._is_last:
                     await self._read()
-                # The task that writes responses, if there is one, ends after the last response.
+                # Don't cancel the task that writes the last response: it ends on its own.
                 if nursery.child_tasks and not (self._writing and self._reads_no_request):
                     nursery.cancel_scope.cancel(reason="the HTTP connection has ended")
             clean = True
@@ -353,7 +353,7 @@ class HttpConnection(ResponseWriter):
         is_read = False
         try:
             # A client that waits for status 100 may now send or omit the body (RFC 9110 section 10.1.1).
-            # Read no further request: it's unknown whether the next bytes are the body.
+            # Don't read another request: it's unknown whether the next bytes are the body or a new request.
             if "expect" in head.headers:
                 reader.discard()
             else:

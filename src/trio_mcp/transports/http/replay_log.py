@@ -173,7 +173,7 @@ class ReplayLog:
         continue from there."""
         stream, number = self._find(cursor)
         if number < stream.dropped:
-            raise BadCursor("events after this event id are no longer stored")
+            raise BadCursor("can't resume: the events after this event id are no longer stored")
         return self._replay(stream, number)
 
     def retained_after(self, cursor: str) -> tuple[Replay, bool]:
@@ -189,10 +189,12 @@ class ReplayLog:
         name, _, digits = cursor.rpartition("-")
         stream = self._streams.get(name)
         if stream is None or not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
-            raise BadCursor("no stream of this session has this event id, or its stream is no longer stored")
+            raise BadCursor(
+                "can't resume: this session has no stream with this event id, or no longer stores the stream"
+            )
         number = int(digits)
         if number > stream.last or stream.event_id(number) != cursor:
-            raise BadCursor("no stream of this session has this event id")
+            raise BadCursor("can't resume: this session has no stream with this event id")
         return stream, number
 
     def _replay(self, stream: _ReplayStream, number: int) -> Replay:
@@ -225,7 +227,7 @@ class ReplayLog:
             if finished is not None and not self._streams[finished].count:
                 self._forget(finished)
             elif self._oldest_first:
-                # If memory is short, it's unknown how much the server must free: then drop one event at a time.
+                # If the server is short of memory, drop one event at a time: it's unknown how much must be freed.
                 self._drop_oldest(next(iter(self._oldest_first.values())), max(self.size - self._max, 1))
             elif self._awaited and self._is_too_much:
                 self._pop_awaited(self._streams[next(iter(self._awaited))])
@@ -247,7 +249,7 @@ class ReplayLog:
         """Drop events from the oldest group of a stream, until ``excess`` bytes are dropped or the group is empty."""
         piece = stream.pieces[0]
         lines, count, size = piece.lines, len(piece.lines), 0
-        while lines and size < excess:  # makes room for a long event by dropping many short ones
+        while lines and size < excess:  # a long new event may need the memory of many short ones
             size += len(lines.pop()) + _OVERHEAD
         if not lines:
             stream.pieces.popleft()

@@ -89,7 +89,7 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
     if method not in _PARSED_AS_THEY_ARE:
         if len(method) > _LONGEST_METHOD or method == "CONNECT":
             raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "this HTTP method is not supported")  # RFC 9112 section 3
-        # llhttp rejects unknown methods, and parses some heads differently depending on the method.
+        # Parse every head as a GET: llhttp rejects unknown methods, and treats the heads of some methods differently.
         raw = b"GET" + raw[line.end(1) :]
     # Use a new parser for each head, because a reused parser would expect a body first.
     fields = _Fields()
@@ -209,7 +209,7 @@ class _EndOfBody:
         self._skip = max(0, at - len(window))
         self._line = window[at:]
         if len(self._line) > _LONGEST_SIZE:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed chunk: its size line is too long")
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed chunk: the line with its size is too long")
         return None
 
 
@@ -247,7 +247,7 @@ class ChunkedBody:
         end = self._end.find(data)
         self._parse(data[:end])
         if self._pieces.complete != (end is not None):
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed chunk: the end of the body can't be found")
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed chunked body: it's unclear where the body ends")
         return None if end is None else data[end:]
 
     def _parse(self, data: bytes) -> None:
@@ -261,7 +261,9 @@ class ChunkedBody:
         if len(body) > self._max_body:
             raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {self._max_body} bytes")
         if self._framing > self._max_framing:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "the chunk sizes, extensions and trailers are too long")
+            raise BadRequest(
+                HTTPStatus.BAD_REQUEST, "the chunk sizes, chunk extensions and trailers of the body are too long"
+            )
 
 
 _MOST_EMPTY_LINES: Final = 8

@@ -262,7 +262,7 @@ class HttpResponse(ResponseHandle):
             self.connection.respond_with(self, status, headers, source)
 
 
-# Reading an enum member from its class costs as much as a call, so these are module constants.
+# These are module constants, because reading an enum member from its class costs as much as a call.
 _DROPPING, _LINGERING, _CLOSING = ConnectionPhase.DROPPING, ConnectionPhase.LINGERING, ConnectionPhase.CLOSING
 
 
@@ -356,7 +356,7 @@ class ResponseWriter(ConnectionLife, ABC):
             self._writing = False
 
     async def _finish_writing(self) -> None:
-        # RFC 9112 section 9.6: a reset now could lose the response, because the client may still be sending.
+        # RFC 9112 section 9.6: close only this direction, because a full close could lose the response.
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
         elif self.phase is _CLOSING:
@@ -377,7 +377,7 @@ class ResponseWriter(ConnectionLife, ABC):
         self._cancel("the application failed")
 
     def _start_soon(self, function: Callable[[], Awaitable[None]]) -> None:
-        # Don't run this in the context of the current task: its context variables may belong to a request.
+        # Don't start the task in the current context, whose variables may belong to a request.
         assert self._nursery is not None
         assert self._context is not None
         self._context.run(self._nursery.start_soon, function)

@@ -258,7 +258,8 @@ class Reply:
             event = _next_event(self._parser, self._connection)
             if isinstance(event, h11.Data):
                 parts.append(event.data)
-                if len(parts) % _MOST_CHUNKS == 0:  # h11 takes as long for a chunk of one byte as for one of thousands
+                # let other tasks run: h11 parses a chunk of one byte as slowly as one of thousands
+                if len(parts) % _MOST_CHUNKS == 0:
                     await trio.lowlevel.cancel_shielded_checkpoint()
             elif event is not h11.NEED_DATA:
                 self._is_over = True
@@ -330,7 +331,9 @@ async def read_head(
         if isinstance(event, h11.InformationalResponse):
             interim += 1
             if interim > _MOST_INTERIM:
-                raise BadResponse(f"more than {_MOST_INTERIM} interim responses, without a final one")
+                raise BadResponse(
+                    f"the server sent more than {_MOST_INTERIM} interim (1xx) responses, without a final one"
+                )
         else:
             # h11 limits only incomplete heads, so read at most as many bytes as a head may have.
             parser.receive_data(await connection.receive(longest))

@@ -86,7 +86,7 @@ class Hooks:
             self.check(changed | {name: text for name, text in given.items() if name not in request.headers})
         except Exception as error:
             raise RequestNotSent(f"on_request raised {type(error).__name__}: {error}") from error
-        # Remove headers that have the same name in another case.
+        # If the names of several headers differ only in case, keep the last of these headers.
         last = {
             name.lower(): (name.encode("latin-1"), text.encode("latin-1")) for name, text in request.headers.items()
         }
@@ -197,12 +197,13 @@ class Dialer:
             await connection.send(f"{request}\r\n".encode("ascii"), b"", nursery)
             parser, head = await read_head(connection, b"CONNECT", _LONGEST_HEAD)
         except ConnectionLost as error:
-            raise RequestNotSent(f"no tunnel to {self.origin.address}: {error}") from None
+            raise RequestNotSent(f"no tunnel through the proxy to {self.origin.address}: {error}") from None
         if not 200 <= head.status_code < 300:
             refusal = _phrase(head.status_code)
             raise RequestNotSent(f"{connection.name} refused to connect to {self.origin.address}: {refusal}")
-        if parser.trailing_data != (b"", False):  # nothing may arrive yet, because in TLS the client sends first
-            raise RequestNotSent(f"{connection.name} sent unexpected bytes into the tunnel")
+        # the proxy must not send anything yet, because in TLS the client sends first
+        if parser.trailing_data != (b"", False):
+            raise RequestNotSent(f"{connection.name} sent unexpected bytes after its response to CONNECT")
 
 
 async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
@@ -216,15 +217,15 @@ async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
     except OSError:
         raise
     except Exception as error:
-        raise RequestNotSent(f"dial raised {type(error).__name__}: {error}") from error
+        raise RequestNotSent(f"the function dial raised {type(error).__name__}: {error}") from error
     if not isinstance(stream, trio.SocketStream):  # pyright: ignore[reportUnnecessaryIsInstance] - users' own
-        raise RequestNotSent(f"dial must return a trio.SocketStream, not a {type(stream).__name__}")
+        raise RequestNotSent(f"the function dial must return a trio.SocketStream, not a {type(stream).__name__}")
     return stream
 
 
 async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLContext) -> trio.abc.Stream:
     # Don't set trio's https_compatible, which accepts connections that end without TLS's close message.
-    # Without that message, a body without a length may be incomplete (RFC 9112 section 9.8).
+    # Without TLS's close message, a body of unknown length may be incomplete (RFC 9112 section 9.8).
     secured = trio.SSLStream(stream, context, server_hostname=origin.host)
     try:
         await secured.do_handshake()
@@ -270,7 +271,8 @@ def _causes(error: OSError) -> list[OSError]:
 
 
 def _error_text(error: OSError) -> str:
-    # trio adds the address of each attempt to the message. Negative error numbers come from the name lookup.
+    # trio adds the address of each attempt to the error's text, so use the text of the operating system.
+    # Only errors of the name lookup have negative numbers.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
 
 

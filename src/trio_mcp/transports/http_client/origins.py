@@ -172,7 +172,7 @@ def _host_of(host: str) -> str:
         if ":" in host and "%" not in host:  # only link-local addresses have zone identifiers (RFC 6874)
             return ipaddress.IPv6Address(host).compressed
         name = host.lower() if host.isascii() else host.encode("idna").decode("ascii")
-    except ValueError:  # also raised for names that can't be encoded
+    except ValueError:  # the IDNA codec raises `UnicodeError`, a `ValueError`, for an invalid name
         name = ""
     if len(name.removesuffix(".")) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise ValueError(f"{host[:300]!r} is not a valid host name")
@@ -201,7 +201,7 @@ def proxy_at(url: str) -> HttpProxy:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         origin = origin_of(parts)
     except ValueError as error:
-        raise ValueError(f"invalid proxy: {error}; a proxy is like http://127.0.0.1:3128") from None
+        raise ValueError(f"invalid proxy URL: {error}; write a URL such as http://127.0.0.1:3128") from None
     if parts.username is None:
         return HttpProxy(origin)
     user = b":".join(unquote_to_bytes(part or "") for part in (parts.username, parts.password))

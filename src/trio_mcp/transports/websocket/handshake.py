@@ -272,7 +272,9 @@ def _parse(received: bytearray) -> h11.Request:
     # RFC 6455 section 4.1: the client MUST wait for the response before it sends more.
     # trio-websocket would process a frame that arrives with the request only after the next frame.
     if event.method == b"GET" and (not isinstance(end, h11.EndOfMessage) or parser.trailing_data[0]):
-        raise Rejection(HTTPStatus.BAD_REQUEST, "the client must wait for the response before it sends more")
+        raise Rejection(
+            HTTPStatus.BAD_REQUEST, "the client must wait for the response to its upgrade request before it sends more"
+        )
     return event
 
 
