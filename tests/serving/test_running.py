@@ -122,5 +122,5 @@ def test_transport_options_are_removed_from_the_common_serving_options() -> None
 
 
 def test_run_with_arguments_in_the_wrong_order_raises_type_error_with_the_correct_call() -> None:
-    with pytest.raises(TypeError, match=r"^the first argument of run\(\) must be the server. Write\n    run\(server\)$"):
+    with pytest.raises(TypeError, match=r"the first argument of run\(\) must be the server. Write\n    run\(server\)$"):
         RUN(serve_stdio, Server("program"))

@@ -36,7 +36,7 @@ _PLAIN: Final = lazy_pattern(r"[a-zA-Z0-9_.:/\[\]+-]{1,300}")
 
 @frozen
 class HostChecks:
-    """The Origin and Host header values that a server accepts. ``"*"`` accepts any value.
+    """The values of the Origin and Host headers that a server accepts. ``"*"`` accepts any value.
 
     An origin is ``scheme://host`` or ``scheme://host:port``. The port ``*`` means any port or none. ``null`` is an
     opaque origin, such as a local file. A host is ``name`` or ``name:*``, both with any port, or ``name:port``. An IPv6
@@ -48,8 +48,10 @@ class HostChecks:
     allowed_hosts: tuple[str, ...] | Literal["*"]
 
     def allows_origin(self, origin: str) -> bool:
-        """Return whether a web page of ``origin`` may connect. Without an Origin header the client isn't a web page,
-        and may connect."""
+        """Return whether a web page of ``origin`` may connect.
+
+        A client without an Origin header isn't a web page, and may always connect.
+        """
         if self.allowed_origins == "*":
             return True
         origin = origin.lower()
@@ -71,15 +73,17 @@ class HostChecks:
         )
 
     def _allows_below_localhost(self, host: str) -> bool:
-        """Return whether ``localhost`` is allowed and ``host`` is a subdomain of ``localhost``, which always names this
-        machine (RFC 6761 section 6.3)."""
+        """Return whether ``localhost`` is an allowed host, and ``host`` is one of its subdomains.
+
+        Subdomains of ``localhost`` always name this machine (RFC 6761 section 6.3).
+        """
         name, _, port = host.partition(":")
         if not name.removesuffix(".").endswith(".localhost"):
             return False
         return self.allows_host(f"localhost:{port}" if port else "localhost")
 
     def refused_host(self, host: str) -> str:
-        """Return the error message for a client whose Host header isn't allowed, and log the header."""
+        """Log a Host header that isn't allowed, and return the error message for the client that sent it."""
         shown = _shown(host)
         logger.warning("refused a request (403): its Host %s is not in allowed_hosts=", shown)
         return (
@@ -88,15 +92,17 @@ class HostChecks:
         )
 
     def refused_origin(self, origin: str) -> str:
-        """Return the error message for a web page whose Origin header isn't allowed, and log the header."""
+        """Log an Origin header that isn't allowed, and return the error message for the web page that sent it."""
         shown = _shown(origin)
         logger.warning("refused a request (403): its Origin %s is not in allowed_origins=", shown)
         return f"the Origin {shown} is not allowed: add this web page to allowed_origins= of the server"
 
 
 def _shown(value: str) -> str:
-    """Return a refused header value for the error message and the log. Anything but a host name is hidden, because it
-    may be a secret."""
+    """Return the value of a refused header, for the error message and the log.
+
+    A value that isn't a host name is hidden, because it may be a secret.
+    """
     return repr(value) if _PLAIN.fullmatch(value) else f"({len(value)} characters that are not a name)"
 
 
@@ -206,8 +212,10 @@ def _text(option: str, given: Any) -> str:
 
 
 def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
-    """Return the name and the port in ``text``. The port is an empty string if it is missing, and ``*`` for any
-    port."""
+    """Split ``text`` into a host name and a port.
+
+    A missing port is returned as an empty string, and any port as ``*``.
+    """
     if any(mark in text for mark in "/?#\\"):
         raise _unusable(
             option,

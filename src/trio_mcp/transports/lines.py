@@ -24,7 +24,7 @@ _NO_ROOM: Final = "incomplete messages take too many bytes; try again later"
 
 
 class ByteStream(Protocol):
-    """The methods of a byte stream that `LineTransport` uses. Every `trio.abc.Stream` has them."""
+    """The methods that `LineTransport` needs in a byte stream. Every `trio.abc.Stream` has them."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of ``data``."""
@@ -38,8 +38,9 @@ class ByteStream(Protocol):
 
 
 class LineTransport(FramedTransport):
-    r"""A transport that carries messages as lines of UTF-8, separated by ``\n`` or ``\r\n``. Blank lines and a leading
-    BOM are skipped.
+    r"""A transport that sends and receives each message as a line of UTF-8.
+
+    Lines end in ``\n`` or ``\r\n``. Blank lines and a leading BOM are skipped.
 
     A line of more than ``max_message_bytes`` is dropped while it arrives, and reported once: a JSON object at the end
     of the line, where its id may be, and any other line at once. A server counts the bytes of an incomplete line in
@@ -87,8 +88,10 @@ class LineTransport(FramedTransport):
             await self._fill()
 
     async def until_first(self) -> None:
-        """Wait until `receive` would return or raise at once. Call this before the first `receive`, in the same
-        task."""
+        """Wait until the first call of `receive` would return or raise at once.
+
+        Call this before the first `receive`, in the same task.
+        """
         while not (self._ended or any(line.removeprefix(_BOM).strip() for line in self._lines)):
             if len(self._unfinished) > self._max:
                 return
@@ -96,7 +99,7 @@ class LineTransport(FramedTransport):
             await self._fill()
 
     def _message(self, line: bytes | bytearray) -> bytes | bytearray | None:
-        """Return the message in ``line``, or `None` if the line is blank."""
+        """Return the message in ``line``. Return `None` if the line is blank."""
         if self._first:
             self._first = False
             if line.startswith(_BOM):
@@ -119,7 +122,7 @@ class LineTransport(FramedTransport):
             self._count_unfinished()
 
     def _count_unfinished(self) -> None:
-        """Set the counter of the connection's unread bytes to the size of the incomplete line.
+        """Update the counter of the connection's unread bytes: set it to the size of the incomplete line.
 
         Raises `ConnectionLost` if the caller exceeds the limit of unread bytes.
         """
@@ -134,7 +137,7 @@ class LineTransport(FramedTransport):
         return UnreadableFrame(f"the message is longer than {self._max} bytes", head, tail)
 
     async def _fill(self) -> None:
-        """Wait for more bytes, and split them into lines. Call this when no complete line is left."""
+        """Wait for more bytes, and split them into lines. Call this when all complete lines were returned."""
         try:
             data = await self._stream.receive_some(_CHUNK)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -173,7 +176,7 @@ class LineTransport(FramedTransport):
                     raise self._too_long(head, end[-_TAIL:])
 
     def _are_plain(self, lines: list[bytes | bytearray], longest: int) -> bool:
-        """Return whether `receive` would return all ``lines`` unchanged.
+        """Return whether `receive` would return each of ``lines`` unchanged.
 
         ``lines`` are in reverse order. Only the line that is returned first can be longer than ``longest``.
         """
@@ -207,7 +210,7 @@ class LineTransport(FramedTransport):
 
 
 class _Pipe:
-    """One direction of a pair of memory transports.
+    """One direction of a connection between two transports in memory.
 
     If ``capacity`` bytes are buffered, senders wait, as with an operating system's pipe. A larger batch is accepted if
     nothing is buffered.
@@ -232,7 +235,7 @@ class _Pipe:
 
 
 class MemoryTransport(FramedTransport):
-    """One of two connected transports in memory. Closing either of them closes both directions."""
+    """One end of a pair of connected transports in memory. Closing either end closes both directions."""
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
         self._incoming = incoming
@@ -283,6 +286,7 @@ def memory_transport_pair(capacity: int = 65536) -> tuple[Transport, Transport]:
 
 
 def memory_transports(capacity: int = 65536) -> tuple[MemoryTransport, MemoryTransport]:
-    """Return two connected transports in memory, like `memory_transport_pair`, but typed for use in this package."""
+    """Return two connected transports in memory, like `memory_transport_pair`, but with the type of this package's
+    class."""
     there, back = _Pipe(capacity), _Pipe(capacity)
     return MemoryTransport(there, back), MemoryTransport(back, there)

@@ -40,7 +40,7 @@ _LONGEST: Final = 100
 
 
 class ProcessTransport(FramedTransport):
-    """A transport to a child process over its standard input and output, created by `start_process`.
+    """A transport to a child process over its standard input and output. `start_process` creates it.
 
     The task that starts the process runs `drain_stderr` in the background. At the end it calls `shut_down`, with
     `discard_output` in the background, and `kill` if `shut_down` was interrupted.
@@ -92,8 +92,10 @@ class ProcessTransport(FramedTransport):
         return self._lines.send_nowait(message)
 
     async def exited(self) -> None:
-        """Wait until the child process has exited. Processes that it started may still run, and keep its output
-        open."""
+        """Wait until the child process has exited.
+
+        Processes that the child has started may still run, and keep its output open.
+        """
         await self._process.wait()
 
     @property
@@ -113,37 +115,40 @@ class ProcessTransport(FramedTransport):
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
     def stop_recording_output(self) -> None:
-        """Stop keeping the child's standard output for error messages. Call this when the connection has been
-        opened."""
+        """Stop recording the child's standard output for error messages. Call this when the connection is open."""
         self._pipes.receive_stream = cast("trio.abc.ReceiveStream", self._process.stdout)
         self._discarded.set()
 
     @property
     def last_lines(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The child's last lines on standard error, and the last lines on standard output that aren't messages and were
-        written before `stop_recording_output`."""
+        """The last lines that the child has written to standard error, and to standard output.
+
+        The lines on standard output are those before `stop_recording_output` that aren't messages.
+        """
         said = (
             line for line in self._early_lines.lines if '"jsonrpc"' not in line and not line.startswith('{"result"')
         )
         return self._tail.lines, tuple(said)
 
     def keep_input(self, *, open: bool) -> None:
-        """With ``open=True``, `aclose` doesn't close the child's input, because `shut_down` closes it.
+        """Set whether `aclose` leaves the child's input open, because `shut_down` will close it.
 
         A KeyboardInterrupt between `aclose` and `shut_down` then shortens the wait for the child.
         """
         self._keeps_input = open
 
     async def aclose(self) -> None:
-        """Close the child's input, so that the child exits. After ``keep_input(open=True)``, do nothing, because
-        `shut_down` closes the input."""
+        """Close the child's input, so that the child exits.
+
+        After ``keep_input(open=True)`` this does nothing, because `shut_down` closes the input.
+        """
         if self._keeps_input:
             await trio.lowlevel.checkpoint()
         else:
             await self._stdin.aclose()
 
     async def drain_stderr(self) -> None:
-        """Read the child's standard error until it ends, so that the child doesn't block, and keep the last lines."""
+        """Read the child's standard error until it ends, so that the child doesn't block. Keep the last lines."""
         stream = self._process.stderr
         assert stream is not None
         # Decode incrementally, because a read may end inside a character.
@@ -201,8 +206,8 @@ class ProcessTransport(FramedTransport):
         self._group.kill()
 
     async def discard_output(self) -> None:
-        """Read and discard the child's output until it ends, because a child that writes to a full pipe couldn't
-        exit."""
+        """Read and discard the child's output until it ends. Otherwise the child couldn't exit while its pipe is
+        full."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             async for _ in self._pipes.receive_stream:
                 pass
@@ -218,8 +223,9 @@ async def start_process(
     stderr: TextSink | None,
     max_message_bytes: int,
 ) -> ProcessTransport:
-    """Start ``command`` in a process group of its own, with pipes to its three standard streams, and return the
-    transport.
+    """Start ``command`` as a child process, and return a transport to it.
+
+    The child gets its own process group, and pipes for its three standard streams.
 
     Raises `ConnectionLost` if the command can't be started.
     """
@@ -255,15 +261,16 @@ _LENGTH: Final = 500
 
 
 class TextSink(Protocol):
-    """Any object with a ``write`` method for text. It needs no file descriptor."""
+    """Any object with a ``write`` method for text. A file descriptor isn't needed."""
 
     def write(self, text: str, /) -> object:
         """Write ``text`` to the sink."""
 
 
 class LastLines:
-    """Keeps the last ``limit`` lines of the written text, without control characters and at most 500 characters of
-    each. Blank lines are skipped.
+    """Keeps the last ``limit`` lines of the text that is written to it.
+
+    Lines are cut to 500 characters, without control characters. Blank lines are skipped.
 
     ``copy`` gets the whole text. `write` raises the exceptions of ``copy`` after keeping the lines.
     """
@@ -296,13 +303,13 @@ _LONGEST_SHOWN: Final = 300
 
 
 def shown_command(command: Sequence[str | os.PathLike[str]]) -> str:
-    """Return the command as you would type it in a shell, truncated, and without unprintable characters."""
+    """Return the command as you would type it in a shell, shortened, and without unprintable characters."""
     text = shlex.join(os.fsdecode(word) for word in command)
     return clean(text[:_LONGEST_SHOWN]) + ("…" if len(text) > _LONGEST_SHOWN else "")
 
 
 def start_hint(program: str, cwd: str | os.PathLike[str] | None, search_path: str | None) -> str:
-    """Return a hint why ``program`` couldn't be started, to append to the error, or an empty string."""
+    """Return a hint why ``program`` couldn't be started, to append to the error message. May be an empty string."""
     if program.startswith("~"):
         return f"; only a shell expands '~': write {os.path.expanduser(program)[:_LONGEST_SHOWN]!r}"
     beside = Path(cwd or ".", program)
@@ -329,7 +336,7 @@ log."""
 
 
 class EarlyOutput(trio.abc.ReceiveStream):
-    """The stream ``source`` of a child that prints text between its messages.
+    """A child's output ``source``, cleaned up for a child that prints other text between its messages.
 
     The text is also written to ``sink``. If a response follows text on the same line, a line break is inserted before
     it.

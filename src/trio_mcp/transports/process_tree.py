@@ -27,7 +27,7 @@ async def run_process_tree(
     task_status: trio.TaskStatus[trio.Process] = trio.TASK_STATUS_IGNORED,
     **options: Any,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run ``command`` like `trio.run_process`, with the same ``options``, and end all its processes before returning.
+    """Run ``command`` like `trio.run_process`. Before returning, end all processes that the command has started.
 
     The process is started in a new session, so that its process group includes its descendants. If this function is
     cancelled, for example because the request has ended, the group gets SIGTERM, and SIGKILL ``grace`` seconds later.
@@ -65,8 +65,10 @@ def _known_options() -> tuple[str, ...]:
 
 
 class _Tree:
-    """Tracks a process and its descendants. When the process has started, it is passed on to ``status``, a
-    `trio.TaskStatus`."""
+    """Tracks a process and its descendants.
+
+    When the process has started, it is passed on to ``status.started``.
+    """
 
     def __init__(self, status: trio.TaskStatus[trio.Process], grace: float, nursery: ServiceNursery) -> None:
         self._status = status
@@ -80,8 +82,10 @@ class _Tree:
         self._status.started(value)
 
     async def _terminate_after(self, process: trio.Process) -> None:
-        """Wait for ``process`` to end, then terminate the rest of its process group, which could keep its pipes
-        open."""
+        """Wait for ``process`` to end, then terminate the rest of its process group.
+
+        The other processes of the group could keep the pipes of ``process`` open.
+        """
         await process.wait()
         await self.terminate()
 
@@ -113,7 +117,7 @@ class ProcessGroup:
         """Finalizer that sends SIGKILL to the processes that are left in the group. Synchronous and idempotent."""
 
     def signal(self, number: int) -> bool:
-        """Send a signal to the remaining processes of the group. Return false if there are none."""
+        """Send a signal to the remaining processes of the group. Return false if no process remains."""
         try:
             os.killpg(self._number, number)
         except (ProcessLookupError, PermissionError):  # on macOS, PermissionError means that only zombies are left

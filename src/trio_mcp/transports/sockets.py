@@ -66,8 +66,10 @@ class SocketLineTransport(LineTransport):
         """Whether the peer has sent a message."""
 
     async def receive(self) -> bytes | bytearray:
-        """Receive and return the message in the next line: see `Transport.receive`. Raises `ConnectionLost` if the
-        first line isn't a JSON message."""
+        """Receive and return the message in the next line: see `Transport.receive`.
+
+        Raises `ConnectionLost` if the first line isn't a JSON message.
+        """
         try:
             line = await super().receive()
         except UnreadableFrame as error:
@@ -84,8 +86,10 @@ class SocketLineTransport(LineTransport):
         return line
 
     async def aclose(self) -> None:
-        """Wait up to half a second until the peer has read everything, then close the socket. Cancellation doesn't skip
-        these steps."""
+        """Close the socket, after waiting up to half a second until the peer has read everything.
+
+        Cancellation doesn't skip these steps.
+        """
         if self._closed:
             return
         self._closed = True
@@ -104,8 +108,9 @@ def _wrong_protocol() -> ConnectionLost:
 
 
 def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None:
-    """Enable TCP keep-alive, with or without TLS, so that the operating system detects when the peer's machine has
-    vanished.
+    """Enable TCP keep-alive on ``stream``, with or without TLS.
+
+    The operating system then detects when the peer's machine has vanished.
 
     This takes about `Limits.ping_interval` plus `Limits.ping_timeout` seconds. While the connection is idle, the system
     sends probes. Otherwise it checks that the peer acknowledges bytes, or has room for them, within both times
@@ -131,7 +136,7 @@ def _accepted(seconds: float) -> int:
 
 
 def socket_path(path: str | os.PathLike[str]) -> str:
-    """Return the path ``name`` of a Unix socket in the form for the operating system.
+    """Convert ``name``, the path of a Unix socket, to the form that the operating system needs.
 
     Raises `ValueError` if a file can't have this name, and `OSError` if the name is too long for a socket.
     """
@@ -149,8 +154,10 @@ def socket_path(path: str | os.PathLike[str]) -> str:
 
 
 async def connect_unix(name: str) -> trio.SocketStream:
-    """Connect to the Unix socket ``name``, and return the stream. While the listener's backlog is full, wait. Raises
-    `OSError` if the connection fails."""
+    """Connect to the Unix socket ``name``, and return the stream.
+
+    While the listener's backlog is full, this waits. Raises `OSError` if the connection fails.
+    """
     await trio.lowlevel.checkpoint()
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -168,7 +175,7 @@ async def connect_unix(name: str) -> trio.SocketStream:
 
 
 def _connected(connecting: socket.socket, name: str) -> bool:
-    """Try to connect the socket. Return true on success, and false if the listener's backlog is full."""
+    """Try to connect the socket. Return false if the listener's backlog is full, and true on success."""
     try:
         connecting.connect(name)
     except BlockingIOError:  # EAGAIN of connect(2)
@@ -182,7 +189,9 @@ def _connected(connecting: socket.socket, name: str) -> bool:
 
 @contextmanager
 def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener]:
-    """Listen on the Unix socket ``path`` while inside the block, with mode 0600, and remove the socket file afterwards.
+    """Listen on the Unix socket ``path`` while inside the block, and remove the socket file afterwards.
+
+    The socket file has mode 0600.
 
     Raises `OSError` for the same reasons as `serve_unix`, and `ValueError` if no file can have this path.
     """
@@ -205,8 +214,7 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
 
 @contextmanager
 def _exclusive(name: str) -> Generator[None]:
-    """Hold a lock while inside the block, so that other servers of this user don't remove the socket at ``name`` as
-    stale.
+    """Hold a lock while inside the block, so that other servers of this user don't remove the socket at ``name``.
 
     They would mistake a socket that is bound, but doesn't listen yet, for a stale one.
 

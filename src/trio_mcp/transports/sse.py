@@ -24,7 +24,7 @@ _BETWEEN: Final = b"\n\nevent: message\ndata: "
 
 
 def events(lines: bytes | bytearray) -> bytes:
-    """Encode each of ``lines``, JSON texts that end in a newline, as a server-sent event."""
+    """Encode ``lines`` as server-sent events, one event for each JSON text. The lines end in a newline."""
     if not lines.isascii():
         lines = _escaped(lines)
     if lines.find(b"\n") < len(lines) - 1:
@@ -33,8 +33,7 @@ def events(lines: bytes | bytearray) -> bytes:
 
 
 def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:
-    """Encode each pair of an event id and a JSON line as a server-sent event with that id. Clients send the id to
-    resume."""
+    """Encode JSON lines as server-sent events, each with an event id. Clients send the last id to resume the stream."""
     return b"".join(
         [
             b"id: %b\nevent: message\ndata: %b\n" % (event_id.encode(), line if line.isascii() else _escaped(line))
@@ -44,7 +43,8 @@ def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def numbered_events(name: str, first: int, lines: Sequence[bytes]) -> bytes:
-    """Encode ``lines`` as server-sent events with the ids ``NAME-NUMBER``. The first event has the number ``first``."""
+    """Encode ``lines`` as server-sent events whose ids are ``NAME-NUMBER``. The first event has the number
+    ``first``."""
     head = b"id: %b-" % name.encode()
     texts = lines if all(map(bytes.isascii, lines)) else map(_escaped, lines)
     return b"".join(
@@ -53,7 +53,7 @@ def numbered_events(name: str, first: int, lines: Sequence[bytes]) -> bytes:
 
 
 def priming_event(event_id: str) -> bytes:
-    """Return an event without data.
+    """Return an event that has an id, but no data.
 
     Its id allows the client to resume the stream before the first message (2025-11-25 transports, Sending Messages to
     the Server).
@@ -88,7 +88,8 @@ _FIRST: Final = frozenset(b"deir")
 
 
 class EventTooLong(Exception):
-    """Raised if the server has sent an event of more than ``limit`` bytes. The stream can't be read any further."""
+    """Raised if the server has sent an event of more than ``limit`` bytes. No more events can be read from the
+    stream."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the event is longer than {limit} bytes")
@@ -97,8 +98,10 @@ class EventTooLong(Exception):
 
 @value
 class Event:
-    """A complete server-sent event. ``id`` is the latest event id that the server has sent, or empty if it has sent
-    none."""
+    """A complete server-sent event.
+
+    ``id`` is the latest event id that the server has sent. It is empty if the server has sent no id.
+    """
 
     name: str
     data: bytes
@@ -136,8 +139,10 @@ class EventReader:
         self._too_long = False
 
     def drop_unfinished(self) -> None:
-        """Drop an incomplete event, because the connection has ended. The cursor and ``retry`` are kept. Then feed
-        bytes of a new connection."""
+        """Drop an incomplete event, because the connection has ended. Then feed the bytes of a new connection.
+
+        The last event id and ``retry`` are kept.
+        """
         self._reset()
 
     def feed(self, chunk: bytes | bytearray) -> list[Event]:
@@ -169,7 +174,7 @@ class EventReader:
         return found
 
     def _cut(self, text: bytes) -> list[bytes]:
-        """Split ``text`` into lines. The last one is incomplete."""
+        """Split ``text`` into lines. The last line of the result is incomplete."""
         if self._after_cr and text:
             self._after_cr = False
             text = text.removeprefix(b"\n")
@@ -179,7 +184,7 @@ class EventReader:
         return text.split(b"\n")
 
     def _read(self, lines: list[bytes], found: list[Event]) -> None:
-        """Parse complete ``lines``, and add the events that end in them to ``found``."""
+        """Parse complete ``lines``, and add each event that they complete to ``found``."""
         for line in lines:
             if line:
                 size = self._size + len(line)
@@ -195,8 +200,10 @@ class EventReader:
                 self._dispatch(found)
 
     def _dispatch(self, found: list[Event]) -> None:
-        """End the current event at a blank line, and add the event to ``found`` if it has data. The event's id is
-        stored even without data."""
+        """Complete the current event at a blank line, and add the event to ``found`` if it has data.
+
+        The event's id is stored even without data.
+        """
         if self._id is not None:
             self.last_event_id, self._id = self._id, None
         if self._data:

@@ -30,8 +30,9 @@ from .lines import LineTransport
 
 @contextmanager
 def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
-    """Reserve standard input and output for messages. ``print`` and child processes get other descriptors while inside
-    the block.
+    """Reserve standard input and output for messages while inside the block.
+
+    ``print`` and child processes get other file descriptors in the meantime.
 
     Inside the block, descriptor 1 is standard error and descriptor 0 is empty, for this process and its children. So a
     stray ``print``, ``os.write(1, …)`` or a child's output can't corrupt the wire, and no child consumes input
@@ -62,7 +63,7 @@ def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
 
 @contextmanager
 def _printing_line_by_line() -> Generator[None]:
-    """While inside the block, flush standard output after each printed line, as for a terminal."""
+    """While inside the block, flush standard output after each printed line, as Python does for a terminal."""
     printing = sys.stdout
     if not (isinstance(printing, io.TextIOWrapper) and _is_standard_output(sys.stdout)):
         yield
@@ -100,7 +101,7 @@ _SMALL_WRITE: Final = select.PIPE_BUF
 
 @frozen
 class _Descriptor:
-    """A duplicate of a standard descriptor, owned by this module.
+    """A duplicate of a standard file descriptor, which this module closes.
 
     ``readiness`` says how to avoid blocking: ``waits`` (poll before each use, because it would block), ``never``
     (always ready, and can't be polled), or ``tries`` (a call fails if it isn't ready).
@@ -162,8 +163,9 @@ def _socket_call(fd: int, call: Callable[[socket.socket], T]) -> T:
 
 
 class DescriptorStream:
-    """A stream that reads from a duplicate of ``read_fd`` and writes to a duplicate of ``write_fd``. The given
-    descriptors stay open and unchanged.
+    """A stream that reads from a duplicate of ``read_fd`` and writes to a duplicate of ``write_fd``.
+
+    The given descriptors stay open and unchanged.
 
     Raises `OSError` if a descriptor isn't open.
     """
@@ -208,8 +210,10 @@ class DescriptorStream:
                 return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of ``data``. If cancelled, a part may have been written. The call is a checkpoint only if it has to
-        wait."""
+        """Write all of ``data``. If the call is cancelled, a part may have been written.
+
+        The call is a checkpoint only if it has to wait.
+        """
         writer, rest = self._writer, memoryview(data)
         while rest:
             self._check_open()

@@ -24,7 +24,7 @@ AT_ONCE: Final = 4
 
 @runtime_checkable
 class NowaitStream(Protocol):
-    """A stream that can be written to without waiting."""
+    """A stream with a method that writes without waiting."""
 
     def send_nowait(self, data: bytes | bytearray) -> int:
         """Write as much of ``data`` as possible without waiting, and return the number of bytes written.
@@ -61,15 +61,17 @@ def _write_to(fileno: Callable[[], int], data: bytes | bytearray) -> int:
 
 
 def socket_below(stream: object) -> trio.SocketStream | None:
-    """Return the socket stream under ``stream``, with or without TLS. Return `None` if there is no socket."""
+    """Return the socket stream that carries ``stream``, with or without TLS. Return `None` if there is no socket."""
     while isinstance(stream, trio.SSLStream):
         stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
     return stream if isinstance(stream, trio.SocketStream) else None
 
 
 def is_readable(socket: int) -> bool:
-    """Return whether the socket with the number ``socket`` has anything to read: bytes, a connection, the end, or an
-    error. Doesn't wait."""
+    """Return whether the socket with the number ``socket`` has anything to read. Doesn't wait.
+
+    This can be bytes, a connection to accept, the end of the stream, or an error.
+    """
     if not IS_POSIX:  # not for POSIX systems, where `select.select` rejects numbers above 1023
         return bool(select.select([socket], [], [], 0)[0])
     poll = select.poll()
@@ -78,7 +80,7 @@ def is_readable(socket: int) -> bool:
 
 
 async def linger(stream: trio.abc.Stream) -> None:
-    """Shut down this side's direction of the connection, and read until the peer closes its own.
+    """Close this side's direction of the connection, and read until the peer closes its own direction.
 
     Closing with unread bytes would reset the connection, and the bytes sent last might be lost.
     """
@@ -89,8 +91,9 @@ async def linger(stream: trio.abc.Stream) -> None:
 
 
 def unacknowledged(stream: object) -> int:
-    """Return the number of bytes sent on ``stream``, a socket with or without TLS, that the peer's operating system
-    hasn't acknowledged.
+    """Return the number of sent bytes that the operating system of the peer hasn't acknowledged.
+
+    ``stream`` is a socket, with or without TLS.
 
     Return 0 if the number is unknown, as on all systems other than Linux.
     """
@@ -134,7 +137,7 @@ def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
 
 
 def drop_tracebacks(error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
-    """Drop the tracebacks of the original errors that trio has converted to ``error``, but keep their messages.
+    """Drop the tracebacks of the errors that caused ``error``, but keep their messages.
 
     This is for callers that catch ``error``. trio's sockets translate errors in a generator whose frame, in CPython
     3.12 and later, leads to a frame that holds the original error, and to all frames that waited for the stream. Only
@@ -148,7 +151,7 @@ def drop_tracebacks(error: trio.BrokenResourceError | trio.ClosedResourceError) 
 
 @contextmanager
 def until_broken() -> Generator[None]:
-    """End the block without an error if a stream turns out to be broken or closed."""
+    """End the block without an error if it fails because a stream is broken or closed."""
     try:
         yield
     except (trio.BrokenResourceError, trio.ClosedResourceError) as error:

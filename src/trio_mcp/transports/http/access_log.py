@@ -25,8 +25,10 @@ the head, the caller that the application has admitted, and the peer of the conn
 
 
 class LoggedConnection(HttpConnection):
-    """An HTTP connection that logs each response to the logger ``trio_mcp.access`` at level info, when the last byte of
-    the response is written or the client has disconnected.
+    """An HTTP connection that writes an access log: one line for each response.
+
+    The line is logged to ``trio_mcp.access`` at level info, when the last byte of the response is written or the client
+    has disconnected.
 
     ``who`` returns the sender of a request.
     """
@@ -49,12 +51,12 @@ class LoggedConnection(HttpConnection):
         super()._advance()
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
-        """Write the response ``answer``, and log it after it was sent. See `ResponseWriter.respond`."""
+        """Send the complete response ``answer``, and log it afterwards. See `ResponseWriter.respond`."""
         self._status, self._sent = answer.status, _SentBytes(len(answer.body))
         super().respond(response, answer, close=close)
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Start to write a streamed response, and log it when it ends. See `ResponseWriter.respond_with`."""
+        """Start to send a streamed response, and log it when it ends. See `ResponseWriter.respond_with`."""
         self._status, self._sent = status, _SentBytes()
         super().respond_with(response, status, headers, _CountedBody(source, self._sent))
 
@@ -93,7 +95,7 @@ class LoggedConnection(HttpConnection):
 
 
 class _SentBytes:
-    """Holds the number of bytes of a response body that were sent so far."""
+    """Counts the bytes of a response body that were sent so far."""
 
     __slots__ = ("size",)
 
@@ -118,7 +120,7 @@ class _CountedBody:
 
 
 def _word(text: str | None) -> str:
-    """Return ``text`` in the form of one field of a log line."""
+    """Format ``text`` as one field of a log line, without spaces and quotes."""
     if not text:
         return "-"
     short = text[:_LONGEST]

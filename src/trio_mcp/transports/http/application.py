@@ -29,7 +29,10 @@ class Answer:
 
 @define(eq=False)
 class Admitted:
-    """Returned by `HttpApplication.admit` for a request that may be served. The connection then reads its body."""
+    """The return value of `HttpApplication.admit` for a request that may be served.
+
+    The connection then reads the body of the request.
+    """
 
     caller: object | None = attrs.field(default=None, repr=False)
     """The sender of the request, as an object of the application. The connection passes this object to
@@ -50,7 +53,7 @@ class ResponseBody(Protocol):
 
 
 class ResponseHandle(ABC):
-    """Sends the response to one HTTP request. The application calls either `answer` or `stream`, once."""
+    """Sends the response to one HTTP request. The application calls `answer` or `stream` once."""
 
     __slots__ = ("client", "is_gone", "on_gone")
 
@@ -82,7 +85,7 @@ class ResponseHandle(ABC):
 
 
 def do_nothing() -> None:
-    """Do nothing. This is the default of `ResponseHandle.on_gone`."""
+    """Do nothing: the default callback for a client that disconnects (`ResponseHandle.on_gone`)."""
 
 
 class HttpApplication(ABC):
@@ -110,12 +113,12 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
-        """Return the response to a request in which the connection has found an error. ``head`` is `None` if the error
-        is in the request head."""
+        """Return the response to an invalid HTTP request. ``head`` is `None` if the error is in the request head."""
 
     @abstractmethod
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for the bytes of requests that were read from ``client`` but not served yet.
+        """Return a counter for bytes in the server's memory: those read from ``client`` that belong to requests not yet
+        served.
 
         ``head`` is the head of the last admitted request, and ``caller`` its sender. Both are `None` if no request was
         admitted.
@@ -123,8 +126,10 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def report_unserved(self, body: UnservedBody) -> None:
-        """Called once for an admitted request whose body was refused, when no more of ``body`` will arrive.
-        Synchronous. Implementations must not raise."""
+        """Called once for an admitted request whose body was refused, when no more bytes of the body will arrive.
+
+        This method is synchronous, and implementations must not raise.
+        """
 
 
 _KEPT: Final = 65536
@@ -155,7 +160,7 @@ class UnservedBody:
         """The length of the body in bytes, or `None` if the length isn't known beforehand."""
 
     def feed(self, data: bytes) -> None:
-        """Add bytes of the refused body that have arrived. Only the beginning and the end are kept."""
+        """Store bytes of the refused body that have arrived. Only the beginning and the end of the body are kept."""
         if self._length is None:
             return
         data = data[: self._length - self._came]

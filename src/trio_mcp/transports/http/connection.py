@@ -30,8 +30,7 @@ _RECEIVE, _ASK, _AWAIT, _SERVE, _REFUSE, _GO_ON, _DROP, _LINGER, _CLOSE, _END = 
 
 
 class HttpConnection(ResponseWriter):
-    """Passes the requests of one client to ``application``, one after another. ``stream`` is the connection to the
-    client.
+    """A server's connection to one HTTP client. Passes the client's requests to ``application``, one after another.
 
     The task of `serve` keeps reading while a request is served, so that it detects a disconnect at once. A task that
     has an answer writes as much of it as the operating system accepts without waiting. A second task writes the rest,
@@ -72,7 +71,7 @@ class HttpConnection(ResponseWriter):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is being served, and no complete request head waits for a response.
+        """True if no request is being served, and no complete request head has arrived.
 
         The client may still have to read the refusal of its last request.
         """
@@ -80,8 +79,8 @@ class HttpConnection(ResponseWriter):
 
     @property
     def awaits_request(self) -> bool:
-        """True if nothing has arrived on a new connection yet, or the next request head has arrived in part.
-        `shut_down` would then lose that request."""
+        """True if `shut_down` would now lose a request: either nothing has arrived on a new connection yet, or the next
+        request head has arrived only in part."""
         return self.phase <= _HEAD and self.phase is not _IDLE
 
     async def serve(self) -> bytes | None:
@@ -127,8 +126,10 @@ class HttpConnection(ResponseWriter):
                 await self._stream.aclose()
 
     def tick(self, now: float) -> None:
-        """End the connection if it has exceeded the time limit of its current phase. ``now`` is the time on trio's
-        clock. Call this about once a second."""
+        """End the connection if it has exceeded the time limit of its current phase. Call this about once a second.
+
+        ``now`` is the time on trio's clock.
+        """
         outgoing = self._outgoing
         if outgoing.is_waiting:
             if outgoing.stalled(now) >= self._bounds.write_timeout:
@@ -144,7 +145,7 @@ class HttpConnection(ResponseWriter):
                 self._cancel("the connection was idle")
 
     def _limit(self) -> float:
-        """Return how many seconds the connection may stay in its current phase."""
+        """Return the time limit of the connection's current phase, in seconds."""
         bounds = self._bounds
         match self.phase:
             case ConnectionPhase.NEW | ConnectionPhase.FIRST | ConnectionPhase.HEAD:
@@ -161,7 +162,8 @@ class HttpConnection(ResponseWriter):
                 return math.inf
 
     def shut_down(self, *, now: bool = False) -> None:
-        """End the connection after the current request. If there is no request, or ``now`` is true, end it at once."""
+        """End the connection after the current request. Without a current request, or if ``now`` is true, end it at
+        once."""
         self._is_last = True
         if now or self.phase <= _HEAD:
             self._cancel("the server ends")
@@ -200,7 +202,7 @@ class HttpConnection(ResponseWriter):
             self._failed(error)
 
     def _has_room(self) -> bool:
-        """Count the buffered bytes, and return whether to continue reading.
+        """Count the buffered bytes of the connection, and return whether to read more.
 
         If the server has no memory left for a body, refuse the request. If the client has sent too many bytes of
         further requests, end the connection.
@@ -231,8 +233,8 @@ class HttpConnection(ResponseWriter):
             self._held = None
 
     def _drop(self, data: bytes) -> bool:
-        """Discard bytes that arrive while a refusal is written, or after the last response. Return whether to continue
-        reading."""
+        """Discard bytes that arrive after the last response, or while the refusal of a request is sent. Return whether
+        to continue reading."""
         if self._unserved is not None:
             self._unserved.feed(data)
         if self.phase is _REFUSED:
@@ -385,7 +387,7 @@ class HttpConnection(ResponseWriter):
     # After a response
 
     def _finish(self) -> None:
-        """Continue with the next request, or end the connection, after the current response was written completely."""
+        """After the current response was written, continue with the next request, or end the connection."""
         response, self._response = self._response, None
         assert response is not None, "a response must be written only once"
         response.is_gone, response.on_gone = True, do_nothing

@@ -29,8 +29,10 @@ _LONGEST: Final = 4096
 
 
 class BadRequest(Exception):
-    """Raised for an invalid request, which is refused with ``status``. The connection ends, because it's unknown where
-    the next request starts."""
+    """Raised for an invalid HTTP request, which gets a response with ``status``.
+
+    The connection then ends, because it's unknown where the next request starts.
+    """
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -40,7 +42,8 @@ class BadRequest(Exception):
 
 @frozen
 class HttpBounds:
-    """The limits of an HTTP connection. Times are in seconds, and checked whenever `HttpConnection.tick` is called."""
+    """The limits of an HTTP connection. Times are in seconds, and are checked only when `HttpConnection.tick` is
+    called."""
 
     max_head_bytes: int = 16 * 1024
     """Maximum number of bytes from the request line to the empty line after the headers."""
@@ -94,7 +97,7 @@ class RequestHead:
     any."""
 
     def with_length(self, digits: bytes) -> RequestHead:
-        """Return a copy of the head with another Content-Length."""
+        """Return a copy of the head whose Content-Length has these ``digits``."""
         headers = {**self.headers, "content-length": digits.decode("ascii")}
         return RequestHead(self.method, self.target, self.path, headers, self.repeated, self.http_1_0)
 
@@ -120,8 +123,10 @@ class RequestHead:
         )
 
     def waits_for_continue(self) -> bool:
-        """Return whether the client waits for status 100 before it sends the body. Raises `BadRequest` for any other
-        expectation."""
+        """Return whether the client waits for status 100 before it sends the body.
+
+        Raises `BadRequest` for an Expect header with any other value.
+        """
         expected = self.headers.get("expect")
         if expected is None or self.http_1_0:  # RFC 9110 section 10.1.1
             return False
@@ -149,8 +154,10 @@ class HeadCache:
         self._is_first = True
 
     def lookup(self, raw: bytes) -> RequestHead | None:
-        """If the bytes ``raw`` equal the cached head, apart from the digits of the Content-Length, return the parsed
-        head. Otherwise return `None`."""
+        """Return the cached head if the bytes ``raw`` are the same head, otherwise `None`.
+
+        The digits of the Content-Length may differ.
+        """
         head, before, after = self._head, self._before, self._after
         if head is None or not (raw.startswith(before) and raw.endswith(after)):
             return None

@@ -57,7 +57,7 @@ class ConnectionPhase(IntEnum):
 
 
 class ConnectionStep(IntEnum):
-    """The steps that lead an HTTP connection from one phase to the next."""
+    """The events that move an HTTP connection from one phase to the next."""
 
     RECEIVE = 0
     """A part of a head has arrived."""
@@ -83,7 +83,7 @@ class ConnectionStep(IntEnum):
 
 
 class IllegalConnectionStep(RuntimeError):
-    """Raised for a step that isn't allowed in the current phase of a connection. This is a bug in this package."""
+    """Raised for a step that isn't allowed in the current phase of a connection, which is a bug in this package."""
 
 
 _P: Final = ConnectionPhase
@@ -116,8 +116,10 @@ class ConnectionLife:
         """The time of the first clock check in the current phase."""
 
     def enter(self, step: ConnectionStep) -> None:
-        """Enter the phase that ``step`` leads to. Raises `IllegalConnectionStep`, without changing the phase, if the
-        step isn't allowed in the current one."""
+        """Change to the phase to which ``step`` leads.
+
+        Raises `IllegalConnectionStep` if the step isn't allowed in the current phase. The phase then stays the same.
+        """
         after = _AFTER[self.phase][step]
         if after is None:
             raise IllegalConnectionStep(f"step {step.name} is not allowed in phase {self.phase.name}")

@@ -21,7 +21,7 @@ _MOST_DIGITS: Final = 18
 
 
 class BadCursor(Exception):
-    """Raised if a client reconnects with an event id from which no stream of the session can continue.
+    """Raised if a client reconnects with an event id after which the server can't resume any stream of the session.
 
     The message gives the reason. Continuing another stream would hide that the client has missed events.
     """
@@ -29,8 +29,10 @@ class BadCursor(Exception):
 
 @value
 class Replay:
-    """The events of one stream after a given event id, with their ids, oldest first. If ``finished`` is true, no more
-    events will follow."""
+    """The events of one stream after a given event id, oldest first. Each event has its own id.
+
+    If ``finished`` is true, no more events will follow.
+    """
 
     stream: str
     events: list[tuple[str, bytes]]
@@ -39,7 +41,7 @@ class Replay:
 
 @define(eq=False)
 class _Piece:
-    """A group of stored events of one stream, which were added to the log together."""
+    """Events of one stream that were added to the log together."""
 
     lines: list[bytes]
     """JSON lines of the events, newest first."""
@@ -70,7 +72,7 @@ class _ReplayStream:
 
 
 class ReplayLog:
-    """Stores the events of all streams of one session.
+    """Stores the events of all streams of one session, so that clients can reconnect and receive missed events.
 
     The oldest events are dropped if a stream has more than ``max_stream_bytes``, all streams together have more than
     ``max_bytes``, or the memory limit of ``held`` is exceeded.
@@ -110,7 +112,8 @@ class ReplayLog:
         return stream.name
 
     def cursor(self, name: str) -> str:
-        """Return the id of the last event of a stream. Before the first event, return the id for a priming event."""
+        """Return the id of the last event of a stream. If the stream has no event yet, return an id for its priming
+        event."""
         stream = self._streams[name]
         return stream.event_id(stream.last)
 
@@ -146,13 +149,13 @@ class ReplayLog:
         return first
 
     def finish(self, name: str, keep_until: float) -> None:
-        """Mark a stream as finished. The stream can be dropped after the time ``keep_until``: see `drop_finished`."""
+        """Mark a stream as finished. It can be dropped after the time ``keep_until``: see `drop_finished`."""
         finished = self._finished if self._streams[name].awaited is None else self._fetched_later
         finished[name] = keep_until
         self._shrink()
 
     def drop_finished(self, now: float) -> None:
-        """Drop the finished streams whose ``keep_until`` (see `finish`) has passed at ``now``."""
+        """Drop each finished stream whose time ``keep_until`` has passed at the time ``now``. See `finish`."""
         for finished in (self._finished, self._fetched_later):
             for name in [name for name, keep_until in finished.items() if keep_until <= now]:
                 self._forget(name)
@@ -169,8 +172,10 @@ class ReplayLog:
             self._held = None
 
     def after(self, cursor: str) -> Replay:
-        """Return the events that follow the event id ``cursor`` in its stream. Raises `BadCursor` if the stream can't
-        continue from there."""
+        """Return the events that follow the event id ``cursor`` in its stream.
+
+        Raises `BadCursor` if the stream can't be resumed there.
+        """
         stream, number = self._find(cursor)
         if number < stream.dropped:
             raise BadCursor("can't resume: the events after this event id are no longer stored")
@@ -216,8 +221,9 @@ class ReplayLog:
         return self._held is not None and self._held.is_too_much
 
     def _shrink(self) -> None:
-        """Drop streams and events until the log is within its limits: finished streams without events first, then the
-        oldest events.
+        """Drop streams and events until the log is within its limits.
+
+        Finished streams without events are dropped first, then the oldest events.
 
         An event that a disconnected client will fetch is dropped last, and only if the server has no memory for this
         event.
@@ -235,7 +241,8 @@ class ReplayLog:
                 return
 
     def _pop_awaited(self, stream: _ReplayStream) -> bytes | None:
-        """Remove and return the newest event of a stream, if it is kept for a disconnected client."""
+        """Remove the newest event of a stream, which is kept for a disconnected client, and return it. Return `None` if
+        there is none."""
         line, stream.awaited = stream.awaited, None
         if line is not None:
             del self._awaited[stream.name]
@@ -246,7 +253,7 @@ class ReplayLog:
         return line
 
     def _drop_oldest(self, stream: _ReplayStream, excess: float) -> None:
-        """Drop events from the oldest group of a stream, until ``excess`` bytes are dropped or the group is empty."""
+        """Drop events from the oldest group of a stream, until ``excess`` bytes are free or the group is empty."""
         piece = stream.pieces[0]
         lines, count, size = piece.lines, len(piece.lines), 0
         while lines and size < excess:  # a long new event may need the memory of many short ones

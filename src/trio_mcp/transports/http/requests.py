@@ -58,7 +58,7 @@ class _Fields:
 
 
 def check_beginning(beginning: bytes, *, is_first: bool) -> None:
-    """Raise `BadRequest` if ``beginning`` can't be part of a request head.
+    """Raise `BadRequest` if ``beginning`` can't be the beginning of a request head.
 
     If ``is_first``, it must be the start of a head. So a client that uses another protocol gets a response at once.
     """
@@ -108,7 +108,7 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
 
 
 def check_headers(headers: Mapping[str, str], repeated: Set[str], *, http_1_0: bool) -> None:
-    """Raise `BadRequest` if ``headers`` leave the destination of the request or the end of its body ambiguous.
+    """Raise `BadRequest` if ``headers`` are ambiguous about the destination of the request, or the end of its body.
 
     The headers in ``repeated`` occurred more than once.
     """
@@ -150,7 +150,7 @@ _LONGEST_SIZE: Final = 4 * 1024
 
 @cache
 def _small_chunks() -> re.Pattern[bytes]:
-    """Return a pattern that matches any number of chunks of up to 15 bytes each.
+    """Return a regular expression that matches any number of chunks of up to 15 bytes each.
 
     Skipping them one by one would be expensive, and a client can easily send one byte per chunk.
     """
@@ -174,7 +174,7 @@ class _Pieces:
 
 
 class _EndOfBody:
-    """Finds the end of a chunked body. It parses only the chunk sizes, and leaves other errors to llhttp."""
+    """Finds the end of a chunked body. Only chunk sizes are parsed here, because llhttp reports all other errors."""
 
     __slots__ = ("_is_last", "_line", "_skip")
 
@@ -187,8 +187,10 @@ class _EndOfBody:
         """Whether the first line of the last chunk was read."""
 
     def find(self, data: bytes) -> int | None:
-        """Return the index in ``data`` at which the chunked body ends, or `None` if it is incomplete. Raises
-        `BadRequest` if a chunk size is invalid."""
+        """Return the index in ``data`` at which the chunked body ends, or `None` if it doesn't end in ``data``.
+
+        Raises `BadRequest` if a chunk size is invalid.
+        """
         before = len(self._line)
         window = self._line + data
         at = self._skip
@@ -214,7 +216,7 @@ class _EndOfBody:
 
 
 class ChunkedBody:
-    """Parses a chunked request body while it arrives.
+    """Parses a chunked request body as its bytes arrive.
 
     llhttp doesn't report where a body ends, and would read on. So it gets only the bytes up to the end of the body.
     """
@@ -233,7 +235,7 @@ class ChunkedBody:
 
     @property
     def body(self) -> bytes:
-        """The content of the body that has arrived so far."""
+        """The content of the body that has arrived so far, without chunk sizes."""
         return bytes(self._pieces.body)
 
     @property
@@ -242,8 +244,10 @@ class ChunkedBody:
         return len(self._pieces.body)
 
     def feed(self, data: bytes) -> bytes | None:
-        """Add bytes of the body. If the body ends in ``data``, return the bytes after its end, otherwise `None`. Raises
-        `BadRequest` if the body is malformed or too large."""
+        """Parse more bytes of the body. If the body ends in ``data``, return the bytes after its end, otherwise `None`.
+
+        Raises `BadRequest` if the body is malformed or too large.
+        """
         end = self._end.find(data)
         self._parse(data[:end])
         if self._pieces.complete != (end is not None):
@@ -272,7 +276,7 @@ least one."""
 
 
 class RequestReader:
-    """Parses the requests of one HTTP connection.
+    """Parses the HTTP requests that arrive on one connection.
 
     After each `feed`, call `head` and `body` in turn, until one of them returns `None` because bytes are missing. After
     a `BadRequest`, don't use the reader again.
@@ -311,8 +315,10 @@ class RequestReader:
             self.unread += data
 
     def head(self) -> RequestHead | None:
-        """Parse and return the next request head, or `None` if it hasn't arrived completely. Raises `BadRequest` if the
-        head is invalid or too long."""
+        """Parse and return the next request head. Return `None` if it hasn't arrived completely.
+
+        Raises `BadRequest` if the head is invalid or too long.
+        """
         data = self.unread
         while data.startswith(b"\r\n") and self._empty_lines < _MOST_EMPTY_LINES:
             self._empty_lines += 1
@@ -343,7 +349,7 @@ class RequestReader:
         return head
 
     def body(self) -> bytes | None:
-        """Return the body of the request whose head was returned last, or `None` if it hasn't arrived completely.
+        """Return the body of the current request. Return `None` if it hasn't arrived completely.
 
         Raises `BadRequest` if the body is invalid. A body that is too large is refused before it has arrived.
         """
@@ -383,15 +389,18 @@ class RequestReader:
         return len(self.unread) + part + (0 if self._chunks is None else self._chunks.size)
 
     def discard(self, *, comes: bool = False) -> None:
-        """Drop the buffered bytes. Don't call `feed` afterwards. Set ``comes`` if the client still sends the rest of
-        the body. `missing` then counts the bytes of this rest."""
+        """Drop the buffered bytes, and read no more requests. Don't call `feed` afterwards.
+
+        Set ``comes`` if the client will still send the rest of the current body. `missing` then counts the bytes of
+        this rest.
+        """
         self._forgotten = self.missing if comes else 0
         self.is_over = True
         self.unread, self._part, self._chunks, self._length = bytearray(), None, None, 0
 
     @property
     def missing(self) -> int:
-        """Number of bytes of the current body that haven't arrived and should be read, at most
+        """The number of bytes of the current body that haven't arrived yet and should be read: at most
         `HttpBounds.max_dropped_bytes`.
 
         This maximum also applies to a chunked body, whose length is unknown.

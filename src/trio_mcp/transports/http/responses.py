@@ -25,8 +25,10 @@ _WRITE: Final = 64 * 1024
 
 
 class OutgoingBytes:
-    """Bytes to be written to ``stream``. If `put` couldn't write everything at once, or `put_stream` was called, call
-    `write_all` for the rest."""
+    """A buffer of bytes that are written to ``stream``, without waiting if possible.
+
+    Call `write_all` if `put` couldn't write everything at once, or after `put_stream`.
+    """
 
     __slots__ = ("_chunked", "_pending", "_sending", "_since", "_source", "_stream", "_waiting", "_write_nowait")
 
@@ -58,7 +60,7 @@ class OutgoingBytes:
 
     @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not leave a response half written
     def put(self, data: bytes, body: bytes = b"") -> bool:
-        """Write as much of ``data`` and ``body`` as possible without waiting, and return whether all was written.
+        """Write as much of ``data`` and ``body`` as possible without waiting. Return whether everything was written.
 
         Only `write_all` writes ``body``, because copying a long body would take time.
         """
@@ -72,14 +74,14 @@ class OutgoingBytes:
         return False
 
     def put_stream(self, head: bytes, source: ResponseBody, *, chunked: bool) -> None:
-        """Write ``head``, and let `write_all` write the chunks of ``source`` after it."""
+        """Write the response head ``head``. `write_all` then writes the chunks of ``source``."""
         self.put(head)
         self._source = source
         self._chunked = chunked
         self._pending = _Pending(self._stream)
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds, up to ``now``, the client hasn't accepted any waiting bytes.
+        """Return for how many seconds, until ``now``, the client has accepted none of the waiting bytes.
 
         The time starts at the first call that finds bytes waiting. In a stream, bytes wait until the client's operating
         system acknowledges them: keep-alive comments are too short to fill the buffers of a vanished client's
@@ -132,8 +134,7 @@ class OutgoingBytes:
 
 
 class _Pending:
-    """Counts the bytes of a stream that this machine has sent, but the client's operating system hasn't
-    acknowledged."""
+    """Counts the bytes of a stream that were sent, but that the client's operating system hasn't acknowledged."""
 
     __slots__ = ("_count", "_since", "_stream", "added")
 
@@ -146,8 +147,10 @@ class _Pending:
         """Bytes that were written since the last call of `stalled`."""
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds, up to ``now``, no bytes were acknowledged. The time starts at the first call
-        that finds unacknowledged bytes."""
+        """Return for how many seconds, until ``now``, the client's operating system has acknowledged no bytes.
+
+        The time starts at the first call that finds unacknowledged bytes.
+        """
         most = self._count + self.added
         if not most:
             return 0
@@ -170,8 +173,11 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 
 def http_date(second: float) -> str:
-    """Format a time for HTTP headers (RFC 9110 section 5.6.7). `email.utils` would import a dozen modules, and
-    `time.strftime` depends on the locale."""
+    """Format a time for HTTP headers (RFC 9110 section 5.6.7).
+
+    `email.utils` isn't used, because it imports a dozen modules. `time.strftime` isn't used, because it depends on the
+    locale.
+    """
     year, month, day, hour, minute, at_second, weekday, *_ = time.gmtime(second)
     return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{at_second:02} GMT"
 
@@ -204,7 +210,7 @@ _response_heads = _ResponseHeads().of
 
 
 def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes, bytes]:
-    """Encode ``answer`` as bytes, with a long body returned separately.
+    """Encode ``answer`` as bytes. A long body is returned separately.
 
     Without ``has_body``, as for HEAD, the headers contain the body's length, but the body isn't sent.
     """
@@ -220,8 +226,10 @@ def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes,
 
 
 def stream_head(status: int, headers: bytes, *, chunked: bool, close: bool) -> bytes:
-    """Return the head of a streamed response. The body follows in chunks or, for HTTP/1.0, until the connection is
-    closed."""
+    """Return the head of a streamed response.
+
+    The body follows in chunks. For HTTP/1.0, it continues until the connection is closed.
+    """
     framing = b"Transfer-Encoding: chunked\r\n" if chunked else b""
     return b"".join((_response_heads(status), headers, framing, _CLOSE if close else b"", b"\r\n"))
 
@@ -251,7 +259,7 @@ class HttpResponse(ResponseHandle):
             self.connection.respond(self, answer, close=close)
 
     def finish(self) -> Callable[[], None]:
-        """Mark the response as complete, and return its callback for a client that disconnects."""
+        """Mark the response as complete. Return the callback that was set for a client that disconnects."""
         self.is_gone = True
         on_gone, self.on_gone = self.on_gone, do_nothing
         return on_gone
@@ -267,7 +275,7 @@ _DROPPING, _LINGERING, _CLOSING = ConnectionPhase.DROPPING, ConnectionPhase.LING
 
 
 class ResponseWriter(ConnectionLife, ABC):
-    """Writes the responses of an HTTP connection over ``stream``.
+    """Writes the responses of a server's HTTP connection to ``stream``.
 
     The subclass `HttpConnection` reads the requests, and decides whether the connection stays open after a response.
     """
@@ -294,12 +302,12 @@ class ResponseWriter(ConnectionLife, ABC):
 
     @property
     def _reads_no_request(self) -> bool:
-        """Whether no further request will be read on this connection. The writing task then ends the connection."""
+        """Whether the connection reads no more requests. The writing task then ends the connection."""
         return self.phase is _CLOSING or self.phase is _LINGERING or self.phase is _DROPPING
 
     @abstractmethod
     def _finish(self) -> None:
-        """Called when the current response was written completely. The subclass continues with the next request."""
+        """Called when the current response was written completely. Subclasses continue with the next request."""
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
         """Write ``answer`` as the response to the current request. `HttpResponse` calls this once."""
@@ -337,8 +345,8 @@ class ResponseWriter(ConnectionLife, ABC):
             self._start_soon(self._write)
 
     async def _write(self) -> None:
-        """Write the waiting bytes, until the current response is complete. End the connection if it was the last
-        response."""
+        """Write the waiting bytes until the current response is complete. After the last response, end the
+        connection."""
         try:
             while self._outgoing.is_waiting:
                 await self._outgoing.write_all()
@@ -367,7 +375,7 @@ class ResponseWriter(ConnectionLife, ABC):
             self._nursery.cancel_scope.cancel(reason=reason)
 
     def _gone(self) -> None:
-        """Notify the application that the client has disconnected before its current response was complete."""
+        """Notify the application that the client has disconnected before the response was complete."""
         response, self._response = self._response, None
         if response is not None:
             response.finish()()

@@ -64,8 +64,9 @@ _MARGIN: Final = 1.0
 
 
 class HttpClient:
-    """An HTTP client for the origin of ``url``, as an async context manager that can be used once. Connections are
-    opened on demand, and closed on exit.
+    """An HTTP client for the origin of ``url``. Use it as an async context manager, and only once.
+
+    Connections are opened on demand, and closed at the end of the block.
 
     Args:
       ssl_context: replaces the system's default, for ``https`` only. It must not offer HTTP/2.
@@ -138,7 +139,7 @@ class HttpClient:
     async def request(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]] = (), body: bytes = b""
     ) -> AsyncGenerator[Reply]:
-        """Send a request, and wait for the head of the response. Read the response body inside the block.
+        """Send a request, and yield the response when its head has arrived. Read the response body inside the block.
 
         If the block is left before the whole response has arrived, the connection of this exchange is closed at once,
         without waiting. Other exchanges aren't affected. The server can detect that the response isn't needed any more.
@@ -189,7 +190,7 @@ class HttpClient:
             raise
 
     async def _sent(self, head: bytes, body: bytes) -> HttpClientConnection:
-        """Send a request on a new or idle connection, and return the connection."""
+        """Send a request on an idle connection, or on a new one, and return the connection."""
         await trio.lowlevel.checkpoint_if_cancelled()
         # Retry only if the server can't have received any of the request.
         while (connection := self._idle.pop()) is not None:
@@ -251,7 +252,7 @@ class HttpClient:
 
 
 def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tuple[str, bytes]:
-    """Return a prefix for all request targets, and headers for all requests.
+    """Return the prefix of all request targets, and the headers that all requests have.
 
     Both include what a proxy needs, unless the connection is a tunnel through the proxy (RFC 9112 section 3.2.2).
     """
@@ -266,7 +267,7 @@ def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tupl
 
 
 class IdleConnections:
-    """A pool of up to ``limit`` idle connections. ``alarms`` closes each connection when its idle time is over."""
+    """A pool of up to ``limit`` idle connections. Each is closed when its idle time is over."""
 
     def __init__(self, limit: int, alarms: Alarms) -> None:
         self._limit = limit
@@ -276,7 +277,7 @@ class IdleConnections:
         end."""
 
     def put(self, connection: HttpClientConnection, seconds: float) -> None:
-        """Keep ``connection`` in the pool for ``seconds``. If the pool is full, close the connection that was idle
+        """Keep ``connection`` in the pool for ``seconds``. If the pool is full, close the connection that has been idle
         longest."""
         due = trio.current_time() + seconds
         self._waiting[connection] = self._alarms.set(due, lambda: self._close(connection))
@@ -312,8 +313,8 @@ _SAFE: Final = frozenset(("GET", "HEAD"))
 
 
 def redirected(origin: Origin, method: str, target: str, status: int, location: str | None) -> str | None:
-    """Return the request target to which a redirect of ``target`` leads, or `None` if the redirect must not be
-    followed.
+    """Return the request target to which a redirect of ``target`` leads. Return `None` if the client must not follow
+    the redirect.
 
     The redirect must stay within ``origin``, because the request carries credentials for it, and must not change the
     request.

@@ -24,7 +24,7 @@ _WRITTEN_AT_ONCE: Final = 32768
 
 
 class HttpClientConnection:
-    """A connection of the HTTP client over the socket ``wire``.
+    """A connection of the HTTP client to a server, over the socket ``wire``.
 
     ``stream`` is a TLS stream over this socket, or the socket itself. One request at a time uses the connection.
     ``name`` is used in error messages.
@@ -44,13 +44,15 @@ class HttpClientConnection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether an idle connection can't be used again. Bytes that arrive on an idle connection, or its end, mean
-        that the server has closed it."""
+        """Whether an idle connection can't be used again, because the server has closed it.
+
+        If anything arrives on an idle connection, be it bytes or the end, the connection counts as closed.
+        """
         return self.wire.is_readable()
 
     @property
     def has_sent(self) -> bool:
-        """Whether any byte was sent since `send` was called."""
+        """Whether any byte of the current request was sent."""
         return self.wire.bytes_sent > self._sent_before
 
     async def send(self, head: bytes, body: bytes, nursery: ServiceNursery) -> None:
@@ -76,8 +78,10 @@ class HttpClientConnection:
             self.is_sending = False
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Wait for bytes of the response, and return up to ``max_bytes``. Empty bytes mean the end. Raises
-        `ConnectionLost` if the connection breaks."""
+        """Wait for bytes of the response, and return up to ``max_bytes``. Empty bytes mean the end.
+
+        Raises `ConnectionLost` if the connection breaks.
+        """
         if self.is_closed:
             raise self._closed()
         try:
@@ -93,12 +97,15 @@ class HttpClientConnection:
         return ConnectionLost(f"the connection to {self.name} was closed on this side")
 
     def lost(self, reason: str) -> ConnectionLost:
-        """Return the error to raise if the connection was lost during the last request."""
+        """Return the error for a connection that broke: `RequestNotSent` if no byte of the current request was sent,
+        otherwise `ConnectionLost`."""
         return ConnectionLost(reason) if self.has_sent else RequestNotSent(reason)
 
     def close(self) -> None:
-        """Close the connection at once, without TLS's close message: to send this message, the client might have to
-        wait for a slow server. Idempotent."""
+        """Close the connection at once, without TLS's close message. Idempotent.
+
+        To send this message, the client might have to wait for a slow server.
+        """
         self.is_closed = True
         self.wire.close()
 
@@ -107,8 +114,10 @@ _READ: Final = 65536
 
 
 class ClientSocket(trio.abc.Stream):
-    """Takes over the socket of the trio stream ``stream``, and counts the bytes that are sent. One task can send while
-    another task receives."""
+    """A stream over the socket of the trio stream ``stream``. It counts the bytes that are sent.
+
+    One task can send while another task receives.
+    """
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = stream.socket
@@ -119,9 +128,11 @@ class ClientSocket(trio.abc.Stream):
         """Number of bytes that the operating system has accepted so far."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of ``data``. This is a checkpoint only if not all bytes can be sent without waiting. Raises
-        `trio.BrokenResourceError` if the connection breaks, and `trio.ClosedResourceError` if `close` is called in the
-        meantime."""
+        """Send all of ``data``. This is a checkpoint only if the call has to wait.
+
+        Raises `trio.BrokenResourceError` if the connection breaks, and `trio.ClosedResourceError` if `close` is called
+        in the meantime.
+        """
         rest = memoryview(data)
         while rest:
             try:
@@ -182,8 +193,9 @@ _OURS: Final = frozenset(
 
 
 def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]], ours: bytes) -> bytes:
-    """Return the head of a request without the final empty line: the request line, the header lines ``ours``, and the
-    ``given`` headers.
+    """Encode the head of a request, without the empty line at its end.
+
+    The head contains the request line, the header lines ``ours``, and the ``given`` headers.
 
     Raises `ValueError` for an invalid header. The error's message doesn't contain the header's value.
     """
@@ -223,7 +235,7 @@ _END: Final = h11.EndOfMessage()
 
 
 class Reply:
-    """An HTTP response: its head, and a body that can be read as it arrives. Use it only inside the request's block."""
+    """An HTTP response. You can read its body as it arrives. Use the response only inside the request's block."""
 
     __slots__ = ("_connection", "_is_over", "_parser", "_place", "headers", "status")
 
@@ -270,8 +282,10 @@ class Reply:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def read(self, limit: int) -> bytes:
-        """Read the rest of the body, and return it. Raises the errors of `receive_some`, and `BodyTooLong` if the body
-        is longer than ``limit`` bytes."""
+        """Read and return the rest of the body.
+
+        Raises the errors of `receive_some`, and `BodyTooLong` if the body is longer than ``limit`` bytes.
+        """
         parts: list[bytes | bytearray] = []
         length = 0
         while data := await self.receive_some():
@@ -283,13 +297,13 @@ class Reply:
 
     @property
     def keep_alive_timeout(self) -> float | None:
-        """Number of seconds for which the server keeps an idle connection open, or `None` if the response doesn't
+        """The number of seconds for which the server keeps an idle connection open. `None` if the response doesn't
         specify it."""
         match = _HELD.search(self.headers.get("keep-alive", ""))
         return None if match is None else float(match[1])
 
     def finish(self) -> bool:
-        """Discard the part of the body that has arrived.
+        """Discard the bytes of the response body that have arrived.
 
         Return whether the body is complete, and the connection can be used for another request. Synchronous. Doesn't
         raise.
@@ -341,8 +355,10 @@ async def read_head(
 
 @lru_cache(maxsize=16)
 def _request(method: bytes) -> h11.Request:
-    """Return a request for the h11 parser, which must know the method. The request that was sent was written without
-    h11."""
+    """Return a request object for h11, which must know the method to parse the response.
+
+    The actual request was sent without h11.
+    """
     return h11.Request(method=method, target=b"/", headers=[(b"host", b"h11 demands one")])
 
 
@@ -374,8 +390,10 @@ def _next_event(
 
 
 class RequestNotSent(ConnectionLost):
-    """Raised if connecting or sending failed before any byte of the request was sent, so the server can't have received
-    it."""
+    """Raised if connecting or sending failed before any byte of the request was sent.
+
+    The server can't have received the request, so you can send it again.
+    """
 
 
 class BadResponse(ConnectionLost):
@@ -383,4 +401,4 @@ class BadResponse(ConnectionLost):
 
 
 class BodyTooLong(BadResponse):
-    """Raised if the body of a response is longer than the caller of `Reply.read` allows."""
+    """Raised if the body of a response is longer than the ``limit`` of `Reply.read`."""

@@ -24,7 +24,10 @@ _LONGEST_DATE: Final = 40
 
 
 class Cookies:
-    """The cookies that a client has received from ``origin``: the latest 50, of up to 4 KiB each and 8 KiB in all."""
+    """The cookies that a client has received from ``origin``.
+
+    The latest 50 cookies are kept. Each may have up to 4 KiB, and all together up to 8 KiB.
+    """
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
@@ -33,7 +36,8 @@ class Cookies:
         time of the cookie."""
 
     def store(self, target: str, lines: Sequence[str]) -> None:
-        """Store the cookies in ``lines``, the values of the ``Set-Cookie`` headers in the response for ``target``."""
+        """Store the cookies of a response to a request for ``target``. ``lines`` are the values of its ``Set-Cookie``
+        headers."""
         for line in lines:
             if len(line) <= _LONGEST:
                 self._set(target.partition("?")[0], *line.split(";"))
@@ -55,8 +59,10 @@ class Cookies:
             del self._cookies[next(iter(self._cookies))]
 
     def add_to(self, target: str, headers: Headers) -> Headers:
-        """Return ``headers`` with the stored cookies for a request to ``target`` added, after the user's own cookies
-        (RFC 6265 section 5.4)."""
+        """Return ``headers`` together with the stored cookies that apply to ``target``.
+
+        The stored cookies come after the user's own cookies (RFC 6265 section 5.4).
+        """
         asked = target.partition("?")[0]
         pairs = [
             text.encode("latin-1")

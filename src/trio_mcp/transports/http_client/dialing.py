@@ -29,8 +29,10 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 @frozen(eq=False)
 class HTTPRequest:
-    """An HTTP request that a client is about to send. A redirect, or a retry with a new token, counts as a separate
-    request."""
+    """An HTTP request that a client is about to send.
+
+    Each redirect counts as a separate request, and so does each retry with a new token.
+    """
 
     method: str
     """The HTTP method: ``POST``, ``GET`` or ``DELETE``."""
@@ -64,8 +66,10 @@ Dial: TypeAlias = Callable[[str, int], Awaitable[trio.SocketStream]]
 
 @frozen(eq=False)
 class Hooks:
-    """The user's hook functions for one HTTP client. ``check`` raises `ValueError` if a hook has set a header that it
-    must not set."""
+    """The user's hook functions for one HTTP client.
+
+    ``check`` raises `ValueError` if a hook has set a header that hooks must not set.
+    """
 
     on_request: OnRequest | None
     on_response: OnResponse | None
@@ -74,8 +78,10 @@ class Hooks:
     check: Callable[[Mapping[str, str]], object]
 
     async def before(self, method: str, url: str, headers: Headers) -> tuple[HTTPRequest, Headers]:
-        """Call the hook ``on_request``, and return the request with the headers to send. Raises `RequestNotSent` if the
-        hook fails."""
+        """Call the user's hook ``on_request``, and return the request with the headers to send.
+
+        Raises `RequestNotSent` if the hook fails.
+        """
         given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         request = HTTPRequest(method, url, dict(given))
         if self.on_request is None:
@@ -93,7 +99,8 @@ class Hooks:
         return request, list(last.values())
 
     async def after(self, request: HTTPRequest, status: int, headers: Mapping[str, str], begun: float) -> None:
-        """Call the hook ``on_response`` with the head of the response. Raises `ConnectionLost` if the hook fails."""
+        """Call the user's hook ``on_response`` with the head of the response. Raises `ConnectionLost` if the hook
+        fails."""
         if self.on_response is not None:
             try:
                 await _called(self.on_response, HTTPResponse(request, status, headers, trio.current_time() - begun))
@@ -113,7 +120,7 @@ _LONGEST_HEAD: Final = 16 * 1024
 
 @frozen
 class Dialer:
-    """Opens connections to ``origin``, directly or through ``proxy``, each within ``timeout`` seconds.
+    """Opens connections to ``origin``, directly or through ``proxy``. Each attempt may take ``timeout`` seconds.
 
     ``allows`` decides which addresses of ``origin`` may be used. If ``via`` is given, connections don't use addresses:
     ``via`` is the path of a Unix socket, or a function that opens connections.
@@ -153,7 +160,7 @@ class Dialer:
 
     @property
     def _first(self) -> Origin:
-        """The origin to which the client connects directly: the proxy, if there is one."""
+        """The origin to which the client connects first: the proxy, or the server if there is no proxy."""
         return self.origin if self.proxy is None else self.proxy.origin
 
     async def _connected(self) -> ClientSocket:
@@ -189,7 +196,7 @@ class Dialer:
         return stream
 
     async def _tunnel(self, connection: HttpClientConnection, nursery: ServiceNursery, proxy: HttpProxy) -> None:
-        """Send a CONNECT request, so that the proxy connects to the origin (RFC 9110 section 9.3.6)."""
+        """Send a CONNECT request, so that the proxy opens a tunnel to the origin (RFC 9110 section 9.3.6)."""
         request = f"CONNECT {self.origin.address} HTTP/1.1\r\nHost: {self.origin.address}\r\n"
         if proxy.authorization is not None:
             request += f"Proxy-Authorization: {proxy.authorization}\r\n"
@@ -207,7 +214,7 @@ class Dialer:
 
 
 async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
-    """Return the connection that the user's function ``dial`` opens.
+    """Open a connection with the user's function ``dial``, and return it.
 
     An `OSError` of the function is raised unchanged. Raises `RequestNotSent` for any other exception, or if the result
     isn't a stream.
@@ -242,7 +249,7 @@ async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLCont
 
 @cache
 def _usual_context() -> ssl.SSLContext:
-    """Return the default TLS context. It is cached, because loading the certificates of all authorities takes long."""
+    """Return the default TLS context. It is cached, because loading all root certificates takes long."""
     context = ssl.create_default_context()
     context.set_alpn_protocols([_HTTP])
     return context
@@ -256,8 +263,10 @@ def _phrase(status: int) -> str:
 
 
 def _reasons(error: OSError) -> str:
-    """Return the error messages of all connection attempts. trio raises a group of errors, because it tries all
-    addresses of a name."""
+    """Return the error messages of all attempts to connect, as one text.
+
+    trio raises a group of errors, because it tries all addresses of a name.
+    """
     return "; ".join(dict.fromkeys(map(_error_text, _causes(error))))
 
 
@@ -286,7 +295,7 @@ _MOST: Final = 8
 
 
 async def connect_where_allowed(host: str, port: int, allows: AddressRule) -> trio.SocketStream:
-    """Connect to an address of ``host`` that ``allows`` permits, the first one that accepts the connection.
+    """Connect to ``host``, using only addresses that ``allows`` permits. Return the first connection that succeeds.
 
     The name is looked up once, and attempts use addresses. So a name that points elsewhere a moment later (DNS
     rebinding) has no effect. Raises `RequestNotSent` if no address is allowed, and `OSError` from an ExceptionGroup if
@@ -302,8 +311,10 @@ async def connect_where_allowed(host: str, port: int, allows: AddressRule) -> tr
 
 
 def _interleaved(addresses: Sequence[str]) -> list[str]:
-    """Return ``addresses`` with the first one of the other family (IPv4 or IPv6) moved to second place, because a whole
-    family may be unreachable (RFC 8305 section 4)."""
+    """Return ``addresses`` with the first address of the other family (IPv4 or IPv6) in second place.
+
+    A whole family may be unreachable (RFC 8305 section 4).
+    """
     first, *rest = addresses
     other = next((address for address in rest if (":" in address) != (":" in first)), None)
     return [first, *rest] if other is None else [first, other, *(each for each in rest if each != other)]
@@ -336,7 +347,7 @@ async def _first_to_answer(addresses: Sequence[str], port: int) -> trio.SocketSt
 
 
 def _close_all(outcomes: trio.MemoryReceiveChannel[trio.SocketStream | OSError]) -> None:
-    """Close connections that aren't needed, because another attempt succeeded first or connecting was cancelled."""
+    """Close connections that aren't needed, because another attempt succeeded first or the call was cancelled."""
     try:
         while True:
             outcome = outcomes.receive_nowait()

@@ -54,7 +54,7 @@ class Origin:
 
     @property
     def authority(self) -> str:
-        """The value of the Host header: the host, and the port unless it is the scheme's default."""
+        """The value of the Host header: the host, followed by the port unless it is the default of the scheme."""
         return self._bracketed if self.port == _PORTS[self.scheme] else self.address
 
     @property
@@ -66,7 +66,7 @@ class Origin:
 
 
 def split_url(url: str) -> tuple[Origin, str]:
-    """Return the origin of an HTTP URL, and its request target (path and query).
+    """Split an HTTP URL into its origin and its request target (path and query).
 
     Raises `ValueError` if the URL is invalid. The error's message doesn't contain the URL's password.
 
@@ -113,8 +113,7 @@ def names_socket(url: str) -> bool:
 
 
 def split_socket_url(url: str) -> tuple[str, str]:
-    """Split a URL such as ``http+unix://%2Frun%2Fmcp.sock/mcp`` into the path of the Unix socket, and the HTTP URL to
-    request over it.
+    """Split a URL such as ``http+unix://%2Frun%2Fmcp.sock/mcp`` into the path of the Unix socket and an HTTP URL.
 
     Raises `ValueError` if the URL is invalid.
 
@@ -136,7 +135,7 @@ def split_socket_url(url: str) -> tuple[str, str]:
 
 
 def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
-    """Return the URL to which a redirect of ``url`` leads, for error messages.
+    """Return the URL to which a redirect of ``url`` leads, for use in error messages.
 
     The returned URL has up to 300 characters, without the user and the query, which may be secret. Return an empty
     string if the redirect has no URL.
@@ -192,7 +191,7 @@ class HttpProxy:
 
 
 def proxy_at(url: str) -> HttpProxy:
-    """Return the proxy at ``url``, with ``http`` as the default scheme.
+    """Return the proxy at ``url``. The default scheme is ``http``.
 
     Raises `ValueError` if ``url`` is invalid. The error's message contains neither the user nor the password of
     ``url``.
@@ -209,8 +208,9 @@ def proxy_at(url: str) -> HttpProxy:
 
 
 def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpProxy | None:
-    """Return the proxy for ``origin`` that the environment variables in ``environ`` specify, or `None`. Raises the
-    errors of `proxy_at`.
+    """Return the proxy for ``origin`` according to variables such as ``https_proxy`` in ``environ``, or `None`.
+
+    Raises the errors of `proxy_at`.
 
     ``http_proxy`` or ``https_proxy`` takes precedence over ``all_proxy``, and lower case over upper case. ``no_proxy``
     lists exceptions. This machine is always an exception: its local requests, which may contain tokens in plain text,
@@ -232,8 +232,10 @@ def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpPr
 
 
 def host_names(names: Collection[str]) -> frozenset[str]:
-    """Return the host ``names`` in lower case. Raises `TypeError` if ``names`` is a single string, and `ValueError` if
-    a host name or address is invalid."""
+    """Return the host ``names`` in lower case.
+
+    Raises `TypeError` if ``names`` is a single string, and `ValueError` if a host name or address is invalid.
+    """
     if isinstance(names, str):
         raise TypeError(f"trusted_http_hosts must be a list of names, such as [{names!r}], not a string")
     return frozenset(map(_host_name, names))
@@ -249,7 +251,7 @@ def _host_name(name: str) -> str:
 
 
 def is_local_host(host: str) -> bool:
-    """Return whether ``host``, a name in ASCII or an address, is this machine (RFC 6761 section 6.3)."""
+    """Return whether ``host``, an ASCII name or an address, is this machine (RFC 6761 section 6.3)."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -259,7 +261,7 @@ def is_local_host(host: str) -> bool:
 
 
 def looked_up(host: str) -> str:
-    """Return the name to look up in place of ``host``: ``localhost`` for ``localhost.`` and all subdomains of
+    """Return the name to look up for ``host``, which is ``localhost`` for ``localhost.`` and all subdomains of
     ``localhost``.
 
     Many resolvers don't know these names, and name servers must not be queried for them (RFC 6761 section 6.3).
@@ -272,8 +274,9 @@ def _is_localhost(name: str) -> bool:
 
 
 def _is_exempt(origin: Origin, exceptions: str) -> bool:
-    """Return whether ``exceptions`` (the value of ``no_proxy``) contain ``origin``: its name, its domain (``x``, ``.x``
-    or ``*.x``), its address or network, each with or without a port.
+    """Return whether the value of ``no_proxy``, passed as ``exceptions``, contains ``origin``.
+
+    An item can be a name, a domain (``x``, ``.x`` or ``*.x``), an address or a network, each with or without a port.
 
     A single ``*`` matches every origin.
     """
@@ -290,8 +293,10 @@ def _is_exempt(origin: Origin, exceptions: str) -> bool:
 
 
 def _without_port(entry: str, port: int) -> str:
-    """Return ``entry``, a host with or without a port, without its port. Return an empty string if ``entry`` has
-    another port than ``port``."""
+    """Return ``entry``, a host with or without a port, without its port.
+
+    If ``entry`` has another port than ``port``, return an empty string.
+    """
     host, colon, number = entry.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):  # an IPv6 address
         return entry

@@ -37,8 +37,10 @@ _SHORT_HEADERS: Final = [_header(_TEXT, length, 0) for length in range(126)]
 
 
 def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
-    """Encode the messages in ``messages`` as text frames, one frame per message. Newlines separate the messages.
-    Clients mask their frames (section 5.3)."""
+    """Encode each message in ``messages`` as a text frame. Newlines separate the messages.
+
+    Clients mask their frames (section 5.3).
+    """
     frames = bytearray()
     for message in messages.split(b"\n"):
         if not message:
@@ -66,8 +68,10 @@ def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
 
 
 def _mask(payload: bytes | bytearray) -> bytes:
-    """Return a new masking key, and ``payload`` masked with it. In Python, masking is fastest as an operation on large
-    integers."""
+    """Return a new masking key, and ``payload`` masked with it.
+
+    In Python, an operation on large integers is the fastest way to mask.
+    """
     key, length = os.urandom(4), len(payload)
     pattern = (key * (length // 4 + 1))[:length]
     mixed = int.from_bytes(payload, "little") ^ int.from_bytes(pattern, "little")
@@ -75,7 +79,7 @@ def _mask(payload: bytes | bytearray) -> bytes:
 
 
 class FrameGauge:
-    """Parses the headers of received frames, to determine the size of a message before it has arrived.
+    """Parses the headers of received frames, so that the size of a message is known before it has arrived.
 
     `violation` is the close code and the reason after a frame that ends the connection: a binary frame, a message of
     more than ``max_message_bytes``, a message in so many small fragments that they would take much more memory than the
@@ -103,11 +107,12 @@ class FrameGauge:
 
     @property
     def received_bytes(self) -> int:
-        """Number of bytes of message content that have arrived so far."""
+        """The number of bytes of message content that have arrived so far."""
         return self.announced - self._payload_left
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Parse the next bytes of the stream. After a violation of the protocol or a limit, nothing more is parsed."""
+        """Parse the next bytes of the stream. After the peer has violated the protocol or a limit, parse nothing
+        more."""
         at, end = 0, len(data)
         while at < end and self.violation is None:
             if self._payload_left:
@@ -126,7 +131,7 @@ class FrameGauge:
             self._payload_left = self._start_frame(header)
 
     def _start_frame(self, header: bytes) -> int:
-        """Parse the header of a frame, and return the length of its payload."""
+        """Process the complete header of a frame, and return the length of its payload."""
         self.frames += 1
         length = header[1] & 0x7F
         if length > 125:
@@ -179,13 +184,12 @@ _MEANINGS: Final = {
 
 
 def closed_by_peer(code: int, reason: str | None) -> ConnectionLost:
-    """Return the error to raise for a connection that the peer has closed with ``code``. Code 1006 means that the peer
-    has vanished."""
+    """Return the error for a connection that the peer has closed with ``code``. Code 1006 means that the peer
+    vanished."""
     words = f"{_MEANINGS.get(code, 'the peer closed the connection')} (close code {code})"
     return ConnectionLost(f"{words}: {reason}" if reason else words)
 
 
 def closed_by_us(code: int, reason: str) -> ConnectionLost:
-    """Return the error to raise for a connection that this side closes with ``code``, because of an error by the
-    peer."""
+    """Return the error for a connection that this side closes with ``code``, because the peer has made an error."""
     return ConnectionLost(f"{reason} (close code {code})")

@@ -29,7 +29,7 @@ _LONGEST_BODY: Final = 500
 
 
 class UpgradeRefused(ConnectionLost):
-    """Raised if the server refuses the upgrade to WebSocket, with an HTTP ``status`` other than 101.
+    """Raised if the server refuses the upgrade to WebSocket with an HTTP ``status``.
 
     The names in ``headers`` are in lower case, and the values of a repeated header are joined with commas.
     """
@@ -46,8 +46,7 @@ nursery."""
 
 
 def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
-    """Return a function that performs the server's part of the handshake, for an upgrade request that was already
-    checked."""
+    """Return a function that completes the server's handshake. The upgrade request must have been checked before."""
 
     async def accept(nursery: trio.Nursery) -> WebSocketConnection:
         request = await wrap_server_stream(
@@ -112,7 +111,7 @@ async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: t
 
 
 def _refused(answer: bytes) -> ConnectionLost | None:
-    """Return an `UpgradeRefused` for the server's HTTP response that refuses the upgrade.
+    """Return an `UpgradeRefused` for the HTTP response with which the server refuses the upgrade.
 
     The body of that response may be incomplete. Return `None` if there was no response.
 
@@ -144,7 +143,7 @@ def _upgrade_refused(status: int, headers: Sequence[tuple[bytes, bytes]], body: 
 
 
 def refusal(error: Exception) -> Exception:
-    """Return the error to raise to the caller when the handshake has failed with ``error``."""
+    """Return the error that the caller gets for a handshake that has failed with ``error``."""
     match error:
         case ConnectionRejected():
             return _upgrade_refused(error.status_code, error.headers or (), error.body or b"")
@@ -165,7 +164,8 @@ _KEY_BYTES: Final = 16
 
 
 class Rejection(Exception):
-    """Raised if a server refuses the upgrade to WebSocket. The client gets ``status`` and ``reason``."""
+    """Raised if a server refuses to upgrade a client's connection to WebSocket. The client gets ``status`` and
+    ``reason``."""
 
     def __init__(self, status: HTTPStatus, reason: str, **headers: str) -> None:
         super().__init__(reason)
@@ -176,7 +176,10 @@ class Rejection(Exception):
 
 @frozen
 class UpgradeRequest:
-    """A client's HTTP request to upgrade to WebSocket. ``received`` is the unparsed request head."""
+    """A client's HTTP request to upgrade to WebSocket.
+
+    ``received`` contains the bytes of the request head.
+    """
 
     path: str = attrs.field(repr=False)
     headers: Mapping[str, str] = attrs.field(repr=False)
@@ -187,8 +190,7 @@ class UpgradeRequest:
     method: str = "GET"
 
     def tokens(self, name: str) -> list[str]:
-        """Return the tokens in the comma-separated header ``name``. Only the first characters of the header are
-        parsed."""
+        """Return the items of the comma-separated header ``name``. Only the beginning of a long header is parsed."""
         found = self.headers.get(name, "")[:_LONGEST_LIST].split(",")
         return [token.strip() for token in found if token.strip()]
 
@@ -279,8 +281,10 @@ def _parse(received: bytearray) -> h11.Request:
 
 
 def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> None:
-    """Raise `Rejection` unless ``request`` is a valid request for MCP over WebSocket, at the right path, and from an
-    allowed origin and host."""
+    """Raise `Rejection` unless ``request`` is a valid request for MCP over WebSocket.
+
+    Its path must be the server's, and its origin and host must be allowed.
+    """
     headers = request.headers
     host = headers.get("host", "")
     if not checks.allows_host(host):
@@ -308,7 +312,7 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
 
 
 async def refuse(stream: trio.abc.Stream, refused: Rejection) -> None:
-    """Respond with an HTTP error, give the client a second to read it, and close the connection."""
+    """Refuse a client with an HTTP error, give the client a second to read it, and close the connection."""
     body = f"{refused.reason}\n".encode()
     headers = {
         "Content-Type": "text/plain; charset=utf-8",

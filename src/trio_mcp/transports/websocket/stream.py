@@ -34,7 +34,7 @@ _NO_ROOM: Final = (1013, "incomplete messages take too many bytes; try again lat
 
 
 class CoalescingStream(trio.abc.Stream):
-    """A buffering stream over ``transport``.
+    """A stream between trio-websocket and ``transport``. It buffers frames, and writes them together.
 
     ``received`` are the bytes that were already read. ``unread`` counts the bytes of received messages until `consume`
     is called for them.
@@ -75,19 +75,21 @@ class CoalescingStream(trio.abc.Stream):
 
     @property
     def violation(self) -> tuple[int, str] | None:
-        """The close code and reason, if the peer has violated the protocol or a limit, so that the connection must end.
-        Otherwise `None`."""
+        """The close code and reason if the peer has violated the protocol or a limit, otherwise `None`.
+
+        The connection must then end.
+        """
         return self._gauge.violation
 
     @property
     def has_received(self) -> bool:
-        """Whether the peer has sent anything."""
+        """Whether any byte has arrived from the peer."""
         return self._head is None or bool(self._head)
 
     @property
     def refusal(self) -> bytes:
-        """The received part of the server's HTTP response, if it refuses the upgrade. Empty after a successful
-        upgrade."""
+        """The HTTP response, as far as it has arrived, with which the server refuses the upgrade. Empty if the upgrade
+        succeeded."""
         return bytes(self._head or b"")
 
     @property
@@ -98,8 +100,10 @@ class CoalescingStream(trio.abc.Stream):
     # Reading
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Wait for bytes and return them: see `trio.abc.ReceiveStream`. If the peer has violated the protocol or a
-        limit, the stream ends."""
+        """Wait for bytes and return them: see `trio.abc.ReceiveStream`.
+
+        If the peer has violated the protocol or a limit, the stream ends.
+        """
         if self._done:
             raise trio.ClosedResourceError("trio-websocket has closed this stream")
         kept, begun = bytearray(), self._gauge.frames
@@ -122,8 +126,9 @@ class CoalescingStream(trio.abc.Stream):
                 return kept
 
     def _count(self, unread: HeldBytes) -> None:
-        """Set ``unread``, the counter of the connection's unread bytes, to the size of the messages that this stream
-        and trio-websocket hold.
+        """Set ``unread`` to the size of the messages that this stream and trio-websocket hold in memory.
+
+        ``unread`` is the counter of the connection's unread bytes.
 
         End the connection if its caller exceeds the limit of unread bytes.
         """
@@ -132,7 +137,7 @@ class CoalescingStream(trio.abc.Stream):
             logger.warning("a connection ends: %s", _NO_ROOM[1])
 
     def consume(self, count: int) -> None:
-        """Stop counting a message of ``count`` bytes, because the transport has returned it."""
+        """Stop counting a message of ``count`` bytes as unread, because the transport has returned it."""
         self._taken += count
         if self._unread is not None and self._unread.size:
             self._count(self._unread)
@@ -166,8 +171,10 @@ class CoalescingStream(trio.abc.Stream):
     # Writing
 
     def put(self, frames: bytes | bytearray) -> None:
-        """Write complete frames, and buffer the bytes that can't be written without waiting. Frames after a close frame
-        are dropped. Synchronous."""
+        """Write complete frames, and buffer the bytes that can't be written without waiting. Synchronous.
+
+        Frames after a close frame are dropped.
+        """
         if self.put_nowait(frames) or self.close_sent or self.broken:
             return
         if self.is_flushed:
@@ -178,8 +185,10 @@ class CoalescingStream(trio.abc.Stream):
 
     @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not leave a frame half written
     def put_nowait(self, frames: bytes | bytearray) -> bool:
-        """Write complete frames, if some of their bytes can be written without waiting. The rest is buffered. Otherwise
-        drop the frames, and return false."""
+        """Write complete frames if that is possible without waiting. Otherwise drop the frames, and return false.
+
+        If only some bytes can be written, the rest is buffered.
+        """
         if self.close_sent or self.broken or not self.is_flushed or len(frames) > _WRITE:
             return False
         count = self._write_nowait(frames)
@@ -202,7 +211,7 @@ class CoalescingStream(trio.abc.Stream):
         self.put(bytes(data))
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return after a checkpoint: writing never has to wait, because of the buffer."""
+        """Return after a checkpoint. Writers never have to wait, because this stream has a buffer."""
         await trio.lowlevel.checkpoint()
 
     async def flushed(self) -> None:
@@ -213,8 +222,10 @@ class CoalescingStream(trio.abc.Stream):
             raise trio.BrokenResourceError("the peer has stopped reading")
 
     async def pump(self) -> None:
-        """Write the buffered bytes in the background, until the transport breaks. While bytes are buffered, no other
-        task writes."""
+        """Write the buffered bytes in the background, until the connection breaks.
+
+        While bytes are buffered, no other task writes.
+        """
         try:
             with until_broken():  # the task that reads also notices that the stream is broken
                 while True:
@@ -235,7 +246,7 @@ class CoalescingStream(trio.abc.Stream):
     # Closing
 
     async def aclose(self) -> None:
-        """Mark the stream as closed by trio-websocket. The transport stays open for buffered bytes."""
+        """Record that trio-websocket has closed this stream. The connection stays open to write the buffered bytes."""
         self._done = True
         self.ended.set()
         await trio.lowlevel.checkpoint()
@@ -253,14 +264,16 @@ class CoalescingStream(trio.abc.Stream):
             await self._transport.send_all(self._collected + close)
 
     async def discard(self) -> None:
-        """Read and discard bytes until the peer closes its side. Closing with unread bytes would reset the connection,
-        and the bytes written last might be lost."""
+        """Read and discard bytes until the peer closes its side.
+
+        If unread bytes were left, closing would reset the connection, and the bytes written last might be lost.
+        """
         with until_broken(), suppress(trio.BusyResourceError):
             while await self._transport.receive_some(_READ):
                 pass
 
     async def close_now(self) -> None:
-        """Close the transport at once, even if a read or a write is in progress. Idempotent."""
+        """Close the connection at once, even if a read or a write is in progress. Idempotent."""
         self.broken = True
         await trio.aclose_forcefully(self._transport)
         self._moved.unpark_all()

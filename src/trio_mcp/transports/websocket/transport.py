@@ -65,7 +65,7 @@ class WebSocketTransport(FramedTransport):
     # Life
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept a checked upgrade request, and run the connection until the transport is closed.
+        """Accept an upgrade request that was already checked, and run the connection until the transport is closed.
 
         Reports the start when messages can be sent. Raises `ConnectionLost` if the client disconnects before that.
         """
@@ -79,8 +79,9 @@ class WebSocketTransport(FramedTransport):
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Request the upgrade, and run the connection until the transport is closed. Calls ``task_status.started()``
-        when messages can be sent.
+        """Request the upgrade, and run the connection until the transport is closed.
+
+        Calls ``task_status.started()`` when messages can be sent.
 
         Raises `ConnectionLost` if the server refuses, and `ProtocolViolation` if the server doesn't speak ``mcp``.
         """
@@ -149,14 +150,16 @@ class WebSocketTransport(FramedTransport):
         return self._lost
 
     def close_with(self, code: int, reason: str) -> ConnectionLost:
-        """Write a close frame at once, without waiting for the cleanup of handlers, so that the peer stops sending.
-        Return the error for the caller to raise."""
+        """Send a close frame at once, so that the peer stops sending. Return the error that the caller should raise.
+
+        This doesn't wait for the cleanup of handlers.
+        """
         self._stream.put(close_frame(code, reason, masked=self._masked))
         self._lost = closed_by_us(code, reason)
         return self._lost
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages: see `Transport.send`. Even if the call is cancelled, all messages are sent completely."""
+        """Send the messages: see `Transport.send`. All messages are sent completely, even if the call is cancelled."""
         stream = self._stream
         if stream.close_sent or stream.broken:
             raise self._lost or ConnectionLost("the peer has stopped reading")
@@ -193,7 +196,9 @@ class WebSocketTransport(FramedTransport):
             await stream.close_now()
 
     async def _is_alive(self) -> bool:
-        """Ping the peer, and return whether anything arrives within the timeout, which starts when the ping is written.
+        """Ping the peer, and return whether anything arrives from it within the timeout.
+
+        The timeout starts when the ping is written.
 
         If this process's tasks couldn't run for a while, and so couldn't read the response, the timeout starts again.
         """
@@ -240,8 +245,9 @@ class WebSocketTransport(FramedTransport):
 
 
 def _is_fault(group: BaseExceptionGroup[Any]) -> bool:
-    """Return whether ``group`` contains only errors of the connection: no cancellation, and no other exception that
-    must propagate.
+    """Return whether ``group`` contains only errors of the connection.
+
+    A cancellation, or another exception that must propagate, isn't an error of the connection.
 
     This is a separate function to avoid a reference cycle: the tracebacks of a split group refer to the frame in which
     its parts are variables.
