@@ -50,7 +50,7 @@ SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 
 
 class Front(Protocol):
-    """The part of the accept loop that depends on the transport: it serves the accepted streams (connections)."""
+    """The transport-specific part of a server's accept loop. It serves the accepted streams (connections)."""
 
     @property
     def callers(self) -> CallersByAddress:
@@ -58,30 +58,37 @@ class Front(Protocol):
         ...
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
-        """Serve the accepted ``stream`` from the peer ``hop`` until it ends. `trio.serve_listeners` then closes the
-        stream."""
+        """Serve the accepted ``stream`` from the peer ``hop`` until the stream ends.
+
+        `trio.serve_listeners` then closes the stream.
+        """
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close an accepted stream, because the server has too many connections. Send the reason if the client would
-        understand it."""
+        """Close an accepted stream because the server has too many connections.
+
+        Send the reason if the client can understand it.
+        """
         ...
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close one dispensable connection, and return whether there was one.
+        """Close one connection that can be spared, to make room for a new one. Return whether there was such a
+        connection.
 
         Choose the oldest connection of the caller with the greatest ``weight``, which must be more than 0.
         """
         ...
 
     def start_draining(self) -> bool:
-        """Let health checks report that `shut_down` will follow after `Limits.drain_delay`. Return false if no health
-        checks are served: there is no delay then."""
+        """Let health checks report that the server will shut down after `Limits.drain_delay`.
+
+        Return false if no health checks are served: then there is no delay.
+        """
         ...
 
     @property
     def awaits_requests(self) -> bool | None:
-        """Whether a request may still arrive on an accepted stream, and would be lost if `shut_down` were called now.
+        """Whether a call of `shut_down` now would lose a request that may still arrive on an accepted stream.
 
         `None` for transports with many requests per connection, whose `shut_down` doesn't wait for more requests.
         """
@@ -92,8 +99,10 @@ class Front(Protocol):
         ...
 
     async def wait_closed(self) -> None:
-        """Wait, after `shut_down`, until the last requests have ended. Connections that then end by themselves may
-        remain."""
+        """Wait until the last requests have ended. Call this after `shut_down`.
+
+        Connections that will end on their own may remain.
+        """
         ...
 
 
@@ -212,7 +221,7 @@ class _StreamServer:
         return free > 0 if hop.is_proxy else hop.here.may_take(self._held.__getitem__, free)
 
     def _make_room(self, caller: Caller) -> bool:
-        """Close one connection in favor of a new connection of ``caller``: one of the caller's own connections.
+        """Close one of the connections of ``caller``, to make room for the caller's new connection.
 
         If the caller has no connection, close a connection of the caller with the most connections.
         """
@@ -252,7 +261,7 @@ class _StreamServer:
 
 @show_fields
 class CommonOptions(TypedDict, total=False):
-    """The keyword arguments of every function that serves many clients."""
+    """The keyword arguments that all functions that serve many clients have in common."""
 
     limits: Limits | None
     """Limits for this call that replace the limits of the server. `None`, the default, keeps the server's limits."""
@@ -266,7 +275,7 @@ class CommonOptions(TypedDict, total=False):
 
 @show_fields
 class ServingOptions(CommonOptions, total=False):
-    """The keyword arguments of `serve_tcp` and `serve_unix`, and also of `serve_websocket` and `serve_http`."""
+    """The keyword arguments of `serve_tcp` and `serve_unix`, which `serve_websocket` and `serve_http` also accept."""
 
     handle_signals: bool
     """True, the default, if SIGTERM and SIGINT shut the server down gracefully, as `serve_websocket` describes. This
@@ -274,14 +283,13 @@ class ServingOptions(CommonOptions, total=False):
 
 
 def serving_options(options: ServingOptions) -> ServingOptions:
-    """Return the items of ``options`` that are keyword arguments of `serve_tcp` and `serve_unix`: see
-    `ServingOptions`."""
+    """Return those items of ``options`` that `serve_tcp` and `serve_unix` accept: see `ServingOptions`."""
     return cast("ServingOptions", {name: options[name] for name in ServingOptions.__optional_keys__ & options.keys()})
 
 
 @show_fields
 class EndpointOptions(CommonOptions, total=False):
-    """The keyword arguments of all functions that serve an HTTP or WebSocket URL."""
+    """The keyword arguments that all functions that serve an HTTP or WebSocket URL have in common."""
 
     path: str
     """URL path of the endpoint, ``/mcp`` by default. The endpoint is served with and without a trailing slash."""
@@ -299,7 +307,7 @@ class EndpointOptions(CommonOptions, total=False):
 
 @show_fields
 class WebSocketOptions(EndpointOptions, ServingOptions, total=False):
-    """The keyword arguments of `serve_websocket`, except the address."""
+    """The keyword arguments of `serve_websocket`, without ``host`` and ``port``."""
 
     ssl_context: ssl.SSLContext | None
     """TLS context of the server, for ``wss://`` and ``https://`` URLs. `None`, the default, serves without TLS."""
@@ -324,7 +332,7 @@ async def open_listeners(
     *,
     asks_for_tokens: bool,
 ) -> SocketListeners:
-    """Open the listeners of an HTTP or WebSocket server, or use the ``given`` ones, and return them.
+    """Return the listeners of an HTTP or WebSocket server: the ``given`` ones, or new ones.
 
     If other machines can reach them, and neither a token nor a client certificate is required, log a warning.
     """
@@ -340,7 +348,7 @@ async def open_listeners(
 
 
 def warn_if_exposed(listeners: SocketListeners, advice: str) -> None:
-    """If other machines can reach one of ``listeners``, log a warning with ``advice`` on how to protect the server.
+    """Log a warning if other machines can reach one of ``listeners``. ``advice`` explains how to protect the server.
 
     Call this once for each server that requires no token.
     """
@@ -360,8 +368,7 @@ def _socket(listener: trio.abc.Listener[Any]) -> Any:
 
 
 def _address(listener: trio.abc.Listener[Any]) -> str | None:
-    """Return the IP address on which ``listener`` listens, or `None` for other kinds of listeners, such as a Unix
-    socket."""
+    """Return the IP address on which ``listener`` listens. Return `None` for other listeners, such as a Unix socket."""
     socket = _socket(listener)
     name: object = None if socket is None else socket.getsockname()
     return str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None

@@ -90,14 +90,15 @@ class TrustedProxies:
     header: str = attrs.field(default="X-Forwarded-For", converter=str.lower)
 
     def _trusts(self, address: _Address | None) -> bool:
-        """Return whether ``address`` belongs to a trusted proxy. `None` stands for the peer of a Unix socket."""
+        """Return whether ``address`` belongs to a trusted proxy. `None` stands for a client on a Unix socket."""
         if address is None:
             return _UNIX in self.networks
         return any(address in network for network in self.networks if not isinstance(network, str))
 
     def _client_behind(self, proxy: _Address | None, headers: Mapping[str, str]) -> _Address | None:
-        """Return the address of the client whose request a trusted ``proxy`` has forwarded, according to the request's
-        headers.
+        """Return the address of the client whose request a trusted ``proxy`` has forwarded.
+
+        The address is in the request's ``headers``.
 
         If the headers contain no valid address, return the address of the last known proxy in the chain.
         """
@@ -116,7 +117,7 @@ class TrustedProxies:
 
 
 class RemoteEnd:
-    """The peer of one connection.
+    """The remote end of one connection: a client, or a proxy that forwards requests of clients.
 
     ``address`` is its IP address. ``here`` is the caller for which the connection is counted: an IP address or network,
     the process on a Unix socket, or otherwise the connection itself. ``user`` is the user id of a process on a Unix
@@ -174,14 +175,16 @@ class RemoteEnd:
         return self.here if address is None or address is self._address else self._callers.at(_party(address))
 
     def connection(self, caller: Caller) -> Caller:
-        """Return the part of the limits of ``caller`` that this connection may use. ``caller`` sent the current
-        request."""
+        """Return the part of the limits of ``caller`` that this connection may use.
+
+        ``caller`` sent the current request.
+        """
         if self._connection is None or self._connection.within is not caller:
             self._connection = caller.connection()
         return self._connection
 
     def use(self, caller: Caller, free: int) -> bool:
-        """Count the connection of a trusted proxy as a connection of ``caller``, and return true.
+        """Count this connection of a trusted proxy as a connection of ``caller``, and return true.
 
         Return false if ``caller`` already has its maximum of connections. The server can accept ``free`` more
         connections.
@@ -196,22 +199,24 @@ class RemoteEnd:
         return True
 
     def release(self) -> None:
-        """Stop counting the connection of a trusted proxy as a connection of any caller. Idempotent."""
+        """Stop counting this connection of a trusted proxy as a connection of any caller. Idempotent."""
         if self._user is not None:
             self._user.connections -= 1
             self._user = None
 
 
 class CallersByAddress:
-    """Identifies the peer of each connection to a server, and finds its `Caller` in ``callers``. ``trusted_proxies``
-    forward requests of other clients."""
+    """Identifies the remote end of each connection to a server, and finds its `Caller` in ``callers``.
+
+    ``trusted_proxies`` are proxies that forward requests of other clients.
+    """
 
     def __init__(self, callers: Callers, trusted_proxies: TrustedProxies | None = None) -> None:
         self._callers = callers
         self._trusted_proxies = trusted_proxies
 
     def hop(self, stream: trio.abc.Stream) -> RemoteEnd:
-        """Return the peer of the connection ``stream``."""
+        """Return the remote end of the connection ``stream``."""
         below = socket_below(stream)
         end = None if below is None else below.socket
         try:
@@ -223,7 +228,7 @@ class CallersByAddress:
         return self.hop_at(address, process, user)
 
     def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> RemoteEnd:
-        """Return the peer of a connection from the IP address ``text``.
+        """Return the remote end of a connection that comes from the IP address ``text``.
 
         If ``text`` is `None`, the peer is the ``process`` of ``user`` on a Unix socket, or unknown.
         """
@@ -236,8 +241,10 @@ class CallersByAddress:
 
 
 def unread_bytes(limits: Limits) -> SharedBytes:
-    """Return a counter for the bytes of incomplete and unprocessed messages in the server's memory. See
-    `Limits.max_unread_bytes`."""
+    """Return a counter for the bytes of messages that are incomplete or not processed yet.
+
+    See `Limits.max_unread_bytes`.
+    """
     return SharedBytes(max(limits.max_unread_bytes, 3 * limits.max_message_bytes))
 
 
@@ -260,7 +267,7 @@ def _credentials_of(end: trio.socket.SocketType) -> tuple[int | None, int | None
 
 
 def _address(text: str) -> _Address | None:
-    """Return the IP address in ``text``, with or without a port, or `None` if ``text`` is invalid."""
+    """Parse the IP address in ``text``, with or without a port. Return `None` if ``text`` is invalid."""
     return _short_address(text) if len(text) <= _LONGEST else None
 
 
@@ -280,8 +287,7 @@ def _short_address(text: str) -> _Address | None:
 
 @lru_cache(_MAX_CACHED_ADDRESSES)
 def _party(address: _Address) -> str:
-    """Return the key by which the connections of ``address`` are counted: an IPv4 address, or the network of an IPv6
-    address."""
+    """Return the key that groups connections by address: an IPv4 address, or the network of an IPv6 address."""
     if isinstance(address, IPv4Address):
         return str(address)
     return str(IPv6Network((int(address), _SITE), strict=False))
@@ -294,8 +300,10 @@ def _reversed_elements(value: str) -> Iterable[str]:
 
 
 def _forwarded_for(element: str) -> str:
-    """Return the client address in one element of a Forwarded header (RFC 7239 section 4), or an empty string if there
-    is none."""
+    """Return the client address in one element of a Forwarded header (RFC 7239 section 4).
+
+    Return an empty string if there is no address.
+    """
     for pair in element.split(";", _MAX_PAIRS)[:_MAX_PAIRS]:
         name, _, value = pair.partition("=")
         if name.strip(" \t").lower() == "for":
@@ -307,7 +315,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class InsufficientScope(CodedError):
-    """Raised if the caller of a request lacks a scope. ``refusal`` is the corresponding HTTP response."""
+    """Raised if the token of a request lacks a scope. ``refusal`` is the HTTP response to send."""
 
     def __init__(self, refusal: Refusal, needed: frozenset[str]) -> None:
         data = {"error": "insufficient_scope", "scopes": sorted(needed)}
@@ -324,7 +332,7 @@ def insufficient_scope(refusal: Refusal, needed: frozenset[str]) -> CodedError:
 
 
 def scope_check(gate: Gate, auth: Auth) -> CheckScopes:
-    """Return a function that checks the scopes of one caller, for each of its requests."""
+    """Return a function that checks whether the caller of a request has the scopes that the request needs."""
     return partial(_check, gate, auth)
 
 
@@ -334,8 +342,10 @@ def _check(gate: Gate, auth: Auth, needed: frozenset[str]) -> None:
 
 
 def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
-    """Log a warning if ``running``, the running server, requires scopes but has no authentication (``gate``) to check
-    them."""
+    """Log a warning if the server requires scopes, but has no authentication to check them.
+
+    ``running`` is the running server, and ``gate`` its authentication.
+    """
     if gate is None and needs_scopes(running):
         logger.warning(
             "tools, resources or prompts of this server need scopes, which are not checked: serve it with auth=..."
@@ -343,14 +353,18 @@ def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
 
 
 def share_proofs(running: Running, gate: Gate | None) -> None:
-    """If ``running`` is one of several replicas, configure ``gate`` to accept each DPoP proof only once among all of
-    them."""
+    """Let all replicas of a server together accept each DPoP proof only once.
+
+    ``running`` is the running server, and ``gate`` its authentication. Does nothing for a server without replicas.
+    """
     if gate is not None and isinstance(running, RunningServer) and running.host.replica is not None:
         gate.share(running.host.replica.replay_guard, running.host.replica.secret)
 
 
 def token_expiry(auth: Auth | None) -> float:
-    """Return the time at which the token of ``auth`` expires, on trio's clock. Infinite if the time is unknown, or if
-    the server requires no token."""
+    """Return the time at which the token of ``auth`` expires, on trio's clock.
+
+    The time is infinite if it is unknown, or if the server requires no token.
+    """
     expires_at = None if auth is None else auth.principal.expires_at
     return math.inf if expires_at is None else trio.current_time() + expires_at - time.time()

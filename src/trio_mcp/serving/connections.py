@@ -50,7 +50,7 @@ class AcceptedConnection:
 
 
 class ConnectionAcceptor(Protocol):
-    """Accepts or rejects the clients of a transport in which each stream is one MCP connection."""
+    """Accepts or rejects the clients of a transport with one MCP connection per stream."""
 
     async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
@@ -63,8 +63,10 @@ class ConnectionAcceptor(Protocol):
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close an accepted stream, because the server has too many connections. Send the reason if the client would
-        understand it."""
+        """Close an accepted stream because the server has too many connections.
+
+        Send the reason if the client can understand it.
+        """
         ...
 
 
@@ -90,7 +92,7 @@ async def serve_connections(
 
 
 class ConnectionQuota:
-    """A quota of ``limit`` connections for a server.
+    """A maximum of ``limit`` connections for a server, and a count of those in use.
 
     The quota refers to the collections of connections, and not to the objects that have these collections, to avoid
     reference cycles.
@@ -101,16 +103,16 @@ class ConnectionQuota:
         self._counted: list[Sized] = []
 
     def count(self, *connections: Sized) -> None:
-        """Count all connections in these collections towards the quota."""
+        """Also count the connections in these collections towards the maximum."""
         self._counted += connections
 
     def free(self) -> int:
-        """Return how many more connections the quota allows."""
+        """Return how many more connections the server may accept."""
         return self._limit - sum(map(len, self._counted))
 
 
 class Connections:
-    """Serves the connections to ``running`` (the running server), one per stream. See `Front`.
+    """Serves the MCP connections to ``running`` (the running server), one per stream. See `Front`.
 
     Connections count against ``room``, by default a quota of their own, and the bytes of incomplete messages against
     ``unread``. ``trusted_proxies`` may connect on behalf of clients. ``recorder`` records each connection.
@@ -138,7 +140,7 @@ class Connections:
         self._ending: str | None = None
 
     def start_draining(self) -> bool:
-        """Return false, because these transports have no health checks. See `Front.start_draining`."""
+        """Return false, because only HTTP servers have health checks. See `Front.start_draining`."""
         return False
 
     @property
@@ -154,8 +156,10 @@ class Connections:
             connection.connection.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Return after a checkpoint, without waiting: the remaining connections end on their own. See
-        `Front.wait_closed`."""
+        """Return after a checkpoint, without waiting, because the remaining connections end on their own.
+
+        See `Front.wait_closed`.
+        """
         await trio.lowlevel.checkpoint()
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
@@ -171,8 +175,10 @@ class Connections:
         return True
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd, greeting: ConnectionAcceptor) -> None:
-        """Serve the connection on ``stream`` from the peer ``hop`` until it ends, if ``greeting`` accepts the client.
-        See `Front.serve`."""
+        """Serve the MCP connection on ``stream`` until it ends, if ``greeting`` accepts the client.
+
+        ``hop`` is the remote end of the stream. See `Front.serve`.
+        """
         unread = self._unread.held_for(hop.connection(hop.here))
         try:
             await self._serve(stream, hop, greeting, unread)
@@ -220,7 +226,8 @@ class Connections:
 
 
 def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller], int]) -> T | None:
-    """Return the first connection of the caller with the greatest ``weight``. Return `None` if every weight is 0."""
+    """Return the first connection of the caller that has the greatest ``weight``. Return `None` if all weights are
+    0."""
     found: T | None = None
     most = 0
     for connection, caller in connections:
@@ -235,7 +242,7 @@ async def _expire_connection(connection: ServedConnection, until: float, expire:
 
 
 class _MessageFront(Connections):
-    """The `Front` of a transport in which each stream is one MCP connection. ``greeting`` accepts its clients."""
+    """The `Front` of a transport with one MCP connection per stream. ``greeting`` accepts or rejects clients."""
 
     def __init__(
         self,
@@ -265,7 +272,7 @@ async def serve_tcp(
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
-    """Serve ``server`` over plain TCP, with one message per line as over stdio, until cancelled or shut down.
+    """Serve ``server`` over plain TCP until cancelled or shut down. Each message is one line, as over stdio.
 
     The connection is neither encrypted nor authenticated: any process that can reach the port is a client. A warning is
     logged if other machines can reach it. `serve_websocket` describes how listeners are reported, and what happens on
@@ -290,8 +297,8 @@ async def serve_unix(
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
-    """Serve ``server`` on the Unix socket ``path``, with one message per line as over stdio, until cancelled or shut
-    down.
+    """Serve ``server`` on the Unix socket ``path`` until cancelled or shut down. Each message is one line, as over
+    stdio.
 
     Only the current user may connect (mode 0600). The socket is removed at the end. If the socket file of a dead server
     exists, it is replaced. During this check, the function locks the file ``path`` + ``.lock``, which it then removes.

@@ -38,14 +38,17 @@ class ShutDown(Protocol):
     """Type of the callback that shuts a server down after a signal."""
 
     def __call__(self, reason: str, *, hurry: bool) -> None:
-        """Shut the server down because of ``reason``. ``hurry`` is true from the second signal on: the process then
-        ends in less than a second."""
+        """Shut the server down because of ``reason``.
+
+        From the second signal on, ``hurry`` is true: the process then ends in less than a second.
+        """
 
 
 @contextmanager
 def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Generator[None]:
-    """While inside the block, call ``shut_down`` in trio for each SIGTERM and SIGINT. Outside the main thread, do
-    nothing.
+    """While inside the block, call ``shut_down`` in trio for each SIGTERM and SIGINT.
+
+    Outside the main thread, this does nothing.
 
     After the second signal, the process has less than a second. SIGALRM then ends it, whatever its threads are doing.
     On exit from the block, the timer is cancelled and an application's SIGALRM handler is restored, unless the server
@@ -64,8 +67,10 @@ def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Gene
 
 
 def exclusive_process() -> None:
-    """Declare that this process does nothing but serve, so that signals shut down its servers ``for_good``: see
-    `shut_down_on_signals`."""
+    """Declare that this process only runs servers, so that a signal ends servers and process together.
+
+    See ``for_good`` of `shut_down_on_signals`.
+    """
     _signals.for_good = True
 
 
@@ -77,7 +82,7 @@ class _Listener:
         """Received signals that haven't been passed to ``shut_down`` yet."""
 
     def receive(self, number: int, *, hurry: bool) -> None:
-        """Record a signal, and notify trio of it. Runs inside the signal handler, so trio may be in any state."""
+        """Record a signal, and notify trio of it. This runs in the signal handler, so trio may be in any state."""
         self.pending.append(number)
         self._token.run_sync_soon(self._notify, hurry)
 
@@ -99,7 +104,7 @@ class _ExitTimer:
         self._delay, self._interval = signal.setitimer(signal.ITIMER_REAL, _LAST_SECOND)
 
     def cancel(self) -> None:
-        """Cancel the timer. Restore the previous SIGALRM handler and timer, minus the elapsed time."""
+        """Cancel the timer. Restore the previous SIGALRM handler, and the previous timer minus the elapsed time."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, _restorable(self._handler))
         if self._delay:
@@ -158,7 +163,7 @@ _THRESHOLD: Final = 10_000
 
 
 def tune_gc() -> None:
-    """Tune the garbage collector for a process that only serves. This makes short calls at least 10 % faster.
+    """Tune Python's garbage collector for a process that only runs servers. Short calls get at least 10 % faster.
 
     Imported objects live as long as the process, so the collector needn't examine them. Requests and connections leave
     no reference cycles behind, which tests check. So a collection after every few hundred objects finds nothing. If the
@@ -170,8 +175,9 @@ def tune_gc() -> None:
 
 @contextmanager
 def infrequent_gc() -> Generator[None]:
-    """While inside the block, run the garbage collector less often, unless the application has set a threshold of its
-    own.
+    """While inside the block, run the garbage collector less often.
+
+    If the application has set a threshold of its own, this does nothing.
 
     Requests in flight on many connections exceed Python's default threshold again and again. The collector then treats
     the requests as long-lived objects, and traverses everything that the connections hold. This took half of the time
@@ -196,7 +202,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
-    """Return the recorder for the value of a ``record`` option, or `None` if nothing is recorded."""
+    """Return the recorder for the value of the ``record`` option. Return `None` if nothing is recorded."""
     if record is None:
         return None
     from ..recording.recorder import recorder_of  # imported late: few servers are recorded
@@ -254,7 +260,7 @@ async def serve_transport(
     stateless: bool = False,
     record: Recorder | str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve ``server`` to the client at the other end of ``transport``, which can be an object of your own class.
+    """Serve ``server`` to the client at the other end of ``transport``. You can pass an object of your own class.
 
     Returns at the end of input, like `serve_stdio`, and closes the transport. To end earlier, cancel the call: the
     client's requests are cancelled, and the function returns when they have ended.
@@ -298,6 +304,6 @@ async def _serve(server: Servable, transport: FramedTransport, *, stateless: boo
 
 
 async def _end_tasks(running: Running, connection: ServedConnection) -> None:
-    """Shut down the server's tasks when the connection starts to end, for example at the end of input."""
+    """Shut down the server's tasks when the connection begins to end, for example at the end of its input."""
     await connection.connection.until_ending()
     end_tasks(running, hurry=False)

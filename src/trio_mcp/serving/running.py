@@ -71,8 +71,9 @@ def run(
 def run(
     server: Servable, transport: Literal["stdio", "http", "websocket", "tcp", "unix"] = "stdio", **options: Any
 ) -> None:
-    """Serve ``server`` in this process. Return when the client closes standard input or, over other transports, after
-    Ctrl-C or SIGTERM.
+    """Run ``server`` in this process, until the client closes standard input.
+
+    With other transports than stdio, it runs until Ctrl-C or SIGTERM.
 
         run(server)  # over standard input and output
         run(server, "http", port=8000)

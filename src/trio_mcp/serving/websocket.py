@@ -43,8 +43,9 @@ async def serve_websocket(
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[WebSocketOptions],
 ) -> None:
-    """Serve ``server`` over WebSocket, at ``ws://host:port/mcp``, to any number of clients, until the call is cancelled
-    or the server is shut down.
+    """Serve ``server`` over WebSocket at ``ws://host:port/mcp``, until cancelled or shut down.
+
+    Any number of clients can connect.
 
     If you start the function in a nursery, it reports its listeners. With ``port=0`` they tell you the port::
 
@@ -104,7 +105,7 @@ async def serve_websocket(
 
 @frozen
 class WebSocketAcceptor:
-    """Accepts clients that request a WebSocket at ``path``, and authenticates them with ``gate``, if given.
+    """Accepts clients that request a WebSocket at ``path``. ``gate``, if given, authenticates them.
 
     ``received`` are bytes of the stream that were already read.
     """
@@ -117,8 +118,10 @@ class WebSocketAcceptor:
     async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection | None:
-        """Respond to a client's upgrade request. Return the connection, or `None` if the client was refused. See
-        `ConnectionAcceptor.accept`."""
+        """Respond to a client's upgrade request, and return the connection. Return `None` if the client was refused.
+
+        See `ConnectionAcceptor.accept`.
+        """
         try:
             request = await read_upgrade(stream, self.received)
             check_upgrade(request, self.path, self.checks)
@@ -156,7 +159,7 @@ class WebSocketAcceptor:
 
 
 async def _admitted(gate: Gate, request: UpgradeRequest) -> Auth:
-    """Return the authenticated caller of an upgrade request. Raises `Rejection` if ``gate`` refuses the caller."""
+    """Return the authenticated caller of an upgrade request. Raises `Rejection` if ``gate`` refuses it."""
     found = gate.known(request) or await gate.ask(request)
     if not isinstance(found, Refusal):
         return found

@@ -44,7 +44,7 @@ _NOT_RUNNING: Final = (
 
 
 def http_app(server: Servable, **options: Unpack[HTTPAppOptions]) -> HTTPApp:
-    """Return ``server`` as an ASGI application. The application handles the same requests as `serve_http`.
+    """Return an ASGI application that serves ``server`` in the same way as `serve_http`.
 
     Any ASGI server can run it. On trio (``hypercorn --worker-class trio module:app``), it runs in the event loop of the
     ASGI server. On asyncio (``uvicorn module:app``), it runs in a trio thread next to the event loop. All applications
@@ -132,8 +132,9 @@ class HTTPApp:
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
-        """Run the server while inside the context manager. The argument ``app`` is ignored, because frameworks pass
-        one.
+        """Run the server while inside the context manager.
+
+        The argument ``app`` is ignored. It exists because frameworks pass it.
 
         On exit, no new requests are accepted. Accepted requests get up to `Limits.drain_timeout` seconds, and streams
         are ended. Cancellation cancels all requests at once.
@@ -181,7 +182,7 @@ class HTTPApp:
                 task_status.started(front)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI scope: the lifespan or a request."""
+        """Handle one ASGI scope: a request, or the ASGI server's lifespan."""
         kind = scope["type"]
         if kind == "lifespan":
             await self._live(receive, send)
@@ -221,8 +222,10 @@ class HTTPApp:
 
 
 class ResourceMetadataApp:
-    """An ASGI application that serves the OAuth protected resource metadata of an MCP server: see `http_app`. It needs
-    no lifespan."""
+    """An ASGI application that serves the OAuth protected resource metadata of an MCP server.
+
+    See `http_app`. The application needs no lifespan.
+    """
 
     def __init__(self, gate: Gate | None) -> None:
         self._document = b"" if gate is None else gate.metadata
@@ -239,8 +242,10 @@ class ResourceMetadataApp:
 
 
 class CatalogApp:
-    """An ASGI application that serves the catalog of an MCP server with ``catalog=True``: see `http_app`. It needs no
-    lifespan."""
+    """An ASGI application that serves the catalog of an MCP server with ``catalog=True``.
+
+    See `http_app`. The application needs no lifespan.
+    """
 
     def __init__(self, settings: EndpointSettings) -> None:
         self._checks = settings.checks

@@ -25,8 +25,10 @@ _LAST_WRITES: Final = 1.0
 
 
 class ASGIFront:
-    """Passes requests from an ASGI server to an MCP endpoint of ``running``, the running server. Its tasks run in
-    ``nursery``."""
+    """Passes the requests of an ASGI server to the MCP endpoint of ``running``, the running server.
+
+    Its tasks run in ``nursery``.
+    """
 
     def __init__(
         self, running: Running, nursery: trio.Nursery, settings: EndpointSettings, recordings: HttpRecordings | None
@@ -117,6 +119,6 @@ class ASGIFront:
                 await self._all_closed.wait()
 
     def cut(self) -> None:
-        """End the remaining responses at once, even if they are incomplete."""
+        """End the remaining responses at once, complete or not."""
         for response in tuple(self._responses):
             response.cut("the application has ended")

@@ -33,8 +33,10 @@ OpenFront: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIFront]]
 
 
 class LoopRuns:
-    """Runs an ASGI application once in each asyncio event loop. ``open_front`` starts the MCP server in trio's thread,
-    and shuts it down."""
+    """Runs an MCP server for each asyncio event loop that uses its ASGI application.
+
+    ``open_front`` starts the MCP server in trio's thread, and shuts it down.
+    """
 
     def __init__(self, open_front: OpenFront) -> None:
         self._open_front = open_front
@@ -44,7 +46,7 @@ class LoopRuns:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
-        """Run the MCP server along with the current event loop, while inside the context manager."""
+        """Run the MCP server while inside the context manager, for requests of the current event loop."""
         loop = asyncio.get_running_loop()
         if loop in self._runs:
             raise RuntimeError(_RUNS_ALREADY)
@@ -84,7 +86,7 @@ class LoopRuns:
 
 
 class _LoopRun:
-    """One run of the MCP server, along with the asyncio event loop ``loop``."""
+    """A running MCP server for the requests of one asyncio event loop (``loop``)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_front: OpenFront) -> None:
         self.loop = loop
@@ -106,7 +108,10 @@ class _LoopRun:
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
-        """Run the MCP server while inside the context manager. The server starts in the context of the current task."""
+        """Run the MCP server while inside the context manager.
+
+        The server starts in the context of the current task.
+        """
         opening = self._opening = self.loop.create_future()
         try:
             async with self.context:
@@ -117,7 +122,7 @@ class _LoopRun:
                 opening.set_result(None)
 
     async def front(self) -> ASGIFront:
-        """Return the `ASGIFront` of this run, and start the MCP server if necessary.
+        """Start the MCP server if it isn't running, and return the `ASGIFront` that serves requests.
 
         If the request is cancelled, the start continues, because other requests may wait for it. Raises `RuntimeError`
         if the server can't start.
@@ -135,8 +140,8 @@ class _LoopRun:
         await self.context.__aenter__()
 
     async def serve(self, front: ASGIFront, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request in trio's thread. If the current asyncio task is cancelled, the request is cancelled
-        too."""
+        """Serve one request in trio's thread. If the current asyncio task is cancelled, the request is cancelled as
+        well."""
         events = _Events(self.loop, receive, send)
         try:
             await run_in_trio(self.context.start, lambda _: front.serve(scope, events.receive, events.send))
@@ -198,8 +203,7 @@ class _Events:
         await self._send(message)
 
     async def end(self) -> None:
-        """Cancel the pending calls of ``receive`` and ``send`` in the event loop. Does nothing if the loop is
-        closed."""
+        """Cancel the pending calls of ``receive`` and ``send`` in the event loop. If the loop is closed, do nothing."""
         if self._loop.is_closed():
             return
         tasks: list[asyncio.Task[Any]] = [each.task for each in (self._receiving, self._sending) if each and each.task]

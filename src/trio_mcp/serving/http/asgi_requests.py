@@ -43,7 +43,7 @@ class ClientDisconnected(Exception):
 
 
 def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
-    """Return the head of an ASGI request, with its path relative to the mount point.
+    """Return the head of an ASGI request. Its path is relative to the mount point of the application.
 
     Raises `BadRequest` if the head is invalid, because some ASGI servers pass on invalid heads.
     """
@@ -75,8 +75,10 @@ def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
 
 
 def client_of(scope: Scope) -> str | None:
-    """Return the IP address of the client, or `None` if the ASGI server doesn't report the address (ASGI 3, HTTP
-    Connection Scope)."""
+    """Return the IP address of the client (ASGI 3, HTTP Connection Scope).
+
+    Return `None` if the ASGI server doesn't report the address.
+    """
     client: tuple[str, int | None] | None = scope.get("client")
     return client[0] if client else None
 
@@ -89,7 +91,7 @@ def _path_below(scope: Scope) -> str:
 
 
 class AsgiBody:
-    """The body of an ASGI request, which ``receive`` returns in pieces."""
+    """The body of an ASGI request. ``receive`` returns it in pieces."""
 
     def __init__(self, receive: Receive, bounds: HttpBounds) -> None:
         self._receive = receive
@@ -104,7 +106,7 @@ class AsgiBody:
         """How many bytes of the body are read and discarded after an early response, and for how many seconds."""
 
     async def await_admission(self, ask: DeferredDecision, head: RequestHead) -> Answer | Admitted:
-        """Wait until ``ask`` has decided whether to admit the request, and return the decision.
+        """Wait for ``ask``, which decides whether to admit the request, and return its decision.
 
         If the client disconnects in the meantime, cancel ``ask`` and raise `ClientDisconnected`.
         """
@@ -147,8 +149,7 @@ class AsgiBody:
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
 
     def refuse(self, head: RequestHead) -> None:
-        """After a request was refused because of its head, let `drop` receive the whole body, unless the body is too
-        long.
+        """Record that a request was refused because of its head. `drop` then receives the body, unless it is too long.
 
         Most clients send the body before they read the response.
         """
@@ -171,7 +172,7 @@ class AsgiBody:
                     self.unserved.feed(piece)
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the client disconnects. Call this after the body was received."""
+        """Wait until the client disconnects. Call this after the whole body was received."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -195,7 +196,7 @@ class AsgiBody:
 
 
 class AsgiResponse(ResponseHandle):
-    """The response to one ASGI request: the MCP endpoint creates it, and ``send`` sends it.
+    """The response to one ASGI request. The MCP endpoint creates the response, and ``send`` sends it.
 
     The endpoint's callbacks run in ``context``, and not in the context of the current task.
     """
@@ -236,19 +237,20 @@ class AsgiResponse(ResponseHandle):
     # The client goes
 
     def leave(self) -> None:
-        """If the response isn't complete, notify the MCP endpoint that the client has disconnected. Idempotent."""
+        """Notify the MCP endpoint that the client has disconnected, unless the response is complete. Idempotent."""
         if not self.is_gone:
             self.is_gone = True
             self._context.run(self.on_gone)
 
     def cut(self, reason: str) -> None:
-        """End the response at once, even if it is incomplete. ``reason`` is the reason for the cancellation."""
+        """End the response at once, even if it is incomplete. ``reason`` is passed on as the reason for the
+        cancellation."""
         self.leave()
         self._scope.cancel(reason=reason)
 
     def tick(self, now: float, write_timeout: float) -> None:
-        """End the response if, at the time ``now``, the client hasn't accepted any bytes for ``write_timeout``
-        seconds."""
+        """End the response if the client has accepted no bytes for ``write_timeout`` seconds. ``now`` is the current
+        time."""
         if not self._is_sending:
             return
         if self._sending_since is None:
@@ -259,8 +261,10 @@ class AsgiResponse(ResponseHandle):
     # Writing
 
     async def write(self, body: AsgiBody) -> None:
-        """Wait for the endpoint's response, and send it to the client. Return early if `cut` is called. The rest of the
-        request's ``body`` is discarded."""
+        """Wait for the response of the MCP endpoint, and send it to the client. Return early if `cut` is called.
+
+        The rest of the request's ``body`` is discarded.
+        """
         with self._scope:
             try:
                 await self._decided.wait()
@@ -271,7 +275,7 @@ class AsgiResponse(ResponseHandle):
         await self.abort()
 
     async def abort(self) -> None:
-        """Notify the MCP endpoint that the client has disconnected, and send a response unless one is complete.
+        """Notify the MCP endpoint that the client has disconnected. If no response is complete, send one.
 
         Without a response, middleware would report an application error.
         """
@@ -311,7 +315,7 @@ def _piece(data: bytes | bytearray, *, more: bool) -> dict[str, Any]:
 
 
 def fields(answer: Answer, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
-    """Return the headers of ``answer`` in ASGI's format, with a Content-Length unless the length is unknown."""
+    """Return the headers of ``answer`` in ASGI's format. A Content-Length is added if the length is known."""
     pairs = (line.partition(b": ") for line in answer.headers.splitlines())
     headers = [(name.lower(), value) for name, _, value in pairs]
     # RFC 9110: a 204 has no Content-Length (section 8.6), and a 304 has no body (section 15.4.5).

@@ -84,7 +84,8 @@ def _check_text(_: Any, attribute: attrs.Attribute[Any], words: str | None) -> N
 
 @frozen
 class Card:
-    """The public server card, which describes a server to clients before they connect. No token is required.
+    """The public description (server card) of a server, which clients can read before they connect. No token is
+    required.
 
         await serve_http(server, card=Card("com.example/weather", url="https://example.com/mcp"), catalog=True)
 
@@ -111,8 +112,10 @@ class Card:
     """The repository with the server's source code, as shown on the card."""
 
     def _of(self, server: Servable) -> ServerCard:
-        """Return the complete server card of ``server``. Raises `ValueError` if a value is missing, or isn't allowed in
-        a card."""
+        """Return the complete server card of ``server``.
+
+        Raises `ValueError` if a value is missing, or isn't allowed in a card.
+        """
         # A proxy's own `info` is for its operators.
         # The clients of a proxy get the information of the server behind the proxy.
         info = server.info if isinstance(server, Server) else None
@@ -162,7 +165,7 @@ _LONGEST_KNOWN: Final = 4000
 
 @frozen
 class PublicDocument:
-    """A public document that is encoded once, such as a server card. ``kind`` is its media type."""
+    """A public document, such as a server card, encoded once for all requests. ``kind`` is its media type."""
 
     kind: str
     body: bytes = attrs.field(repr=False)
@@ -176,8 +179,10 @@ class PublicDocument:
         object.__setattr__(self, "_headers", _CORS + _CACHED + f"ETag: {tag}\r\n".encode())
 
     def answer(self, method: str, known: str) -> Answer:
-        """Return the HTTP response to a request for the document with this ``method``. The Accept header is ignored.
-        ``known`` is the If-None-Match header."""
+        """Return the HTTP response to a request with this ``method`` for the document. The Accept header is ignored.
+
+        ``known`` is the value of the If-None-Match header.
+        """
         if method == "OPTIONS":
             return Answer(HTTPStatus.NO_CONTENT, _CORS + _METHODS + b"Access-Control-Max-Age: 7200\r\n")
         if method not in ("GET", "HEAD"):
@@ -189,8 +194,9 @@ class PublicDocument:
 
 
 def public_documents(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
-    """Return the public documents beside the endpoint at ``path``, keyed by their paths: the ``card`` of ``server``,
-    and the catalog that lists it.
+    """Return the public documents of an endpoint, keyed by path: the server ``card``, and the catalog that lists it.
+
+    ``path`` is the path of the endpoint.
 
     Raises `ValueError` for a catalog without a card, and for the same reasons as `Card._of`.
     """

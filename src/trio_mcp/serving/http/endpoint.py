@@ -72,7 +72,7 @@ _TOO_HEAVY: Final = "the requests in progress take too much memory; try again la
 
 
 class RequestAdmission:
-    """Makes the first checks of each request to an endpoint, before its body is read.
+    """Decides, before the body of a request is read, whether the endpoint admits the request.
 
     ``cors`` writes the CORS headers. A ``stateless`` endpoint has no sessions, and so allows neither GET nor DELETE.
     """
@@ -125,23 +125,27 @@ class RequestAdmission:
         return partial(self._ask, gate, head, extra) if found is None else self._decide(found, head, extra)
 
     def _health(self, head: RequestHead) -> Answer | None:
-        """Return the response to a health check, or `None` for any other request. Health checks may use the server's IP
-        address as their Host."""
+        """Return the response to a health check. Return `None` for any other request.
+
+        Health checks may have the server's IP address as their Host.
+        """
         if not self._settings.health or head.path not in HEALTH:
             return None
         return health(head.path, head.method, is_ready=not self.expects_end)
 
     def _public(self, head: RequestHead) -> Answer | None:
-        """Return the response to a health check or a request for a public document. Web pages of any origin may read
-        both. Return `None` for any other request."""
+        """Return the response to a health check, or to a request for a public document. Return `None` for any other
+        request.
+
+        Web pages of any origin may read these responses.
+        """
         document = self._settings.documents.get(head.path)
         if document is None:
             return self._health(head)
         return document.answer(head.method, head.headers.get("if-none-match", ""))
 
     def _route(self, head: RequestHead, extra: bytes) -> Answer | Admitted:
-        """Admit a request to one of the user's ``routes``. For an unknown path, return the response that refuses the
-        request."""
+        """Admit a request to one of the user's ``routes``. If the path is unknown, return an error response."""
         found = None if self._routes is None else self._routes.find(head.path)
         return text(HTTPStatus.NOT_FOUND, "no endpoint at this path", extra) if found is None else Admitted(found)
 
@@ -154,8 +158,10 @@ class RequestAdmission:
         return self._fault(head, extra) or Admitted(found)
 
     def _fault(self, head: RequestHead, extra: bytes) -> Answer | None:
-        """Return the response to a request whose head is invalid for the endpoint, or `None` if the head is valid. This
-        doesn't depend on the caller."""
+        """Return the response to a request whose head is invalid for the endpoint. Return `None` if the head is valid.
+
+        This check doesn't depend on the caller.
+        """
         method, headers = head.method, head.headers
         content_type, accept = headers.get("content-type"), headers.get("accept")
         if (method, content_type, accept) in self._accepted and "content-encoding" not in headers:
@@ -218,12 +224,12 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
     # The end
 
     def start_draining(self) -> bool:
-        """Let health checks report that the server is shutting down. Return whether health checks are served."""
+        """Let health checks report that the server is shutting down. Return whether there are health checks."""
         self.expects_end = True
         return self._settings.health
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Stop accepting requests, and end streams. See `Connection.shut_down`."""
+        """Stop accepting requests, and end the streams. See `Connection.shut_down`."""
         self._is_ending = self.expects_end = True
         self._modern.shut_down(reason, hurry=hurry)
         self._sessions.shut_down(reason, hurry=hurry)
@@ -238,13 +244,15 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
     # The clock
 
     def expire(self, now: float) -> None:
-        """End idle sessions, and streams whose token has expired. Call this about once a second."""
+        """End idle sessions, and streams whose token has expired. Call this once a second."""
         self._modern.expire(now)
         self._sessions.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Send a keep-alive comment on each stream that was silent since the last call. Call this twice per
-        `Limits.stream_interval`."""
+        """Send a keep-alive comment on each stream that was silent since the last call.
+
+        Call this twice per `Limits.stream_interval`.
+        """
         self._modern.send_keep_alive()
         self._sessions.send_keep_alive()
 
@@ -258,21 +266,26 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return invalid(status, reason, extra)
 
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for the bytes of requests that were read but not served yet: see `HttpApplication.hold`."""
+        """Return a counter for bytes in the server's memory: those of requests that were read but not served yet.
+
+        See `HttpApplication.hold`.
+        """
         assert isinstance(client, RemoteEnd), "the client of a request must be a RemoteEnd"
         principal = caller.principal.id if isinstance(caller, Auth) else None
         caller = client.caller(principal, None if head is None else head.headers)
         return self.unread.held_for(client.connection(caller))
 
     def who(self, head: RequestHead | None, caller: object, client: object) -> tuple[str | None, str | None]:
-        """Return the IP address and the principal of the sender of a request, for an access log: see `Who`."""
+        """Return the IP address and the principal of a request's sender, for the access log: see `Who`."""
         assert isinstance(client, RemoteEnd), "the client of a request must be a RemoteEnd"
         address = client.caller(None, None if head is None else head.headers).address
         return address, caller.principal.id.subject if isinstance(caller, Auth) else None
 
     def report_unserved(self, body: UnservedBody) -> None:
-        """Handle a refused ``body``. If it contained the answer to a server-to-client request, fail that request: see
-        `HttpApplication.report_unserved`."""
+        """If a refused ``body`` contained the client's answer to a server-to-client request, fail that request.
+
+        See `HttpApplication.report_unserved`.
+        """
         session_id = body.head.headers.get("mcp-session-id")
         caller = body.caller
         if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
@@ -331,7 +344,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
                 self._post_legacy(message, request)
 
     def _lacks_memory(self, request: HttpRequest) -> bool:
-        """Return whether the decoded body of the request would take too much memory.
+        """Return whether the decoded body would take too much of the server's memory.
 
         If so, refuse the request now: decoding the body just to refuse it would take that memory.
         """
@@ -351,8 +364,10 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return True
 
     def _lacks_connection(self, request: HttpRequest, message: Message | Batch | None = None) -> bool:
-        """Return whether a caller behind a trusted proxy has too many connections to make a long request on the current
-        connection. If so, refuse the request."""
+        """If the caller behind a trusted proxy has too many connections, refuse the request and return true.
+
+        The check is for requests that may use the connection for long.
+        """
         hop: RemoteEnd = request.response.client
         if self._free_connections is None or not (message is None or isinstance(message, Request | Batch)):
             return False
@@ -363,8 +378,9 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return True
 
     def _is_modern(self, message: Message | Batch, head: RequestHead) -> bool:
-        """Return whether ``message`` belongs to a modern revision, according to its ``_meta`` or else to the version
-        header.
+        """Return whether ``message`` belongs to a modern revision.
+
+        Its ``_meta`` decides. Without it, the version header decides.
 
         A header with a known version is ignored if the request names a session.
         """
@@ -413,8 +429,10 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
     def _fail_question(
         self, message: Unreadable, session_id: str | None, principal: PrincipalId | None, body: bytes
     ) -> None:
-        """Fail the server-to-client request that ``message`` was meant to answer, if the HTTP request named a session
-        of ``principal``."""
+        """Fail the server-to-client request that ``message`` was meant to answer.
+
+        This requires that the HTTP request named a session of ``principal``.
+        """
         session = None if session_id is None else self._sessions.find(session_id, principal)
         if session is not None:
             session.fail_question(message, body)
@@ -422,7 +440,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._shared.fail_question(session_id, principal, message)
 
     def _in_session(self, request: HttpRequest, use: Callable[[ClientSession], None]) -> None:
-        """Call the function ``use`` with the session that ``request`` names in its header. Without that header, refuse
+        """Call the function ``use`` with the session that the header of ``request`` names. Without this header, refuse
         the request."""
         session_id = request.head.headers.get("mcp-session-id")
         if session_id is None:
@@ -436,8 +454,10 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._use(request, use, session)
 
     def _use(self, request: HttpRequest, use: Callable[[ClientSession], None], session: ClientSession | None) -> None:
-        """Call the function ``use`` with ``session``. Refuse ``request`` if ``session`` is `None`, or if the request's
-        protocol version is unknown."""
+        """Call the function ``use`` with ``session``.
+
+        Refuse ``request`` if ``session`` is `None`, or if the request's protocol version is unknown.
+        """
         version, extra = request.head.headers.get("mcp-protocol-version"), request.extra
         if session is None and self._is_ending:
             request.response.answer(unavailable("the server is shutting down", extra))
@@ -479,7 +499,7 @@ _LOOK: Final = 1.0
 
 
 async def watch_clock(endpoint: HttpEndpoint, interval: float, tick: Callable[[float], None]) -> None:
-    """Call ``tick`` and the timed methods of ``endpoint`` about once a second, until cancelled.
+    """About once a second, call ``tick`` and the methods of ``endpoint`` that depend on time, until cancelled.
 
     Comments keep each stream from being silent for longer than ``interval`` seconds.
     """

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class HttpRequest:
-    """An admitted HTTP request to the MCP endpoint, and the response to it."""
+    """An HTTP request that the MCP endpoint has admitted, and the response to it."""
 
     head: RequestHead
     body: bytes = attrs.field(repr=False)
@@ -56,7 +56,7 @@ class HttpRequest:
     """Function that checks the caller's scopes, if the endpoint is protected."""
 
     def peer(self, session_id: str | None = None) -> Peer:
-        """Return the client that sent the request, as a `Peer` for the connection or session with this id."""
+        """Return the client that sent the request, as a `Peer`. The argument is the id of its connection or session."""
         headers, user = Headers.of_lower_case(self.head.headers), self.response.client.user
         return Peer(
             session_id, headers, self.principal, self.auth, self.caller, check_scopes=self.check_scopes, user=user
@@ -64,8 +64,10 @@ class HttpRequest:
 
 
 def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, posted: HttpRequest) -> bool:
-    """Return whether the caller lacks a scope for ``message``. If so, refuse the request now, because the HTTP status
-    can't be chosen later."""
+    """If the caller lacks a scope for ``message``, refuse the request and return true.
+
+    This happens early, because the HTTP status can't be chosen later.
+    """
     needed = frozenset[str]()
     if isinstance(message, Request | Notification):
         needed = scopes_of(running, message.method, message.params, posted.auth)
@@ -81,7 +83,7 @@ def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, poste
 
 
 class PostExchange(PartExchange):
-    """A POST request (``posted``) on ``connection``, until its response is complete.
+    """A POST request (``posted``) and its response, from admission until the response is complete.
 
     If the reply is the first line to be sent, the response is JSON. Otherwise it is a stream of events (`open_stream`).
 
@@ -118,21 +120,23 @@ class PostExchange(PartExchange):
             self.send_no_stream()
 
     def send_no_stream(self) -> None:
-        """Discard all lines except the reply, because the client accepts only JSON."""
+        """Discard everything except the reply, because the client accepts only JSON."""
         self.outbox.close()
 
     @abstractmethod
     def leave(self) -> None:
-        """Release what the exchange uses, because its response is complete. Called once, before the last bytes of the
-        response are sent."""
+        """Release the resources of the request, because its response is complete.
+
+        Called once, before the last bytes of the response are sent.
+        """
 
     @abstractmethod
     def open_stream(self) -> None:
-        """Make the response to the POST an event stream, and send the lines in the outbox."""
+        """Turn the response into an event stream, and send the lines in the outbox on it."""
 
     @abstractmethod
     def end_stream(self) -> None:
-        """End the event stream after the last line in the outbox."""
+        """End the event stream after the last line in the outbox was sent."""
 
     def comment(self) -> None:
         """Send a keep-alive comment on the event stream, if nothing was sent since the last call."""
@@ -149,8 +153,7 @@ class PostExchange(PartExchange):
         self._was_silent = True
 
     def commit(self) -> None:
-        """Make the response to the POST an event stream, unless it already is a stream, is complete, or must be
-        JSON."""
+        """Turn the response into an event stream, unless it already is a stream, is complete, or must be JSON."""
         if not (self.is_stream or self.is_over or self.accepts == JSON):
             self.open_stream()
 
@@ -178,8 +181,10 @@ class PostExchange(PartExchange):
             self.answer(status, line, RETRY_AFTER if status is HTTPStatus.SERVICE_UNAVAILABLE else b"")
 
     def end_unanswered(self) -> None:
-        """End the response to a request that gets no reply, as an empty stream. The stream has no event id, so that the
-        client doesn't try to resume it."""
+        """End the response to a request that gets no reply. The response is an empty stream.
+
+        The stream has no event id, so that the client doesn't try to resume it.
+        """
         self.close()
         if self.accepts == JSON:
             self.response.answer(empty(HTTPStatus.NO_CONTENT, self.extra))
@@ -187,8 +192,10 @@ class PostExchange(PartExchange):
             self.response.answer(Answer(HTTPStatus.OK, STREAM_HEADERS + self.extra, b""))
 
     def check_scopes(self, needed: frozenset[str]) -> None:
-        """Raise `CodedError` if the caller lacks one of the ``needed`` scopes. The response then gets the HTTP status
-        for that error."""
+        """Raise `CodedError` if the caller lacks one of the ``needed`` scopes.
+
+        The response then gets the HTTP status for that error.
+        """
         try:
             super().check_scopes(needed)
         except InsufficientScope as error:
@@ -196,7 +203,7 @@ class PostExchange(PartExchange):
             raise
 
     def status_of(self, code: int) -> HTTPStatus:
-        """Return the HTTP status of a JSON reply with an error of this ``code`` from a handler.
+        """Return the HTTP status for a JSON reply in which a handler reports an error with this ``code``.
 
         A handler's errors are ordinary replies: if a handler passes on error -32601 from another server, this server's
         method isn't missing. 2026-07-28 basic, Per-request protocol fields: a missing capability is 400 wherever it is
@@ -205,7 +212,7 @@ class PostExchange(PartExchange):
         return HTTPStatus.BAD_REQUEST if code == MISSING_REQUIRED_CLIENT_CAPABILITY else HTTPStatus.OK
 
     def close(self) -> None:
-        """Mark the exchange as complete, and clean up. Does nothing if it already is complete."""
+        """Mark the exchange as complete, and clean up. Idempotent."""
         if not self.is_over:
             self.is_over = True
             self.leave()
@@ -226,7 +233,7 @@ class PostExchange(PartExchange):
         self.answer(status_of_refusal(code), line)
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        """Send ``line`` as the complete response to the POST, with ``more`` headers.
+        """Send ``line`` as the complete response to the POST. ``more`` are additional headers.
 
         The line is sent as JSON, or as the only event of a stream if the client accepts only streams.
         """
@@ -249,7 +256,7 @@ class PostExchange(PartExchange):
 
 
 class FinishedStream:
-    """A response body with ``events`` that are already complete: see `ResponseBody`."""
+    """A response body whose ``events`` are all known from the start: see `ResponseBody`."""
 
     def __init__(self, events: bytes) -> None:
         self._events = events
@@ -262,7 +269,7 @@ class FinishedStream:
 
 
 class FedConnection:
-    """An MCP connection of ``peer`` to ``running`` (the running server), whose messages arrive in POST requests.
+    """An MCP connection of ``peer`` to ``running`` (the running server). Its messages arrive in POST requests.
 
     Messages that don't belong to a request go to ``outbox``. Without an outbox they are dropped, because 2026-07-28
     allows them only in streams of ``subscriptions/listen``.
@@ -294,7 +301,7 @@ class FedConnection:
             self.ended.set()
 
     def started(self, value: None = None) -> None:
-        """Process the messages that arrived before the connection was started."""
+        """Process the messages that arrived before the connection started."""
         self._is_started = True
         self.feed = self.connection.process_event
         for event in self._early:

@@ -30,8 +30,10 @@ _SESSION_ID: Final = b"mcp-session-id: "
 
 
 class HttpRecordings:
-    """The recordings of one HTTP endpoint, made with ``recorder``. As a `Tracing`, this object also observes the
-    endpoint's requests."""
+    """The recordings of one HTTP endpoint, which ``recorder`` writes.
+
+    As a `Tracing`, this object also observes the endpoint's requests.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -46,15 +48,19 @@ class HttpRecordings:
         self._response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
 
     def observe(self, running: Running, response_of: Callable[[InboundRequest], ResponseHandle | None]) -> None:
-        """Start to observe all requests of ``running``, in addition to its own `Tracing`. ``response_of`` returns the
-        response to a request without a session."""
+        """Start to observe all requests of ``running``. Its own `Tracing` stays in use.
+
+        ``response_of`` returns the response to a request without a session.
+        """
         self._response_of = response_of
         self._tracing, running.host.tracing = running.host.tracing, self
 
     @contextmanager
     def serving(self, exchange: RecordedExchange) -> Generator[None]:
-        """If a session is opened inside the block, record it with ``exchange``, unless ``exchange`` names an existing
-        session."""
+        """If a session is opened inside the block, record it with ``exchange``.
+
+        This doesn't apply if ``exchange`` names an existing session.
+        """
         self._opening = exchange if exchange.may_open else None
         try:
             yield
@@ -62,19 +68,19 @@ class HttpRecordings:
             self._opening = None
 
     def of_session(self, session_id: str) -> ExchangeReference | None:
-        """Return the recording for the messages of an existing session. It is started if necessary."""
+        """Return the recording for the messages of an existing session, and start the recording if necessary."""
         found = self._sessions.get(session_id)
         if found is None and (found := self.recorder._start("server", "tcp")) is not None:
             self._sessions[session_id] = found
         return None if found is None else (found, 0)
 
     def known_session(self, session_id: str) -> ExchangeReference | None:
-        """Return the recording for the messages of a session, or `None` if none of its messages was recorded so far."""
+        """Return the recording of a session. Return `None` if none of the session's messages was recorded so far."""
         found = self._sessions.get(session_id)
         return None if found is None else (found, 0)
 
     def next_sessionless(self) -> ExchangeReference | None:
-        """Return the recording for an HTTP request without a session, with a new exchange number."""
+        """Return the recording for requests without a session, and the number of a new request in the recording."""
         if self._sessionless is None:
             self._sessionless = self.recorder._start("server", "tcp")
         self._posts += 1
@@ -103,17 +109,21 @@ class HttpRecordings:
     # Observing
 
     def _watch_load(self, load: Load) -> None:
-        """Do nothing: the load of the server isn't recorded. See `Tracing._watch_load`."""
+        """Do nothing, because the load of the server isn't recorded. See `Tracing._watch_load`."""
 
     def _tracer_of(self, network: str | None) -> Tracer:
-        """Return the tracer of a connection: it records the session that is being opened or, if there is none, the
-        requests without a session."""
+        """Return the tracer of a connection. It records the session that is being opened.
+
+        If no session is being opened, it records the requests without a session.
+        """
         return _SessionRequests(self, self._response_of, self._opening, self._tracing)._tracer_of(network)
 
 
 class _SessionRequests(RecordedRequests):
-    """Records the requests of the session that ``opening`` opens or, if ``opening`` is `None`, the requests without a
-    session."""
+    """Records the requests of the session that ``opening`` opens.
+
+    If ``opening`` is `None`, it records the requests without a session.
+    """
 
     def __init__(
         self,
@@ -141,7 +151,7 @@ class _SessionRequests(RecordedRequests):
 
 
 class RecordedExchange:
-    """An HTTP request with this ``body``, and the recording of its messages.
+    """An HTTP request with this ``body``, whose messages are recorded.
 
     ``session_id`` is the session that the request names. Only the response shows whether that session exists, or which
     session the request has opened.
@@ -163,8 +173,10 @@ class RecordedExchange:
             self._record_body(place)
 
     def answered(self, status: int, headers: bytes) -> ExchangeReference | None:
-        """Return the recording for the messages of the exchange. Call this when the status and the ``headers`` of the
-        response are known."""
+        """Return the recording for the messages of this HTTP request.
+
+        Call this when the status and the ``headers`` of the response are known.
+        """
         if self.place is not None:
             return self.place
         opened = _session_in(headers)
@@ -183,8 +195,10 @@ class RecordedExchange:
 
 
 class RecordedResponse(ResponseHandle):
-    """Passes a response on to ``response``, and records its messages. At most ``max_bytes`` of an event are
-    recorded."""
+    """Passes a response on to ``response``, and records its messages.
+
+    At most ``max_bytes`` of each event are recorded.
+    """
 
     __slots__ = ("_max_bytes", "_response", "exchange")
 
@@ -223,7 +237,8 @@ class RecordedResponse(ResponseHandle):
 
 
 def _session_in(headers: bytes) -> str | None:
-    """Return the id of the session that a response with these ``headers`` has opened, if any."""
+    """Return the id of the session that a response with these ``headers`` has opened. Return `None` for other
+    responses."""
     for line in headers.split(b"\r\n"):
         if line[: len(_SESSION_ID)].lower() == _SESSION_ID:
             return line[len(_SESSION_ID) :].decode("latin-1")
@@ -254,7 +269,7 @@ class _RecordedSource:
 
 
 class RecordedEndpoint(HttpEndpoint):
-    """An endpoint that records its messages in ``recordings``: see `HttpEndpoint`."""
+    """An HTTP endpoint whose messages are recorded in ``recordings``: see `HttpEndpoint`."""
 
     def __init__(
         self,

@@ -51,14 +51,16 @@ def empty(status: HTTPStatus, extra: bytes = b"") -> Answer:
 def error(
     status: HTTPStatus, code: int, message: str, extra: bytes, request_id: RequestId | None = None, data: Any = None
 ) -> Answer:
-    """Return an HTTP response whose body is a JSON-RPC error. ``request_id`` is the id of the request, or `None` if it
-    couldn't be parsed."""
+    """Return an HTTP response whose body is a JSON-RPC error.
+
+    ``request_id`` is the id of the request, or `None` if the request couldn't be parsed.
+    """
     line = error_line(ErrorResponse(request_id, code, message, data))
     return Answer(status, JSON_HEADERS + extra, line[:-1])
 
 
 def invalid(status: HTTPStatus, reason: str, extra: bytes, request_id: RequestId | None = None) -> Answer:
-    """Return the response, with ``status`` and ``reason``, to an HTTP request that the endpoint doesn't accept."""
+    """Return the response to an HTTP request that the endpoint refuses with ``status`` and ``reason``."""
     return Answer(status, JSON_HEADERS + extra, frame_error(request_id, INVALID_REQUEST, f"Invalid request: {reason}"))
 
 
@@ -73,18 +75,19 @@ def unavailable(reason: str, extra: bytes) -> Answer:
 
 
 def refused(refusal: Refusal, extra: bytes) -> Answer:
-    """Return the response to a request whose caller isn't authenticated, or isn't allowed to use the server."""
+    """Return the response to a request without valid authentication, or from a caller who may not use the server."""
     return text(refusal.status, refusal.reason, lines_of(refusal) + extra)
 
 
 def lines_of(refusal: Refusal) -> bytes:
-    """Return the HTTP header lines of ``refusal``, such as WWW-Authenticate."""
+    """Return the HTTP headers of ``refusal``, such as WWW-Authenticate, as header lines."""
     return b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in refusal.headers)
 
 
 def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
-    """Return the HTTP status for an error ``code`` with which the endpoint itself refuses a request (2026-07-28
-    streamable HTTP, Server Validation).
+    """Return the HTTP status for an error ``code`` that the endpoint itself reports, not a handler.
+
+    See 2026-07-28 streamable HTTP, Server Validation.
 
     A missing method is an ordinary reply for legacy clients, for which status 404 means that their session has ended
     (2025-11-25 transports, Session Management).
@@ -150,7 +153,10 @@ class EndpointSettings:
 
 
 def documents_beside(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
-    """Return the public documents beside the endpoint at ``path``, such as its server card: see `public_documents`."""
+    """Return the public documents that are served next to the endpoint at ``path``, such as its server card.
+
+    See `public_documents`.
+    """
     if card is None and not catalog:
         return NO_DOCUMENTS
     from .cards import public_documents  # imported late: most servers have no card
@@ -176,7 +182,7 @@ _REFUSED: Final = lazy_pattern(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
 
 
 def accepted_types(accept: str) -> frozenset[str]:
-    """Return which of the types JSON and event stream an Accept header allows (RFC 9110 section 12.5.1)."""
+    """Return which of two types an Accept header allows: JSON and event stream (RFC 9110 section 12.5.1)."""
     admitted: dict[str, tuple[int, bool]] = {}
     # Parse only the first media ranges: the search restarts at each comma, so a long list would take long.
     if accept.count(",") >= _MAX_RANGES:
@@ -255,7 +261,7 @@ _NOT_CACHED: Final = b"Cache-Control: no-store\r\n"
 
 
 def health(path: str, method: str, *, is_ready: bool) -> Answer:
-    """Return the response to a health check at one of the paths in `HEALTH`. It contains nothing else about the
+    """Return the response to a health check at one of the paths in `HEALTH`. It reveals nothing else about the
     server."""
     if method not in ("GET", "HEAD"):
         return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", _PROBES)
@@ -273,7 +279,7 @@ _PREFLIGHT: Final = (
 
 
 def resource_metadata(document: bytes, method: str) -> Answer:
-    """Return the response to a request with this ``method`` for the OAuth protected resource metadata ``document``.
+    """Return the response to a request with this ``method`` for the OAuth protected resource metadata (``document``).
 
     Web pages of any origin may read it, because a client in a browser needs it before sign-in.
     """

@@ -35,7 +35,7 @@ _WRITTEN_BY_US: Final = frozenset(("connection", "content-length", "date", "tran
 
 
 def _lines(headers: Any) -> bytes:
-    """Encode ``headers`` as HTTP header lines, without the headers that the connection writes itself."""
+    """Encode ``headers`` as HTTP header lines. Headers that the HTTP connection writes itself are left out."""
     lines = ""
     for name, value in headers:
         if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
@@ -47,7 +47,7 @@ def _lines(headers: Any) -> bytes:
 
 @frozen
 class RouteRequest:
-    """An HTTP request to one of your routes, as passed to the route's function."""
+    """An HTTP request to one of your routes. The function of the route gets it as its argument."""
 
     method: str
     """HTTP method in upper case."""
@@ -63,7 +63,7 @@ class RouteRequest:
 
 @frozen
 class RouteResponse:
-    """An HTTP response, to return from the function of a route. Raises `ValueError` if a header is invalid."""
+    """An HTTP response that the function of a route returns. Raises `ValueError` if a header is invalid."""
 
     body: object = b""
     """The body: text, bytes, or a JSON value."""
@@ -76,7 +76,7 @@ class RouteResponse:
         _lines(self.headers.items())
 
     def _encoded(self) -> Answer:
-        """Return the response in the form for the connection. Raises `NotSerializable` if the body can't be encoded as
+        """Encode the response for the HTTP connection. Raises `NotSerializable` if the body can't be encoded as
         JSON."""
         match self.body:
             case bytes():
@@ -102,7 +102,7 @@ RouteRun: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], None]
 
 
 class Routes:
-    """The ``routes`` of a server, keyed by path.
+    """The user's own HTTP ``routes`` of a server, keyed by path.
 
     A path with a trailing slash includes all paths below it, and the longest matching path is used. Requests run in
     ``nursery``, until at most `Limits.drain_timeout` seconds after shutdown begins.
@@ -119,14 +119,14 @@ class Routes:
         }
 
     def find(self, path: str) -> RouteRun | None:
-        """Return the function that starts to serve a request to ``path``, or `None` if there is no matching route."""
+        """Return the function that starts to serve a request to ``path``. Return `None` if no route matches."""
         for route, run in self._runs.items():
             if path == route or (route.endswith("/") and path.startswith(route)):
                 return run
         return None
 
     async def wait_closed(self) -> None:
-        """Wait until no request to a route is running, or until `Limits.drain_timeout` seconds have passed."""
+        """Wait until all requests to routes have ended, but at most `Limits.drain_timeout` seconds."""
         with trio.move_on_after(self._drain_timeout):
             while self._running:
                 await self._emptied.park()
@@ -152,7 +152,7 @@ _Serve: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], Awaitable[Non
 
 
 def check_route(path: str, route: object) -> None:
-    """Raise `TypeError` unless ``route`` is an async function or an ASGI application."""
+    """Raise `TypeError` if ``route`` is neither an async function nor an ASGI application."""
     if _parameters(route) not in (1, 3):
         raise TypeError(
             f"the route {path} must be an async function that takes a RouteRequest, or an ASGI application:\n"
@@ -205,8 +205,10 @@ async def _call_asgi(app: ASGIApp, root: str, head: RequestHead, body: bytes, re
 
 
 class _AsgiExchange:
-    """One request to an ASGI application, and its ``response`` (ASGI 3, HTTP Connection Scope). This object is also the
-    response's body: see `ResponseBody`."""
+    """One request to an ASGI application, and its ``response`` (ASGI 3, HTTP Connection Scope).
+
+    This object is also the response's body: see `ResponseBody`.
+    """
 
     def __init__(self, body: bytes, response: ResponseHandle) -> None:
         self._body: bytes | None = body
@@ -217,8 +219,10 @@ class _AsgiExchange:
         self._is_over = False
 
     async def receive(self) -> dict[str, Any]:
-        """Return the whole request body as one ASGI event. Any further call waits until the client disconnects and the
-        application is cancelled."""
+        """Return the whole request body as one ASGI event.
+
+        Any further call waits until the client disconnects and the application is cancelled.
+        """
         if self._body is None:
             await trio.sleep_forever()
         await trio.lowlevel.checkpoint()
@@ -226,8 +230,10 @@ class _AsgiExchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Any) -> None:
-        """Process one ASGI event from the application. Raises `RuntimeError` if ASGI doesn't allow the event after the
-        previous ones."""
+        """Process one ASGI event from the application.
+
+        Raises `RuntimeError` if ASGI doesn't allow the event after the previous events.
+        """
         await trio.lowlevel.checkpoint()
         match message["type"], self._start:
             case "http.response.start", None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @show_fields
 class HTTPAppOptions(EndpointOptions, total=False):
-    """The keyword arguments of `http_app`, and also of `serve_http`."""
+    """The keyword arguments of `http_app`, which `serve_http` also accepts."""
 
     retry_interval: float
     """Seconds after which clients of revision 2025-11-25 reconnect when a stream breaks. 1.0 by default."""
@@ -62,7 +62,7 @@ class HTTPAppOptions(EndpointOptions, total=False):
 
 @show_fields
 class HTTPOptions(HTTPAppOptions, WebSocketOptions, total=False):
-    """The keyword arguments of `serve_http`, except the address."""
+    """The keyword arguments of `serve_http`, without ``host`` and ``port``."""
 
     unix: str | os.PathLike[str] | None
     """Path of a Unix socket, in place of ``host`` and ``port``. `None` by default."""
@@ -84,8 +84,9 @@ async def serve_http(
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[HTTPOptions],
 ) -> None:
-    """Serve ``server`` over Streamable HTTP, at ``http://host:port/mcp``, to any number of clients of all protocol
-    revisions, until the call is cancelled or the server is shut down.
+    """Serve ``server`` over Streamable HTTP at ``http://host:port/mcp``, until cancelled or shut down.
+
+    Any number of clients can connect, with any protocol revision.
 
     Modern clients need only the endpoint. If such a client disconnects, its request is cancelled with the cause
     ``disconnect``. Legacy clients get a session each, and may reconnect to it: their requests continue when a
@@ -115,8 +116,8 @@ async def serve_http(
       trusted_proxies: reverse proxies that are trusted to report the address of a client. Without this, all clients
           behind a proxy count as one caller.
       stateless: true keeps no sessions. Any process can serve any request, but handlers can't send requests to legacy
-          clients. retry_interval: seconds after which clients of revision 2025-11-25 reconnect when a resumable stream
-          breaks.
+          clients.
+      retry_interval: seconds after which clients of revision 2025-11-25 reconnect when a resumable stream breaks.
           `RequestContext.close_stream` can set another time for one stream.
       websocket: true also accepts WebSocket connections at the same URL.
       access_log: true logs each response at level info to the logger ``trio_mcp.access``: address, principal, method,
@@ -184,7 +185,7 @@ def settings_of(
     health: bool = False,
     routes: Mapping[str, Route] = NO_ROUTES,
 ) -> EndpointSettings:
-    """Return the endpoint settings of ``server``, based on the keyword arguments ``options``."""
+    """Return the settings of the HTTP endpoint of ``server``, based on the keyword arguments ``options``."""
     path, auth, card = options.get("path", "/mcp"), options.get("auth"), options.get("card")
     return EndpointSettings(
         path,
@@ -205,7 +206,7 @@ _GOODBYE: Final = 1.0
 
 
 class HttpFront:
-    """The `Front` for HTTP: serves the connections of clients to an endpoint of ``running``, the running server.
+    """The `Front` for HTTP. It serves the connections of clients to an endpoint of ``running``, the running server.
 
     Its tasks run in ``nursery``. With ``websocket``, clients may connect by WebSocket at the same path. With
     ``access_log``, each response is logged. All messages are recorded in ``recordings``, if given.
@@ -301,7 +302,7 @@ class HttpFront:
         await _refuse(stream, HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5")
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close the oldest connection that hasn't sent a complete request, and return whether there was one: see
+        """Close the oldest connection without a complete request, and return whether there was one: see
         `Front.make_room`.
 
         Its client may never complete a request.
@@ -314,13 +315,15 @@ class HttpFront:
         return True
 
     def start_draining(self) -> bool:
-        """Let ``/readyz`` report that the server is shutting down. Return whether ``/readyz`` is served: see
-        `Front.start_draining`."""
+        """Let ``/readyz`` report that the server is shutting down. Return whether ``/readyz`` is served.
+
+        See `Front.start_draining`.
+        """
         return self._endpoint.start_draining()
 
     @property
     def awaits_requests(self) -> bool:
-        """Whether any connection has sent nothing, or only part of a request. See `Front.awaits_requests`."""
+        """Whether any client has connected without sending a complete request. See `Front.awaits_requests`."""
         return any(connection.awaits_request for connection in self._connections)
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -335,8 +338,10 @@ class HttpFront:
             self._websockets.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Wait until the last request has ended and, if its client is reading, its response was written. See
-        `Front.wait_closed`."""
+        """Wait until the last request has ended, and until each client that reads has received its response.
+
+        See `Front.wait_closed`.
+        """
         await self._endpoint.wait_closed()
         self._last_flush.end_at(trio.current_time())
         await self._last_flush.run(self._wait_empty)
@@ -356,7 +361,7 @@ async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **he
 
 
 def recordings_of(record: Recorder | str | os.PathLike[str] | None) -> HttpRecordings | None:
-    """Return the HTTP recordings for the value of a ``record`` option, or `None` if nothing is recorded."""
+    """Return the HTTP recordings for the value of the ``record`` option. Return `None` if nothing is recorded."""
     recorder = recorder_of(record)
     if recorder is None:
         return None
@@ -372,8 +377,8 @@ def endpoint_to(
     recordings: HttpRecordings | None,
     free_connections: Callable[[], int] | None = None,
 ) -> HttpEndpoint:
-    """Return an HTTP endpoint for ``running``, the running server. If ``recordings`` are given, its messages are
-    recorded."""
+    """Return an HTTP endpoint for ``running``, the running server. Its messages are recorded in ``recordings``, if
+    given."""
     if recordings is None:
         return HttpEndpoint(running, settings, nursery, free_connections)
     from .recorded import RecordedEndpoint
@@ -382,7 +387,7 @@ def endpoint_to(
 
 
 def bounds_of(limits: Limits) -> HttpBounds:
-    """Return the limits of each HTTP connection, based on the limits of the server."""
+    """Convert the limits of the server to the limits of each HTTP connection."""
     return HttpBounds(
         max_head_bytes=limits.max_head_bytes,
         max_body_bytes=limits.max_message_bytes,

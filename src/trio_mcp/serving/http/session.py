@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class HttpSession(ClientSession):
-    """The session of one legacy client: its connection, its streams, and its events for replay.
+    """The session of one legacy client: its connection, its streams, and the events stored for reconnecting clients.
 
     ``replayed`` counts the bytes of the events for replay of all sessions.
     """
@@ -80,7 +80,7 @@ class HttpSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """Whether a response is open on which the server can send notifications and requests of its own."""
+        """Whether a response is open on which the server can send its own requests and notifications."""
         return self._standalone_stream is not None and self._standalone_stream.is_open
 
     def expire(self, now: float) -> None:
@@ -99,12 +99,14 @@ class HttpSession(ClientSession):
 
     @property
     def _is_reached(self) -> bool:
-        """Whether the client has any response of this session open."""
+        """Whether any response of this session is open."""
         return any(stream.is_open for stream in self._streams.values()) or any(post.is_open for post in self.posts)
 
     def send_keep_alive(self) -> None:
-        """Send a keep-alive comment on each stream of the session that was silent since the last call. See
-        `PostExchange.send_keep_alive`."""
+        """Send a keep-alive comment on each stream of the session that was silent since the last call.
+
+        See `PostExchange.send_keep_alive`.
+        """
         super().send_keep_alive()
         if self._standalone_stream is not None:
             self._standalone_stream.send_keep_alive()
@@ -117,8 +119,10 @@ class HttpSession(ClientSession):
     # Messages
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
-        """Process the message, or the batch of messages, in a POST. If the cancellation of a request arrived before
-        the request, the request is cancelled at once."""
+        """Process the message, or the batch of messages, in a POST.
+
+        A request whose cancellation has arrived earlier is cancelled at once.
+        """
         super().post(message, posted, opens=opens)
         for each in message.members if type(message) is Batch else (message,):
             if type(each) is Request:
@@ -156,7 +160,7 @@ class HttpSession(ClientSession):
             self.send_late_lines(stream.outbox)
 
     def get(self, asked: HttpRequest) -> None:
-        """Respond to a GET request with a stream of events, which may continue an earlier stream.
+        """Respond to a GET request with a stream of events, which may resume an earlier stream.
 
         If the request has a cursor, the stream that the cursor names continues from there. Otherwise the client gets
         the messages that don't belong to a request, if no response has sent them and they are still kept. If some are
@@ -200,7 +204,7 @@ S = TypeVar("S", bound=ClientSession)
 
 
 class LocalSessions(Generic[S]):
-    """The sessions that this process serves. Each one runs in a task in ``nursery``, until its last requests have
+    """The sessions that this process serves. Each session runs in a task in ``nursery`` until its last request has
     ended."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
@@ -215,7 +219,7 @@ class LocalSessions(Generic[S]):
         self._nursery.start_soon(self._run, session)
 
     def _remove(self, session: ClientSession) -> bool:
-        """Remove ``session``, because it has ended. Return false if it was already removed."""
+        """Remove ``session``, which has ended. Return false if it was already removed."""
         if self._sessions.get(session.id) is not session:
             return False
         del self._sessions[session.id]
@@ -230,7 +234,7 @@ class LocalSessions(Generic[S]):
             self._ended.discard(session)
 
     def expire(self, now: float) -> None:
-        """End idle sessions, and expired streams and responses. Call this about once a second."""
+        """End idle sessions, and streams and responses that have expired. Call this about once a second."""
         for session in tuple(self._sessions.values()):
             session.expire(now)
 
@@ -268,13 +272,15 @@ class SessionTable(LocalSessions[HttpSession]):
         """Counter for the bytes of events that all sessions keep for clients that reconnect."""
 
     def find(self, session_id: str, principal: PrincipalId | None) -> HttpSession | None:
-        """Return the session with this id, or `None` if ``principal`` has no such session (2025-11-25 security best
-        practices, Session Hijacking)."""
+        """Return the session with this id. Return `None` if ``principal`` has no such session.
+
+        See 2025-11-25 security best practices, Session Hijacking.
+        """
         session = self._sessions.get(session_id)
         return session if session is not None and session.principal == principal and not session.is_over else None
 
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Respond to ``initialize`` and open a session for the caller, if the caller's limit of sessions allows it."""
+        """Respond to ``initialize``, and open a session unless the caller has reached its limit of sessions."""
         caller = posted.caller
         if not (self._has_room(caller) or self._make_room(caller)):
             posted.response.answer(busy("Too busy: too many sessions; try again later", posted.extra, message.id))
@@ -292,7 +298,7 @@ class SessionTable(LocalSessions[HttpSession]):
         return caller.may_take(lambda party: len(self._counts.get(party, ())), free)
 
     def _make_room(self, caller: Caller) -> bool:
-        """End one session, so that ``caller`` can open another, and return whether one could be ended.
+        """End one session, so that ``caller`` can open another. Return whether a session could be ended.
 
         A caller that has reached its limit gives up its own oldest session that its client has never used. For a caller
         without sessions, the session that was idle longest ends, among those of the caller with the most sessions. If
@@ -317,7 +323,7 @@ class SessionTable(LocalSessions[HttpSession]):
         return True
 
     def _remove(self, session: ClientSession) -> bool:
-        """Remove ``session``, because it has ended, and stop counting it for its caller. Return false if it was already
+        """Remove ``session``, which has ended, and no longer count it for its caller. Return false if it was already
         removed."""
         if not super()._remove(session):
             return False
@@ -330,20 +336,23 @@ class SessionTable(LocalSessions[HttpSession]):
 
 
 class FleetSessions(LocalSessions[S], ABC):
-    """The legacy sessions that all replicas of a server share. Clients name their session in a header (2025-11-25
-    transports, Session Management)."""
+    """The legacy sessions that all replicas of a server share.
+
+    Clients name their session in a header (2025-11-25 transports, Session Management).
+    """
 
     @abstractmethod
     def find(self, session_id: str, principal: PrincipalId | None) -> ClientSession | None:
-        """Return the session with this id, if it belongs to ``principal`` and this replica already has it in memory
-        (2025-11-25 security best practices, Session Hijacking).
+        """Return the session with this id, if it belongs to ``principal`` and is already in this replica's memory.
+
+        See 2025-11-25 security best practices, Session Hijacking.
 
         Otherwise return `None`: then call `look_up`.
         """
 
     @abstractmethod
     def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[ClientSession | None], None]) -> None:
-        """Read the session with this id from the shared storage.
+        """Read the session with this id from the storage that the replicas share.
 
         Then call ``on_found`` with the session, or with `None` if ``principal`` has no such session. If the storage is
         unavailable, refuse the HTTP request ``posted``.
@@ -351,18 +360,19 @@ class FleetSessions(LocalSessions[S], ABC):
 
     @abstractmethod
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
-        """Fail the pending server-to-client request that ``message`` was meant to answer, whichever replica sent it.
+        """Fail the server-to-client request that ``message`` was meant to answer. Any replica may have sent that
+        request.
 
         Does nothing if ``message`` names no request, or the session doesn't belong to ``principal``.
         """
 
     @abstractmethod
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Respond to ``initialize`` and open a session for the caller, if the caller's limit of sessions allows it."""
+        """Respond to ``initialize``, and open a session unless the caller has reached its limit of sessions."""
 
 
 class HttpFleet(Fleet):
-    """A fleet of replicas that share the legacy sessions of their HTTP clients."""
+    """The replicas of a server, which share the legacy sessions of their HTTP clients."""
 
     @abstractmethod
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any]:

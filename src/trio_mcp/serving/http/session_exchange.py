@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 
 class ResumableStream(Protocol):
-    """An event stream with the lines of one outbox. A client that was disconnected can reconnect, and receive the
-    missed events."""
+    """An event stream to which a disconnected client can reconnect, to receive the events that it missed.
+
+    The stream sends the lines of one outbox.
+    """
 
     @property
     def is_open(self) -> bool:
@@ -46,19 +48,20 @@ class ResumableStream(Protocol):
         ...
 
     def detach(self) -> None:
-        """Store the stream's queued lines for later, because no response is sending the stream."""
+        """Store the stream's queued lines for later, because no response sends the stream now."""
         ...
 
     def close_response(self, retry: float) -> bool:
-        """End the response that sends the event stream, but not the stream: the client reconnects to it after ``retry``
-        seconds.
+        """End the response that sends the event stream. The stream itself continues.
+
+        The client reconnects to the stream after ``retry`` seconds.
 
         Return false, and do nothing, if no response is open, or the client has no event id with which it could resume.
         """
         ...
 
     def finish(self, keep_until: float) -> None:
-        """End the stream after its last line. Its events are kept until about ``keep_until``."""
+        """End the stream after its last line. Its events are kept until about the time ``keep_until``."""
         ...
 
     def send_keep_alive(self) -> None:
@@ -67,8 +70,10 @@ class ResumableStream(Protocol):
 
 
 class _StandaloneChannel:
-    """The `ClientChannel` for messages that don't belong to a request: they go into ``outbox``. It has only a weak
-    reference to the session."""
+    """The `ClientChannel` for messages that don't belong to a request. They are sent with ``outbox``.
+
+    The channel has only a weak reference to the session.
+    """
 
     def __init__(self, session: ClientSession, outbox: Outbox) -> None:
         self._session = ref(session)
@@ -81,7 +86,7 @@ class _StandaloneChannel:
 
 
 class ClientSession(ABC):
-    """The session of one legacy client, which sends its messages in POST requests.
+    """The session of one legacy client. The client sends its messages in POST requests.
 
     ``peer`` opened the session, or was the first to use it in this process. ``state`` applies the rules of the protocol
     to messages; by default the connection has its own state. ``on_end`` is called with the session when it ends, before
@@ -158,20 +163,24 @@ class ClientSession(ABC):
 
     @property
     def is_over(self) -> bool:
-        """Whether the session accepts no more requests. During a drain, it still accepts answers to server-to-client
-        requests."""
+        """Whether the session accepts no more requests.
+
+        During a graceful shutdown, it still accepts answers to server-to-client requests.
+        """
         connection = self._connection
         return connection.exchange.ending.is_set() and not (self._is_draining and connection.connection.lost is None)
 
     @property
     @abstractmethod
     def is_listened_to(self) -> bool:
-        """Whether a response is open on which the server can send notifications and requests of its own."""
+        """Whether a response is open on which the server can send its own requests and notifications."""
 
     @abstractmethod
     def get(self, asked: HttpRequest) -> None:
-        """Respond to a GET request. If it has an event id, resume that event's stream. Otherwise send the stream of
-        messages that don't belong to a request."""
+        """Respond to a GET request. If the request has an event id, resume the stream of that event.
+
+        Without an event id, send the stream of messages that don't belong to a request.
+        """
 
     @abstractmethod
     def delete(self, asked: HttpRequest) -> None:
@@ -201,17 +210,18 @@ class ClientSession(ABC):
 
     @abstractmethod
     def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
-        """Create the exchange object for a POST request of this session."""
+        """Return a new exchange object for a POST request of this session."""
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
-        """Fail the pending server-to-client request that ``message`` was meant to answer. Does nothing if ``message``
-        can't be an answer."""
+        """Fail the server-to-client request that ``message`` was meant to answer. If ``message`` can't be an answer, do
+        nothing."""
         self.used_at = trio.current_time()
         if message.is_answer or (message.may_be_answer and self._connection.state.outbound):
             self._connection.feed(self._connection.state.receive(message), body, self._connection.exchange)
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
-        """Return a timer that calls ``ring`` after `Limits.priming_delay`, to turn the response into a stream."""
+        """Return a timer that calls ``ring`` after `Limits.priming_delay`. The response is then turned into a
+        stream."""
         return self._connection.connection.host.alarms.set(trio.current_time() + self._limits.priming_delay, ring)
 
     # Streams
@@ -221,7 +231,7 @@ class ClientSession(ABC):
         """Return a resumable stream that sends the lines of ``exchange``."""
 
     def finish(self, stream: ResumableStream) -> None:
-        """End ``stream`` after its last line. Its events are kept for a while."""
+        """End ``stream`` after its last line. Its events are kept for a while, for a client that reconnects."""
         stream.finish(trio.current_time() + self._limits.replay_timeout)
 
     @property
@@ -230,8 +240,11 @@ class ClientSession(ABC):
         return revision is not None and revision.polling
 
     def send_late_lines(self, outbox: Outbox) -> None:
-        """From now on, send lines in ``outbox`` on the stream that the client opens with GET. A cancelled handler may
-        still cancel its server-to-client request after the response to its own request was completed."""
+        """From now on, send the lines in ``outbox`` on the stream that the client opens with GET.
+
+        A cancelled handler may still cancel its server-to-client request when the response to its own request is
+        already complete.
+        """
 
         # To avoid a reference cycle with the outbox, the callback must not refer to the outbox or the session.
         late, free = ref(outbox), self._outbox
@@ -249,7 +262,7 @@ def _expects_reply(message: Message | Batch) -> bool:
 
 
 class SessionExchange(PostExchange):
-    """One POST request of ``session``, and its response.
+    """One POST request of ``session``, together with its response.
 
     If the client disconnects, the request isn't cancelled (2025-11-25 transports, Sending Messages to the Server): its
     messages are stored, and the client may reconnect to receive them.
@@ -327,7 +340,7 @@ class SessionExchange(PostExchange):
 
 
 class LocalInitializeExchange(SessionExchange):
-    """The ``initialize`` POST that opens a session, and its response.
+    """The POST request that opens a session with ``initialize``, and its response.
 
     If opening fails, or the client doesn't receive the session id, the session ends at once.
     """

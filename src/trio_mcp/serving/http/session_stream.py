@@ -15,7 +15,9 @@ _MILLISECONDS: Final = 1000
 
 
 class SessionStream:
-    """Sends the lines in ``outbox`` as events with ids, in one response at a time, and stores the events in ``log``.
+    """An event stream of a session. Sends the lines in ``outbox`` as events with ids, in one response at a time.
+
+    The events are stored in ``log``, for a client that reconnects.
 
     Another response may take over. While there is no response, lines are only kept, so that handlers don't wait for a
     disconnected client. ``primes``: each response begins with an event that gives the client an id. ``on_finished`` is
@@ -54,7 +56,7 @@ class SessionStream:
         retry: float | None = None,
         until: float = math.inf,
     ) -> bool:
-        """Send the event stream as the body of ``response``, and end the previous response.
+        """Send the event stream as the body of ``response``. The response that sent it before ends.
 
         First send the events of ``replay`` or, without it, the stored events that no response has sent. Return whether
         any unsent events were lost.
@@ -80,8 +82,7 @@ class SessionStream:
         return is_gap
 
     def expire(self, now: float) -> None:
-        """End the current response if its ``until`` time has passed at ``now``. The client may reconnect to the
-        stream."""
+        """End the current response if its time ``until`` has passed at the time ``now``. The client may reconnect."""
         source = self._response
         if source is not None and now >= source.until:
             source.is_over = True
@@ -89,8 +90,9 @@ class SessionStream:
             self.outbox.nudge()
 
     def close_response(self, retry: float) -> bool:
-        """End the response that sends the event stream, but not the stream: the client reconnects to it after ``retry``
-        seconds.
+        """End the response that sends the event stream. The stream itself continues.
+
+        The client reconnects to the stream after ``retry`` seconds.
 
         Return false, and do nothing, if no response is open, or the client has no event id with which it could resume.
         """
@@ -106,7 +108,7 @@ class SessionStream:
         return True
 
     def finish(self, keep_until: float) -> None:
-        """End the stream after its last line. Its events are kept until ``keep_until``. Idempotent."""
+        """End the stream after its last line. Its events are kept until the time ``keep_until``. Idempotent."""
         if self._is_finished:
             return
         self._is_finished = True
@@ -136,7 +138,7 @@ class SessionStream:
                 self.detach()
 
     def remove_source(self, source: _ResponseSource) -> None:
-        """Detach the response body ``source`` from the stream, because it sends no more events."""
+        """Stop sending events in the response body ``source``."""
         if self._response is source:
             self._response = None
 
@@ -152,7 +154,10 @@ class SessionStream:
         return numbered_events(self.name, first, each)
 
     async def next_events(self, source: _ResponseSource) -> bytes | bytearray:
-        """Wait for the next events for the response body ``source``, and return them. See `ResponseBody.next_chunk`."""
+        """Wait for the stream's next events, and return them for the response body ``source``.
+
+        See `ResponseBody.next_chunk`.
+        """
         lines = await self.outbox.take()
         if lines:
             text = self._append_to_log(lines)
@@ -170,7 +175,7 @@ class SessionStream:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the stream was finished, and all its lines were taken from the outbox."""
+        """Whether the stream has ended, and all its lines were taken from the outbox."""
         return self._is_finished and not self.outbox.size
 
     def send_keep_alive(self) -> None:
@@ -180,8 +185,10 @@ class SessionStream:
 
 
 class _ResponseSource:
-    """The body of one response that sends the events of ``stream``. ``first`` are the bytes to send first. For
-    ``until``, see `SessionStream.attach`."""
+    """The body of one response that sends the events of ``stream``, beginning with the bytes ``first``.
+
+    For ``until``, see `SessionStream.attach`.
+    """
 
     __slots__ = ("_first", "_stream", "_was_silent", "is_over", "until")
 

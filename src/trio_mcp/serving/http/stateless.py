@@ -43,11 +43,11 @@ _GONE: Final = "the client closed the response"
 
 
 def _drop() -> None:
-    """Ignore lines that a handler sends after the response is complete."""
+    """Ignore lines that a handler sends after its response is complete."""
 
 
 class StatelessExchange(PostExchange):
-    """A POST request without a session, and its response.
+    """A POST request that doesn't belong to a session, and its response.
 
     If the client disconnects, the request is cancelled (2026-07-28 streamable HTTP, Cancellation). ``open_streams``
     contains all exchanges that haven't ended.
@@ -128,8 +128,10 @@ class StatelessExchange(PostExchange):
             self.outbox.call_writer(_drop)
 
     def expire(self, now: float) -> None:
-        """End the stream of ``subscriptions/listen`` if its token has expired at ``now``. The request gets no reply, so
-        that the client reconnects."""
+        """End the stream of ``subscriptions/listen`` if its token has expired at the time ``now``.
+
+        The request gets no reply, so that the client reconnects.
+        """
         if now >= self._until:
             self._end_all("the client's token has expired")
 
@@ -144,8 +146,10 @@ class StatelessExchange(PostExchange):
         self.outbox.nudge()
 
     async def next_chunk(self) -> bytes:
-        """Wait for the next events, or until a keep-alive comment is due, and return them. See
-        `ResponseBody.next_chunk`."""
+        """Wait for the next events or until a keep-alive comment is due, and return what to send.
+
+        See `ResponseBody.next_chunk`.
+        """
         if self.is_over and not self.outbox.size:
             return b""
         lines = await self.outbox.take()
@@ -162,7 +166,7 @@ class StatelessExchange(PostExchange):
 
 
 class NotificationExchange(PartExchange):
-    """A POST with a notification that doesn't belong to a session.
+    """A POST with a notification, outside of any session.
 
     Its handler counts towards the caller's limits like a request, but sends no reply. The POST gets a response when the
     notification is accepted, or refused because the server is too busy.
@@ -192,7 +196,7 @@ class NotificationExchange(PartExchange):
 
 
 class StatelessEndpoint:
-    """Serves requests to ``running`` (the running server) that don't belong to a session.
+    """Serves requests to ``running`` (the running server) that belong to no session.
 
     They share one `Connection` object, which represents no particular client. ``gate`` knows the scopes of the callers,
     if the server requires tokens.
@@ -223,7 +227,7 @@ class StatelessEndpoint:
         return self._connection
 
     def post(self, message: Message | Batch, posted: HttpRequest) -> None:
-        """Serve a message of a modern client."""
+        """Serve a message of a client with a modern revision."""
         if isinstance(message, Notification):
             self._post_notification(message, posted, LATEST_MODERN)
             return
@@ -271,7 +275,7 @@ class StatelessEndpoint:
             exchange.accept()
 
     def post_legacy(self, message: Message | Batch, posted: HttpRequest) -> None:
-        """Serve a message of a legacy client without a session (``stateless=True``)."""
+        """Serve a message of a client with a legacy revision, without a session (``stateless=True``)."""
         version = posted.head.headers.get("mcp-protocol-version")
         revision = _UNTOLD if version is None else REVISIONS[version]
         if isinstance(message, Notification):
@@ -291,7 +295,7 @@ class StatelessEndpoint:
             self._carry_out(event, posted)
 
     def _carry_out(self, event: Event, posted: HttpRequest) -> None:
-        """Process ``event``: either the request in the POST ``posted``, or the refusal of that request."""
+        """Process ``event``: the request in the POST ``posted``, or the error with which the request is refused."""
         request = event.request if type(event) is RequestReceived else None
         if self._is_ending:
             if request is not None:
@@ -303,21 +307,22 @@ class StatelessEndpoint:
         connection.feed(event, posted.body, exchange)
 
     def response_to(self, request: InboundRequest) -> ResponseHandle | None:
-        """Return the HTTP response for a request that is in progress. Return `None` for a notification, which has no
-        response.
-        """
+        """Return the HTTP response to a request that is in progress. A notification has no response: then return
+        `None`."""
         held = self._connection.exchange.find(request)
         exchange = None if held is None else held.exchange
         return exchange.response if isinstance(exchange, StatelessExchange) else None
 
     def expire(self, now: float) -> None:
-        """End all streams of ``subscriptions/listen`` whose tokens have expired at ``now``."""
+        """End each stream of ``subscriptions/listen`` whose token has expired at the time ``now``."""
         for exchange in tuple(self._open_streams):
             exchange.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Send a keep-alive comment on each stream that was silent since the last call. See
-        `PostExchange.send_keep_alive`."""
+        """Send a keep-alive comment on each stream that was silent since the last call.
+
+        See `PostExchange.send_keep_alive`.
+        """
         for exchange in tuple(self._open_streams):
             exchange.send_keep_alive()
 
@@ -383,7 +388,8 @@ def _differs(head: RequestHead, name: str, declared: str, *, encoded: bool = Fal
 
 
 def param_mismatch(table: Iterable[ParamHeader], request: InboundRequest, head: RequestHead) -> CodedError | None:
-    """Return the error if a header in ``table`` differs from the argument that it repeats. Otherwise return `None`."""
+    """Return the error if a header in ``table`` differs from the tool argument that it must repeat, otherwise
+    `None`."""
     if not table:
         return None
     arguments = request.params.get("arguments")
