@@ -13,8 +13,9 @@ _LONGEST_NAME = 254
 
 
 class BadTarget(MCPError, ValueError):
-    """Raised if the target can't be a server on any machine: for example an empty command, an invalid URL or an invalid
-    host name.
+    """Raised if the target of a client is invalid, such as an empty command, an invalid URL or an invalid host name.
+
+    Such a target can't be a server on any machine.
 
     Nothing was started or sent.
     """
@@ -27,7 +28,7 @@ def check_url(url: str, example: str) -> None:
 
 
 def check_server_url(url: str, example: str) -> None:
-    """Raise `BadTarget` if ``url`` contains a user or a password. Also raises the errors of `check_url`."""
+    """Raise `BadTarget` if ``url`` contains a user name or a password. Also raises the errors of `check_url`."""
     check_url(url, example)
     if _USER.match(url):
         raise BadTarget(
@@ -37,8 +38,10 @@ def check_server_url(url: str, example: str) -> None:
 
 
 def check_address(host: str, port: int) -> None:
-    """Raise `BadTarget` if the host name, the address or the port is invalid. Raise `TypeError` if the host isn't a
-    string, or the port isn't an integer."""
+    """Raise `BadTarget` if the host name, the address or the port is invalid.
+
+    Raise `TypeError` if the host isn't a string, or if the port isn't an integer.
+    """
     if not isinstance(host, str) or not isinstance(port, int):  # pyright: ignore[reportUnnecessaryIsInstance] user input
         raise TypeError(f"the host must be a string and the port an integer, not {host!r} and {port!r}")
     if not 0 < port <= _LARGEST_PORT:

@@ -33,8 +33,10 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 
 class DiscoveryFailed(MCPError):
-    """Raised if there is no valid server card or catalogue at the URL. The message gives the reason, without terminal
-    control characters."""
+    """Raised if no valid server card or catalogue can be read from a URL.
+
+    The message gives the reason, without terminal control characters.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))
@@ -42,7 +44,7 @@ class DiscoveryFailed(MCPError):
 
 @frozen
 class FoundServer:
-    """A server that is listed in the catalogue of a domain. Its description is unverified."""
+    """A server that the catalogue of a domain lists. The catalogue's description of the server is unverified."""
 
     identifier: str
     """The server's identifier in the catalogue, such as ``urn:air:example.com:mcp:weather``."""
@@ -55,8 +57,9 @@ class FoundServer:
 
 
 async def read_card(where: str | FoundServer, *, public_addresses_only: bool = False) -> ServerCard:
-    """Fetch the server card at a URL, such as ``https://example.com/mcp/server-card``, or the card of a server that
-    `discover` has returned.
+    """Fetch the server card at a URL such as ``https://example.com/mcp/server-card``.
+
+    You can also pass a server that `discover` has returned.
 
     A card is unverified, so don't base decisions on it. When you are connected, compare it with `Client.server_info`.
 
@@ -81,8 +84,9 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
 
 
 async def discover(domain: str, *, public_addresses_only: bool = False) -> list[FoundServer]:
-    """Fetch the catalogue of ``domain``, such as ``example.com`` or ``https://example.com``, and return up to a
-    thousand servers in it.
+    """Fetch the catalogue of ``domain``, and return the servers in it: at most a thousand.
+
+    ``domain`` is like ``example.com`` or ``https://example.com``.
 
     Invalid entries, and entries of other kinds, are left out.
 
@@ -107,8 +111,10 @@ async def discover(domain: str, *, public_addresses_only: bool = False) -> list[
 
 
 def _found(entry: Any, catalog: str) -> FoundServer | None:
-    """Return the server in a catalogue entry. Return `None` if the entry is of another kind, or doesn't have exactly
-    one of ``url`` and ``data``."""
+    """Return the server in a catalogue entry. Return `None` if the entry doesn't describe a server.
+
+    Also return `None` unless the entry has either ``url`` or ``data``.
+    """
     if entry.get("type") != CARD_TYPE or ("url" in entry) == ("data" in entry):
         return None
     try:
@@ -128,7 +134,7 @@ def _rules(named_by: str, public_addresses_only: bool) -> UrlRules:
 
 
 async def _read(url: str, kind: str, limit: int, rules: UrlRules) -> bytes:
-    """Fetch the document at ``url``, which must have the media type ``kind`` and at most ``limit`` bytes.
+    """Fetch and return the document at ``url``. It must have the media type ``kind``, and at most ``limit`` bytes.
 
     Raises `DiscoveryFailed` if there is no such document.
     """
@@ -169,7 +175,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def _card(data: Any) -> ServerCard:
-    """Return ``data`` as a server card. Raises `ValueError` if it isn't a valid card, or has no valid server name."""
+    """Parse ``data`` as a server card. Raises `ValueError` if the card, or the server name in it, is invalid."""
     card = structure(data, ServerCard)
     check_name(card.name)
     return card

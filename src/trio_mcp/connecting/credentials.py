@@ -18,8 +18,10 @@ _CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
 
 
 def check_authorization(auth: ClientAuth | None, headers: Mapping[str, str], url: str) -> None:
-    """Raise `ValueError` if the user passes both ``auth`` and a header that ``auth`` sets, or if others could read a
-    token on its way to ``url``."""
+    """Raise `ValueError` if a header conflicts with ``auth``, or if a token would be sent to ``url`` in plain text.
+
+    A header conflicts with ``auth`` if ``auth`` sets the same header.
+    """
     named = [name for name in headers if str(name).lower() in ("authorization", "dpop")]
     if named and auth is not None:
         raise ValueError(f"pass either auth= or the header {named[0]}, not both: auth= sets that header")
@@ -39,7 +41,7 @@ def trusted_http_hosts(auth: ClientAuth | None) -> Collection[str]:
 async def open_credentials(
     auth: ClientAuth | None, url: str, timeouts: CallTimeouts
 ) -> AsyncGenerator[Credentials | None]:
-    """Prepare the credentials for requests to the server at ``url``, and yield them, or `None` without ``auth``.
+    """Prepare the credentials for requests to the server at ``url``, and yield them. Without ``auth``, yield `None`.
 
     ``timeouts`` are paused while the user signs in.
     """
@@ -51,7 +53,8 @@ async def open_credentials(
 
 
 def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether the server has refused a request because of a missing or invalid token, scope or nonce."""
+    """Return whether a response demands other credentials, because the token, its scopes or its nonce are missing or
+    invalid."""
     # 2026-07-28 authorization, Error Handling, defines the statuses 400, 401 and 403.
     # RFC 9449 section 9: a server may also refuse a request to require a nonce.
     if status in _CHALLENGING:
@@ -60,8 +63,10 @@ def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def is_confidential(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
-    """Return whether a token can be sent to the server at ``url`` without others reading it: over TLS, on this machine,
-    or over HTTP to one of ``trusted_http_hosts``."""
+    """Return whether a token that is sent to the server at ``url`` is safe from eavesdroppers.
+
+    It is safe over TLS, on this machine, and over HTTP to one of ``trusted_http_hosts``.
+    """
     scheme = url.partition(":")[0].lower()
     if names_socket(url):
         return True
@@ -83,8 +88,9 @@ def can_sign_in(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
 
 
 def resource_at(url: str) -> str:
-    """Return the canonical URI of the server at ``url``, which identifies it in OAuth requests (RFC 8707 section 2;
-    2026-07-28 authorization, Canonical Server URI).
+    """Return the canonical URI of the server at ``url``, which identifies the server in OAuth requests.
+
+    See RFC 8707 section 2, and 2026-07-28 authorization, Canonical Server URI.
 
     Scheme and host are in lower case, without query, fragment, and a slash for an empty path. A WebSocket gets the URI
     for HTTP. A URL of a Unix socket, which has no such URI, is returned unchanged. Raises `ValueError`.
@@ -113,7 +119,7 @@ _HEADER_VALUE: Final = re.compile(r"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\
 
 
 def given_headers(given: Mapping[str, str]) -> Headers:
-    """Validate the headers that a user passes to the client of one server, and return them as a list.
+    """Check the HTTP headers that a user passes to a client, and return them as a list.
 
     Raises `TypeError` unless they are a mapping of strings to strings, and `ValueError` for headers that the client
     writes itself, or that HTTP doesn't allow. The messages contain no values, since values may be secrets.

@@ -26,8 +26,8 @@ Connect: TypeAlias = Callable[[], Awaitable[trio.SocketStream]]
 
 @async_with_only("client")
 def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-    """Connect to a server on a TCP port, with one message per line. Yields a `Client`, which is closed at the end of
-    the block.
+    """Connect to a server on a TCP port. Each message is one line. Yields a `Client`, which is closed at the end of the
+    block.
 
     ``options``: see `ClientSettings`. Raises the errors of `open_client`, and also:
 
@@ -41,8 +41,10 @@ def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> Abstract
 
 @async_with_only("client")
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-    """Connect to a server on a Unix socket, with one message per line. Yields a `Client`, like `open_tcp`. For
-    ``options``, see `ClientSettings`."""
+    """Connect to a server on a Unix socket. Each message is one line. Yields a `Client`, like `open_tcp`.
+
+    For ``options``, see `ClientSettings`.
+    """
     try:
         name = socket_path(path)
     except (OSError, ValueError) as error:
@@ -59,8 +61,10 @@ async def _open_lines(name: str, where: str, connect: Connect, options: ClientOp
 
 @asynccontextmanager
 async def open_lines(where: str, connect: Connect, opening: Opening) -> AsyncGenerator[LineTransport]:
-    """Open a transport to the server at ``where``, over the stream that ``connect`` opens. Raises `ConnectionLost` if
-    no server is listening."""
+    """Open a transport to the server at ``where`` with the function ``connect``, which opens the stream.
+
+    Raises `ConnectionLost` if no server is listening.
+    """
     with opening.connecting():
         try:
             stream = await connect()

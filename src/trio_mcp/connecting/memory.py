@@ -24,7 +24,9 @@ from ..transports.lines import memory_transports
 async def open_memory(
     server: Servable, *, stateless: bool = False, **options: Unpack[ClientOptions]
 ) -> AsyncGenerator[Client]:
-    """Run ``server`` in this process, and connect a client to it, for tests and embedding. Yields the `Client`.
+    """Run ``server`` in this process, and connect a client to it. Yields the `Client`.
+
+    Use this for tests, and to embed a server.
 
     Everything works in the same way as over a network, including the encoding of messages. ``stateless``: see
     `ServingOptions`. ``options``: see `ClientSettings`.
@@ -38,7 +40,7 @@ async def open_memory(
 @async_with_only("")
 @asynccontextmanager
 async def open_server(server: Servable, channel: Transport, *, stateless: bool = False) -> AsyncGenerator[None]:
-    """Run ``server`` inside the block. Its only client is at the other end of ``channel``.
+    """Run ``server`` inside the block, for one client at the other end of ``channel``.
 
     The end of the block cancels the client's remaining requests, waits for their cleanup, closes the channel and exits
     the server's lifespan. The loss of the connection isn't raised here. ``stateless``: see `ServingOptions`.

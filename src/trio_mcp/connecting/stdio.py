@@ -44,8 +44,9 @@ def open_stdio(
     close_grace: float = 2.0,
     **options: Unpack[ClientOptions],
 ) -> AbstractAsyncContextManager[Client]:
-    """Start a server as a child process, and connect to it over stdio. Yields a `Client`, which is closed at the end of
-    the block.
+    """Start a server as a child process, and connect to it over stdio. Yields a `Client`.
+
+    The client is closed at the end of the block.
 
     At the end of the block, the child is ended, however the block is left. The client closes the child's input, and
     waits up to ``close_grace`` seconds for the child to exit. Then it sends SIGTERM to the child's whole process group
@@ -83,8 +84,10 @@ logger = logging.getLogger("trio_mcp")
 
 
 class NotReady(trio.TooSlowError):
-    """Raised if the server isn't ready before the connect timeout expires. ``lost`` contains the last lines of the
-    child process."""
+    """Raised if a child process doesn't reply before the connect timeout expires.
+
+    ``lost`` contains the last lines of the child process.
+    """
 
     def __init__(self, lost: ConnectionLost) -> None:
         super().__init__(str(lost))
@@ -120,7 +123,7 @@ def _check_directory(_: Any, __: Any, cwd: str | os.PathLike[str] | None) -> Non
 
 
 def _check_passable(what: str, text: str) -> None:
-    """Raise `BadTarget` if a string can't be passed to a program as an argument or an environment variable."""
+    """Raise `BadTarget` if a string contains characters that arguments and environment variables can't have."""
     try:
         if b"\0" not in os.fsencode(text):
             return
@@ -131,8 +134,10 @@ def _check_passable(what: str, text: str) -> None:
 
 @frozen
 class Command:
-    """A command that starts a server as a child process. `open_stdio` documents the fields. Raises `BadTarget` if no
-    system could run the command."""
+    """A command that starts a server as a child process. `open_stdio` documents the fields.
+
+    Raises `BadTarget` if no system could run the command.
+    """
 
     words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_command_arguments)
     """The program and its arguments, as a list."""
@@ -154,7 +159,7 @@ class Command:
 
     @property
     def _identity(self) -> Hashable:
-        """The fields of the command that identify the server."""
+        """A key for the server that the command starts. Equal commands have equal keys."""
         cwd = None if self.cwd is None else os.fspath(self.cwd)
         return self.words, cwd, self.inherit_env, frozenset(self.env.items())
 
@@ -210,7 +215,7 @@ class Command:
             raise
 
     def _explain(self, error: BaseException, transport: ProcessTransport) -> None:
-        """Add the command and the child's last lines to ``error``, which opening the client has raised."""
+        """Add the command and the child's last lines to ``error``, which was raised while the client was opened."""
         lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
         lost.stderr, lost.stdout = transport.last_lines
         lost.command = shown_command(self.words)
@@ -228,7 +233,7 @@ class Command:
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not separate starting the process from supervising it
 async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> AsyncGenerator[ProcessTransport]:
-    """Start a child process, and open a transport to it. It is started and ended as `open_stdio` describes.
+    """Start a child process, and open a transport to it. `open_stdio` describes how the process starts and ends.
 
     Raises `ConnectionLost` if the command can't be started.
     """
@@ -261,7 +266,7 @@ _ANSWER_WITHIN: Final = 5.0
 
 @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must reach only the task that uses the client
 async def watch_exit(transport: ProcessTransport, client: Client) -> None:
-    """Close the connection when the child process has exited, unless another process answers in its place.
+    """Close the connection when the child process has exited, unless a descendant answers in its place.
 
     The output stays open while a process that the child has started keeps it open: a helper, which never writes
     messages, or the server itself, which has become a daemon. After `_SILENCE` seconds of silence a ping decides, or

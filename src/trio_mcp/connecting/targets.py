@@ -55,8 +55,10 @@ def _is_spoken(_: Any, __: Any, url: str) -> None:
 
 @frozen
 class Address:
-    """The URL of a running server: ``http://…``, ``https://…``, ``ws://…``, ``wss://…``, ``tcp://host:port``,
-    ``unix:///path``, or ``http+unix://…`` for HTTP over a Unix socket (see `open_http`).
+    """The URL of a running server.
+
+    The schemes are ``http://…``, ``https://…``, ``ws://…``, ``wss://…``, ``tcp://host:port``, ``unix:///path``, and
+    ``http+unix://…`` for HTTP over a Unix socket (see `open_http`).
 
     ``headers``, ``ssl_context`` and ``auth`` are for HTTP and WebSockets, see `open_http` and `open_websocket`. Raises
     `BadTarget` if they are passed with another kind of URL, if both ``auth`` and an Authorization header are passed, or
@@ -150,7 +152,7 @@ Target: TypeAlias = Command | Address | InMemory
 
 
 def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) -> Target:
-    """Return ``what`` as a target: it can be a target, a server in this process, a URL, or a command as a list."""
+    """Convert ``what`` to a target. It can be a target, a server in this process, a URL, or a command as a list."""
     if isinstance(what, (Command, Address, InMemory)):
         return what
     if isinstance(what, Server):
@@ -160,7 +162,7 @@ def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) ->
 
 @asynccontextmanager
 async def open_messages(target: Target, modern: str | None) -> AsyncGenerator[FramedTransport]:
-    """Open a transport to the server at ``target``, until the end of the block.
+    """Open a transport to the server at ``target``. It is closed at the end of the block.
 
     ``modern`` is the revision of messages without a session, which HTTP needs; `None` for messages of a legacy client.
     Raises the errors of the `open_*` function for this target.

@@ -76,7 +76,7 @@ async def open_websocket_messages(
     dial: Dial | None,
     opening: Opening,
 ) -> AsyncGenerator[WebSocketTransport]:
-    """Open a transport to the server at ``url``: see `open_websocket`."""
+    """Open a transport to the server at ``url`` over a WebSocket: see `open_websocket`."""
     check_server_url(url, "ws://127.0.0.1:8765/mcp")
     where = _WebSocketTarget.of(url)
     check_authorization(auth, headers or {}, url)
@@ -103,8 +103,10 @@ class _UpgradeRequest:
     nursery: ServiceNursery
 
     async def run_authorized(self, credentials: Credentials) -> WebSocketTransport:
-        """Request the upgrade to a WebSocket. If the server refuses the credentials, and the client can get better
-        ones, request the upgrade again."""
+        """Request the upgrade to a WebSocket with ``credentials``.
+
+        If the server refuses the credentials, and the client can get better ones, request the upgrade again.
+        """
         attempt, begun = 0, trio.current_time()
         while True:
             attempt += 1

@@ -45,8 +45,10 @@ async def client_line_not_json(server: TortureServer) -> None:
 
 
 def _request_during_a_call(method: str, error_code: int | None) -> Callable[[TortureServer], Awaitable[None]]:
-    """Return a scenario that sends a request during a call. The client must answer with this error code, or with a
-    result if the code is `None`."""
+    """Return a scenario in which the server sends a request to the client during a call.
+
+    The client must answer with this error code, or with a result if the code is `None`.
+    """
 
     async def request(server: TortureServer) -> None:
         call = await server.order("slow")

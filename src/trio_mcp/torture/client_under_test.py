@@ -36,11 +36,14 @@ _TOOLS: Final = [{"name": name, "inputSchema": {"type": "object"}} for name in (
 
 
 class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
-    """A scripted server that is connected to the client under test. It answers the requests that every client sends,
-    and leaves tool calls to a scenario."""
+    """A scripted server to which the client under test connects.
+
+    It answers the requests that every client sends. The scenario handles the tool calls.
+    """
 
     async def next_message(self) -> JSONObject:
-        """Return the next message that isn't answered here. Raises `Failed` if the client ends the connection."""
+        """Return the client's next message that needs no standard answer. Raises `Failed` if the client ends the
+        connection."""
         while True:
             match message := await super().next_message():
                 case {"method": "tools/list", "id": _}:
@@ -57,7 +60,8 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
         await self.answer(call, {"content": [{"type": "text", "text": text}], **self._modern()})
 
     def _modern(self, **members: Any) -> JSONObject:
-        """Return the members that only results of a modern revision have, or none in a legacy revision."""
+        """Return the members that results have only in modern revisions. In a legacy revision, return an empty
+        object."""
         return {"resultType": "complete", **members} if self.under_test.era == "modern" else {}
 
     async def _call_of(self, tool: str) -> JSONObject:
@@ -67,12 +71,12 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
         return call
 
     async def order(self, tool: str, seconds: float = 60.0) -> JSONObject:
-        """Make the client call ``tool`` with a time limit, and return the call."""
+        """Make the client call ``tool`` with a time limit in ``seconds``. Return the client's request."""
         await self.answer_text(await self._call_of("next"), f"{tool} {seconds:g}")
         return await self._call_of(tool)
 
     async def cancelled_call(self) -> JSONObject:
-        """Make the client time out on a tool call, wait for its cancellation, and return the call."""
+        """Make the client's call of a tool time out, wait for its cancellation, and return the call."""
         call = await self.order("slow", 0.3)
         cancel = await self.seen(
             {"method": "notifications/cancelled"}, "the client didn't cancel a call that timed out"
@@ -82,25 +86,25 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
         return call
 
     async def end(self) -> None:
-        """Make the client end its program."""
+        """Make the client's program end."""
         await self.answer_text(await self._call_of("next"), "end")
 
     async def check_alive(self) -> None:
-        """Check that the client can make one more tool call, and make it end its program."""
+        """Check that the client can make one more tool call. Then make the client's program end."""
         await self.answer_text(await self.order("fast"), "fine")
         await self.end()
 
 
 @frozen
 class ClientUnderTest(UnderTest):
-    """The client under test."""
+    """The client that the scenarios test, as the command that starts it."""
 
     words: Sequence[str]
     """The command of the client, in which ``{server}`` stands for the command of the server."""
 
     @asynccontextmanager
     async def opened(self, capabilities: JSONObject | None = None) -> AsyncGenerator[TortureServer]:
-        """Start the client, and yield the scripted server that it connects to."""
+        """Start the client under test, and yield the scripted server to which it connects."""
         with TemporaryDirectory() as folder, trio.socket.socket(trio.socket.AF_UNIX) as listener:
             path = str(Path(folder, "s"))
             await listener.bind(path)

@@ -24,8 +24,10 @@ U = TypeVar("U", bound=UnderTest)
 
 
 class TorturePeer(ScriptedPeer, Generic[U]):
-    """A scripted peer, with methods for the checks that scenarios make. The time limits ``within`` are multiplied by
-    the patience of ``under_test``."""
+    """A scripted peer of the program under test, with the checks that scenarios make.
+
+    The time limits ``within`` are multiplied by the patience of ``under_test``.
+    """
 
     under_test: U
     process: ProcessTransport
@@ -42,14 +44,18 @@ class TorturePeer(ScriptedPeer, Generic[U]):
         return cast("JSONObject", message)
 
     async def seen(self, pattern: JSONObject, otherwise: str, within: float = 3 * PROMPTLY) -> JSONObject:
-        """Return the next message with the members of ``pattern``. Raises `Failed` with the text ``otherwise`` if none
-        arrives within ``within`` seconds."""
+        """Return the next message that has the members of ``pattern``.
+
+        Raises `Failed` with the text ``otherwise`` if no such message arrives within ``within`` seconds.
+        """
         expected: dict[Any, Any] = {**pattern, ...: ...}
         return await self._first(lambda message: not differences(expected, message), otherwise, within)
 
     async def response(self, request_id: RequestId, within: float = 3 * PROMPTLY) -> JSONObject:
-        """Return the response to a request, even if it has arrived before. Raises `Failed` if it doesn't arrive within
-        ``within`` seconds."""
+        """Return the response to a request, even if it has arrived before.
+
+        Raises `Failed` if the response doesn't arrive within ``within`` seconds.
+        """
 
         def is_response(message: JSONObject) -> bool:
             return message.get("id") == request_id and "method" not in message
@@ -68,19 +74,21 @@ class TorturePeer(ScriptedPeer, Generic[U]):
         raise Failed(f"{otherwise} within {seconds:g} s")
 
     async def drain(self, seconds: float) -> None:
-        """Read messages for a time, and add them to `transcript`. Raises `Failed` if the connection ends."""
+        """Read messages for ``seconds``, and add them to `transcript`. Raises `Failed` if the connection ends."""
         with trio.move_on_after(seconds):
             while True:
                 await self.next_message()
 
     def received(self, **members: Any) -> list[JSONObject]:
-        """Return the messages received so far that have these members."""
+        """Return all messages received so far that have the given members."""
         found = [as_object(message) for way, message in self.transcript if way == "received"]
         return [message for message in found if members.items() <= message.items()]
 
     async def check_exit(self, within: float) -> None:
-        """Check that the program under test exits, and leaves no other process of its group running. Raises `Failed`
-        otherwise."""
+        """Check that the program under test exits, and that no other process of its group keeps running.
+
+        Raises `Failed` otherwise.
+        """
         seconds = within * self.under_test.patience
         with trio.move_on_after(seconds) as scope:
             await self.process.exited()

@@ -10,7 +10,7 @@ import threading
 
 
 def forward_input(peer: socket.socket) -> None:
-    """Send standard input to ``peer``."""
+    """Copy standard input to the socket ``peer`` until the input ends."""
     while data := os.read(0, 65536):
         peer.sendall(data)
     peer.shutdown(socket.SHUT_WR)

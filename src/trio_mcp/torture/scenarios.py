@@ -32,16 +32,16 @@ _TIME_LIMIT: Final = 90.0
 
 
 class Failed(AssertionError):
-    """The error of a scenario that has failed. The message says what the side under test did wrong."""
+    """Raised if the server or client under test fails a scenario. The message says what it did wrong."""
 
 
 class Skipped(Exception):
-    """The error of a scenario that can't be played with this server or client. The message says why."""
+    """Raised if a scenario can't be played with this server or client. The message says why."""
 
 
 @frozen
 class Scenario:
-    """One scenario."""
+    """A scripted test of one required behavior of a server or client."""
 
     id: str
     play: Callable[[Any], Awaitable[None]] = attrs.field(repr=False)
@@ -61,20 +61,22 @@ class Scenario:
 
 
 def read_texts() -> dict[str, Any]:
-    """Return the content of ``scenarios.toml``: the texts of the scenarios for servers and clients, and of the tools
-    that servers need."""
+    """Return the content of ``scenarios.toml``: the texts of all scenarios, and the tools that servers under test
+    need."""
     return tomllib.loads(Path(__file__).with_name("scenarios.toml").read_text("utf-8"))
 
 
 def load_scenarios(side: Literal["server", "client"], plays: Mapping[str, Any]) -> list[Scenario]:
-    """Return the scenarios for the ``side`` under test. ``plays`` contains the functions that play them, keyed by
-    name."""
+    """Return the scenarios for a server or client under test (``side``).
+
+    ``plays`` contains the functions that play the scenarios, keyed by name.
+    """
     return [Scenario(id, plays[id.replace("-", "_")], **texts) for id, texts in read_texts()[side].items()]
 
 
 @frozen
 class UnderTest(ABC):
-    """The server or client under test, which speaks a legacy or modern revision."""
+    """The server or client that the scenarios test. It speaks a legacy or a modern revision."""
 
     era: Era
     patience: float = attrs.field(default=1.0, kw_only=True)
@@ -82,21 +84,25 @@ class UnderTest(ABC):
 
     @property
     def revision(self) -> str:
-        """The protocol revision that is spoken with the server or client."""
+        """The protocol revision that the scripted peer speaks with the server or client under test."""
         return (LATEST_LEGACY if self.era == "legacy" else LATEST_MODERN).name
 
     def missing(self, need: Need) -> str | None:
-        """Return the reason why a scenario with this need can't be played. Return `None` if it can."""
+        """Return the reason why a scenario with the need ``need`` can't be played. Return `None` if it can be
+        played."""
         return None
 
     @abstractmethod
     def opened(self, capabilities: JSONObject | None = None) -> AbstractAsyncContextManager[Any]:
-        """Open a new connection with a handshake, and yield the scripted peer that is connected."""
+        """Open a new connection to the program under test, and yield the scripted peer at its other end.
+
+        The handshake is already done.
+        """
 
 
 @frozen
 class ScenarioOutcome:
-    """The outcome of one scenario."""
+    """The outcome of playing one scenario: passed, failed or skipped, with the reason."""
 
     scenario: Scenario
     era: Era
@@ -104,13 +110,13 @@ class ScenarioOutcome:
     reason: str = ""
 
     def as_json(self) -> JSONObject:
-        """Return the outcome as a JSON object, for programs."""
+        """Return the outcome as a JSON object, which programs can read."""
         texts = {name: getattr(self.scenario, name) for name in ("id", "level", "title", "clause", "meaning")}
         return {**texts, "era": self.era, "status": self.status, "reason": self.reason}
 
 
 async def run_scenarios(scenarios: list[Scenario], under_test: UnderTest) -> AsyncGenerator[ScenarioOutcome]:
-    """Play the scenarios of the revision that ``under_test`` speaks, one after another. Yield the outcome of each."""
+    """Play all scenarios for the revision that ``under_test`` speaks, one after another. Yield each outcome."""
     for scenario in scenarios:
         if under_test.era in scenario.eras:
             status, reason = await _played(scenario, under_test)

@@ -198,7 +198,7 @@ async def elicitation_in_result(client: TortureClient) -> None:
 
 
 async def _progress_of_slow(client: TortureClient, seconds: float, meta: JSONObject | None) -> None:
-    """Call `slow`, listen for some seconds, and cancel the call."""
+    """Call the tool `slow`, receive messages for ``seconds``, and cancel the call."""
     call = await client.start_slow(meta=meta)
     await client.drain(seconds)
     await client.cancel(call)
@@ -242,7 +242,7 @@ async def progress_before_response(client: TortureClient) -> None:
 
 
 def _check_levels(client: TortureClient) -> None:
-    """Check that the server has sent messages of the level error and above, and none below."""
+    """Check that the server has sent log messages of the level error and above, and no messages below that level."""
     levels = {message["params"]["level"] for message in client.received(method="notifications/message")}
     if levels & {"debug", "info", "notice", "warning"} or not levels >= {"error", "critical"}:
         raise Failed(f"the server sent log messages of the levels {sorted(levels)}")
@@ -297,7 +297,7 @@ async def ids_of_all_kinds(client: TortureClient) -> None:
 
 
 def _sends(line: bytes, error_code: int | None = None) -> Callable[[TortureClient], Awaitable[None]]:
-    """Return a scenario that sends ``line``, and checks that the server still works.
+    """Return a scenario that sends ``line`` to the server, and checks that the server still works.
 
     With ``error_code``, the server must also answer the line with this error.
     """

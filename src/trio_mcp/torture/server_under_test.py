@@ -36,7 +36,7 @@ skipped."""
 
 
 class _Lines(Transport):
-    """A line stream for a scripted client that sends and receives the messages of ``transport``."""
+    """Lets a scripted client, which sends and receives lines, use ``transport``."""
 
     def __init__(self, transport: FramedTransport) -> None:
         self._transport = transport
@@ -83,21 +83,23 @@ class TortureClient(TorturePeer["ServerUnderTest"], ScriptedClient):
     async def call(
         self, kind: str, *, id: RequestId | None = None, meta: JSONObject | None = None, **params: Any
     ) -> RequestId:
-        """Call one of `TOOLS`, and return the request id. Raises `Skipped` if the server doesn't have the tool."""
+        """Call one of the tools in `TOOLS`, and return the request id. Raises `Skipped` if the server doesn't have the
+        tool."""
         if kind not in self.under_test.tools:
             raise Skipped(f"the server has no tool {kind!r}, which {TOOLS[kind]}")
         params = {"name": self.under_test.tools[kind], "arguments": {}, **params}
         return await self.request("tools/call", params, id=id, meta=meta)
 
     async def start_slow(self, **options: Any) -> RequestId:
-        """Call the tool `slow`, wait until its handler runs, and return the request id. For ``options``, see `call`."""
+        """Call the tool `slow`, wait until its handler is running, and return the request id. For ``options``, see
+        `call`."""
         already = await self.running()
         found = await self.call("slow", **options)
         await self.until_running(already + 1)
         return found
 
     async def running(self) -> int:
-        """Return the number of handlers that are running on the server."""
+        """Call the tool `running`, and return its result: the number of handlers that are running on the server."""
         return int(text_of(await self.response(await self.call("running"))))
 
     async def until_running(self, number: int, within: float = 3 * PROMPTLY, error: type[Exception] = Failed) -> None:
@@ -110,14 +112,13 @@ class TortureClient(TorturePeer["ServerUnderTest"], ScriptedClient):
             raise error(f"after {seconds:g} s, {now} handlers run instead of {number}")
 
     async def stop(self, ids: Sequence[RequestId]) -> None:
-        """Cancel requests, and wait until no handler is running on the server."""
+        """Cancel the requests with these ``ids``, and wait until no handler is running on the server."""
         for each in ids:
             await self.cancel(each)
         await self.until_running(0, PROMPTLY + len(ids) / 100)
 
     def progress_of(self, token: RequestId) -> list[float]:
-        """Return the values of all received progress notifications whose token is ``token``, with the same JSON
-        type."""
+        """Return the progress values that were received with the progress token ``token``, of the same JSON type."""
         params = [message["params"] for message in self.received(method="notifications/progress")]
         return [each["progress"] for each in params if repr(each["progressToken"]) == repr(token)]
 
@@ -137,7 +138,7 @@ def text_of(response: JSONObject) -> str:
 
 @frozen
 class ServerUnderTest(UnderTest):
-    """The server under test."""
+    """The server that the scenarios test: its target, and the names of its tools."""
 
     target: Target
     tools: Mapping[str, str]
@@ -149,7 +150,8 @@ class ServerUnderTest(UnderTest):
         return not isinstance(self.target, Command) and getattr(self.target, "url", "").startswith("http")
 
     def missing(self, need: Need) -> str | None:
-        """Return the reason why a scenario with this need can't be played. Return `None` if it can."""
+        """Return the reason why a scenario with the need ``need`` can't be played. Return `None` if it can be
+        played."""
         if need == "http":
             return None if self.is_http else "the scenario is only for servers over HTTP"
         if need == "process":
@@ -158,7 +160,8 @@ class ServerUnderTest(UnderTest):
 
     @asynccontextmanager
     async def opened(self, capabilities: JSONObject | None = None) -> AsyncGenerator[TortureClient]:
-        """Open a new connection with a handshake, and yield the scripted client."""
+        """Open a new connection to the server under test, and yield the scripted client. The handshake is already
+        done."""
         async with open_messages(self.target, None if self.era == "legacy" else self.revision) as transport:
             client = TortureClient(_Lines(transport), patience=_STARTS * self.patience)
             client.under_test = self
@@ -179,8 +182,10 @@ class ServerUnderTest(UnderTest):
 
 
 async def find_tools(target: Target, era: Era) -> dict[str, str] | None:
-    """Return the tools of `TOOLS` that the server has, keyed by name. Return `None` if the server doesn't speak the
-    revision."""
+    """Return the tools of `TOOLS` that the server has, keyed by their names in `TOOLS`.
+
+    Return `None` if the server doesn't speak the revision.
+    """
     try:
         async with ServerUnderTest(era, target, {}).opened() as client:
             answer = await client.response(await client.request("tools/list"), _STARTS)

@@ -58,7 +58,7 @@ _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-
 
 @frozen(eq=False)
 class Endpoint:
-    """The URL of one server, the HTTP client for it, and the state that its requests share.
+    """The URL of one server, with the HTTP client and the state that all requests to this server share.
 
     With ``credentials``, each request is sent with a token: see `authorized`.
     """
@@ -75,7 +75,7 @@ class Endpoint:
     def post(
         self, message: OutboundFrame, headers: Headers, seen: Seen | None = None, *, sign_in: MaySignIn | None = None
     ) -> AbstractAsyncContextManager[Reply]:
-        """POST ``message``, and return the response when its head has arrived: see `HttpClient.request`.
+        """Send ``message`` in a POST, and yield the response when its head has arrived: see `HttpClient.request`.
 
         ``sign_in`` says whether the client may prompt the user to sign in. The default depends on the kind of message.
         """
@@ -84,8 +84,10 @@ class Endpoint:
     def get(
         self, session: Session | None, last_event_id: str, sign_in: MaySignIn
     ) -> AbstractAsyncContextManager[Reply]:
-        """Send a GET request for a stream of events: those after ``last_event_id``, or all future events. Return the
-        response."""
+        """Send a GET request for a stream of events, and yield the response.
+
+        The stream has the events after ``last_event_id``, or all future events.
+        """
         return self._exchange("GET", self.headers.of_stream(session, last_event_id), sign_in=sign_in)
 
     def delete(self, session: Session) -> AbstractAsyncContextManager[Reply]:
@@ -106,12 +108,12 @@ class Endpoint:
         return EventReader(self.limits.max_message_bytes)
 
     def frame(self, data: bytes, came_with: RequestId | None = None) -> Frame:
-        """Decode the message in ``data``. ``came_with`` is the id of the request in whose response it was received, if
+        """Decode the message in ``data``. ``came_with`` is the id of the request whose response contained it, if
         any."""
         return Frame(decode(data, max_batch=self.limits.max_batch), data, came_with)
 
     def loses(self, session: Session | None, error: HTTPError | StatusPeerError) -> bool:
-        """Return whether ``error`` means that the server has lost ``session``.
+        """Return whether ``error`` means that the server no longer knows ``session``.
 
         If so, mark the session as ended. The client then no longer tries to deliver answers in this session.
 
@@ -137,14 +139,16 @@ def _sign_in_for(message: OutboundFrame) -> MaySignIn:
 
 
 def cursor_of(events: EventReader) -> str:
-    """Return the event id with which to resume a stream. Empty if the server has sent no id, or an id that a header
-    can't contain."""
+    """Return the event id with which a stream can be resumed.
+
+    Return an empty string if the server has sent no id, or an id that a header can't contain.
+    """
     cursor = events.last_event_id
     return cursor if _CURSOR.fullmatch(cursor) else ""
 
 
 class MaySignIn(Enum):
-    """Whether the client may prompt the user to sign in if the server refuses a request."""
+    """Whether the client may prompt the user to sign in after the server has refused a request."""
 
     ALWAYS = auto()
     NEVER = auto()
@@ -163,7 +167,7 @@ async def authorized(
     seen: Callable[[bool], None] | None,
     sign_in: MaySignIn,
 ) -> AsyncGenerator[Reply]:
-    """Send a request with ``credentials``, and return the response when its head has arrived.
+    """Send a request with ``credentials``, and yield the response when its head has arrived.
 
     If the server refuses the request because of its credentials, and better ones are available, the same request is
     sent again. A refused request wasn't executed. Raises the errors of `HttpClient.request`, and `AuthorizationError`.
@@ -191,8 +195,9 @@ _MOST_OWED: Final = 1000
 
 
 class Inbox:
-    """A queue of what has arrived from the server: messages, and reports of replies or server-to-client requests that
-    were lost.
+    """A queue of the messages that have arrived from the server.
+
+    It also contains reports of replies and server-to-client requests that were lost.
 
     A response is read further only after `wait_for_room`. So once ``high_water`` bytes are waiting, or a thousand
     answers that the server doesn't accept, each response adds no more than was read at once.
@@ -215,7 +220,7 @@ class Inbox:
         self._reader.wake()
 
     def put(self, arrival: Frame | ReplyLost | QuestionsLost) -> None:
-        """Append a received message, or the report of a loss, to the queue."""
+        """Append a received message, or the report of a lost message, to the queue."""
         self._waiting.append(arrival)
         if isinstance(arrival, Frame):
             self._size += len(arrival.data)
@@ -226,8 +231,9 @@ class Inbox:
         return self._size >= self._high_water or self._owed >= _MOST_OWED
 
     async def wait_for_room(self) -> None:
-        """Wait until the queue has fewer bytes than the high-water mark, and fewer than a thousand answers are being
-        sent.
+        """Wait until the queue has room for more messages.
+
+        It has room if it has fewer bytes than the high-water mark, and if fewer than a thousand answers are being sent.
 
         If that is so already, return without a checkpoint.
         """
@@ -235,11 +241,11 @@ class Inbox:
             await self._producers.park()
 
     def add_owed(self) -> None:
-        """Increase the number of the client's answers that are being sent to the server."""
+        """Count one more answer that the client is sending to the server."""
         self._owed += 1
 
     def remove_owed(self) -> None:
-        """Decrease the number of answers that are being sent, because one was delivered, or can't be delivered."""
+        """Count one answer less, because it was delivered to the server, or can't be delivered."""
         self._owed -= 1
         self._make_room()
 
@@ -248,7 +254,7 @@ class Inbox:
             self._producers.unpark_all()
 
     async def receive(self) -> Frame | ReplyLost | QuestionsLost:
-        """Wait for the next message, or the report of a loss, and return it.
+        """Wait for the next message, or the report of a lost message, and return it.
 
         Not a checkpoint if the queue isn't empty. A cancellation loses no message. Raises `ConnectionLost` if no more
         messages will arrive.
@@ -268,8 +274,8 @@ _CANCELLED: Final = "notifications/cancelled"
 
 
 def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: Session | None) -> bool:
-    """Process ``frame``, a message in the response to ``request``, and put it into the inbox. Return whether it is the
-    reply to ``request``.
+    """Put ``frame``, a message in the response to ``request``, into the inbox. Return whether it is the reply to
+    ``request``.
 
     Raises an `MCPError`, and delivers nothing, for a message that ends the request instead: the reply to another
     request, an error that names no request, and an unreadable message.
@@ -303,7 +309,7 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
 
 
 def _has_method(data: bytes) -> bool:
-    """Return whether a message that can't be decoded is a request or a notification. If it is, the client's call
+    """Return whether a message that can't be decoded is a request or a notification. The client's call then
     continues."""
     try:
         return read_head(data).method is not UNSET
@@ -312,7 +318,7 @@ def _has_method(data: bytes) -> bool:
 
 
 def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None) -> bool:
-    """Put a message from a stream that doesn't belong to a request into the inbox.
+    """Put a message into the inbox that has arrived on a stream outside of any request.
 
     Return false, and ignore the message, if it is a reply (2025-11-25 transports, Listening for Messages from the
     Server).
@@ -330,8 +336,9 @@ def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None
 def _record_questions(
     endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None, call: RequestId | None
 ) -> None:
-    """Record the server-to-client requests (sampling, elicitation, roots) in ``members``, and those that the server
-    cancels.
+    """Record the server-to-client requests in ``members``, and the cancellations of such requests.
+
+    These are requests for sampling, elicitation and roots.
 
     ``call`` is the client's request in whose response they were received, if any.
     """

@@ -34,7 +34,7 @@ _PING_TIMEOUT: Final = 30.0
 
 
 class _Next(Enum):
-    """What the client does if the response to its GET request isn't a stream."""
+    """The client's next step if the response to its GET request isn't a stream."""
 
     END = auto()
     """Continue without a stream, until the next session begins."""
@@ -47,8 +47,9 @@ class _Next(Enum):
 
 
 async def listen(endpoint: Endpoint, session: Session) -> None:
-    """Keep a stream for messages from the server open until ``session`` ends. Return earlier if the server offers no
-    such stream.
+    """Keep a stream for messages from the server open until ``session`` ends.
+
+    Return earlier if the server doesn't offer a stream.
 
     The client works without a stream, and most refusals mean that there is none: HTTP servers without the stream answer
     with 405, 404, 406, 400 or 501.
@@ -107,7 +108,7 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
 
 
 async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
-    """Send a ping to check whether the server has lost ``session``.
+    """Send a ping to find out whether the server still knows ``session``.
 
     Call this if the server refuses the first GET with a status for lost sessions: a server without streams may do the
     same, and ending its session would fail all pending calls.
@@ -140,15 +141,17 @@ _LONGEST_URL: Final = 4096
 
 
 class EndpointEvent(HTTPError):
-    """Raised if the response to a POST is the event stream of HTTP+SSE, the transport of 2024-11-05.
+    """Raised if the server responds to a POST with the event stream of HTTP+SSE, the transport of 2024-11-05.
 
     A server sends this stream if it ignores the HTTP method.
     """
 
 
 def may_use_http_and_sse(error: HTTPError) -> bool:
-    """Return whether the server may use HTTP+SSE, the transport of 2024-11-05. ``error``, which ``initialize`` has
-    raised, isn't an error reply."""
+    """Return whether the server may use HTTP+SSE, the transport of 2024-11-05.
+
+    ``error`` is the error of ``initialize``, which must not be an error reply.
+    """
     return error.status in _REFUSALS or isinstance(error, EndpointEvent)
 
 
@@ -158,8 +161,9 @@ async def receive_all(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Receive all messages of the server on its HTTP+SSE stream, and put them into the inbox. The connection ends with
-    the stream.
+    """Receive all messages of the server on its HTTP+SSE stream, and put them into the inbox.
+
+    The connection ends when the stream ends.
 
     This counts as started when the server has named the URL for our messages. ``replied`` is called with the id of each
     reply. Raises before that if the response isn't such a stream: `HTTPError`, `ConnectionLost`, `AuthorizationError`,
@@ -190,7 +194,7 @@ async def receive_all(
 
 
 def _use_endpoint(endpoint: Endpoint, event: Event) -> None:
-    """Send all further messages to the URL in the stream's first event (HTTP+SSE)."""
+    """Send all further messages to the URL that the first event of the HTTP+SSE stream contains."""
     if event.name != "endpoint":
         raise HTTPError(HTTPStatus.OK, "the first event of the HTTP+SSE stream must be 'endpoint'")
     http, text = endpoint.http, event.data.decode("utf-8", "replace").strip()

@@ -165,7 +165,7 @@ def hooks_of(url: str, on_request: OnRequest | None, on_response: OnResponse | N
 
 
 def _check_hooked(url: str, headers: Mapping[str, str]) -> None:
-    """Raise `ValueError` if a hook has set a header that it must not set in a request to ``url``."""
+    """Raise `ValueError` if a hook has set a header that hooks must not set. ``url`` is the URL of the request."""
     given_headers(headers)
     if any(name.lower() == "user-agent" for name in headers):
         raise ValueError("on_request must not set the User-Agent: pass it in headers= of the client")
@@ -175,7 +175,7 @@ def _check_hooked(url: str, headers: Mapping[str, str]) -> None:
 def _way_for(
     url: str, http_proxy: str | Literal[True] | None, auth: ClientAuth | None
 ) -> tuple[str | Literal[True] | None, AddressRule | None]:
-    """Return the proxy for ``url``, and the rule for allowed addresses of the server.
+    """Return the proxy for requests to ``url``, and the rule for the server addresses that the client may use.
 
     A token in plain text must neither go through a proxy on another machine, nor leave the private network of a host
     that the user trusts.
@@ -201,7 +201,7 @@ async def open_http_messages(
     opening: Opening,
     hooks: Hooks | None = None,
 ) -> AsyncGenerator[tuple[HttpTransport, Sessions]]:
-    """Open a transport to the server at ``url``, and the sessions to which its messages belong: see `open_http`."""
+    """Open a transport to the server at ``url``. Yields the transport and its sessions: see `open_http`."""
     settings, limits = opening.settings, opening.settings.limits
     check_server_url(url, "http://127.0.0.1:8000/mcp")
     check_authorization(auth, headers or {}, url)
@@ -258,7 +258,7 @@ async def _settle(transport: HttpTransport, sessions: Sessions, url: str, client
 
 
 async def _renew(sessions: Sessions, client: Client) -> None:
-    """Open a new session whenever the server has lost the current one.
+    """Open a new session each time the server has lost the current one.
 
     This happens at once, but after growing pauses if sessions are lost as soon as they are opened, for example by a
     second replica that has none of them. If no session can be opened, try again when a message needs one, and after
@@ -303,7 +303,7 @@ _FORBIDDEN: Final = frozenset((401, 403))
 
 
 async def settle_era(client: Client, url: str) -> None:
-    """Negotiate the protocol revision with the server at ``url``, as the settings require.
+    """Negotiate the protocol revision with the server at ``url``, according to the client's settings.
 
     If the server was a legacy one last time, ``initialize`` is sent first, and modern revisions are tried if it fails.
 
@@ -340,7 +340,7 @@ async def _find_out(client: Client, url: str) -> None:
 
 
 async def _probe(client: Client) -> None:
-    """Try modern revisions first.
+    """Negotiate a modern revision, or a legacy one if the server isn't modern.
 
     If the server's response shows that it isn't modern, try legacy ones. Such responses are the HTTP statuses with
     which legacy servers refuse unknown requests, and errors with any code but `UNSUPPORTED_PROTOCOL_VERSION`, which
@@ -358,8 +358,10 @@ async def _probe(client: Client) -> None:
 
 
 def _says_nothing(error: MCPError) -> bool:
-    """Return whether ``error`` may come from the network, a proxy or access control. If so, it doesn't show whether the
-    server is modern or legacy."""
+    """Return whether ``error`` may come from the network, a proxy or access control.
+
+    Such an error doesn't show whether the server is modern or legacy.
+    """
     if not isinstance(error, HTTPError | StatusPeerError):
         return False
     status = error.status

@@ -36,8 +36,7 @@ _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 
 class Session:
-    """A session with a legacy server: the protocol ``version`` and session ``id`` that it has chosen in response to
-    ``initialize``.
+    """A session with a legacy server. The server has chosen its ``version`` and ``id`` in the reply to ``initialize``.
 
     ``id`` is `None` if the server has no sessions. With ``is_by_sse``, the server uses HTTP+SSE: replies arrive on its
     stream, not in the responses to POSTs.
@@ -63,7 +62,7 @@ class Session:
 
 
 class Sessions:
-    """Holds the current session with the server, if any. Messages call `wait_opened` to wait for it.
+    """Holds the current session with the server. Messages call `wait_opened` to wait for a session.
 
     A task waits in `wait_for_trouble`: it opens a new session if one `is_wanted`, and reports changes that were missed.
     """
@@ -92,7 +91,7 @@ class Sessions:
 
     @property
     def has_stream(self) -> bool:
-        """True if the server has opened a stream for messages outside of requests in the current session."""
+        """True if the server has opened a stream in the current session for messages that don't belong to a request."""
         return self.current is not None and self.current.has_stream
 
     @property
@@ -101,14 +100,14 @@ class Sessions:
         return self._failure is not None
 
     def start(self, session: Session) -> None:
-        """Make ``session`` the current session, because the server has agreed to it. The session isn't open yet."""
+        """Make ``session`` the current session, because the server has agreed to it. It isn't open yet."""
         self.current, self._failure, self.is_wanted = session, None, False
         self.started_at = trio.current_time()
         self._messages.unpark_all()
 
     async def wait_opened(self) -> Session:
-        """Wait until a session is open, and return the session. If no session can be opened, raise the error of the
-        last attempt."""
+        """Wait until a session is open, and return it. If no session can be opened, raise the error of the last
+        attempt."""
         while True:
             session = self.current
             if session is not None and not session.over.is_set():
@@ -123,7 +122,7 @@ class Sessions:
                 raise copy.copy(self._failure)
 
     def lose(self, session: Session, error: MCPError) -> bool:
-        """Mark ``session`` as lost by the server, because of ``error``.
+        """Record that the server has lost ``session``. ``error`` shows this.
 
         Return false if it was already marked. After three lost sessions without any reply, the waiting messages fail
         with ``error``.
@@ -150,14 +149,16 @@ class Sessions:
         self._opener.unpark_all()
 
     async def wait_for_trouble(self) -> None:
-        """Wait until a new session must be opened, or the client may have missed notifications of changes."""
+        """Wait until a new session must be opened, or until the client may have missed notifications of changes."""
         while not (self.is_wanted or self._has_missed):
             await self._opener.park()
         self._has_missed = False
 
     def fail(self, error: MCPError) -> None:
-        """Fail all messages that wait for a session, because no session can be opened at the moment. The next message
-        starts another attempt."""
+        """Let all messages that wait for a session fail, because no session can be opened now.
+
+        The next message starts another attempt.
+        """
         if self.current is not None:
             self.lose(self.current, error)
         self._failure, self.is_wanted = error, False
@@ -183,7 +184,7 @@ class SessionQuestion:
 
 
 class SessionQuestions:
-    """The pending server-to-client requests (sampling, elicitation, roots), until the client's answers are delivered.
+    """The server-to-client requests (sampling, elicitation, roots) for which the client's answer isn't delivered yet.
 
     Each belongs to one session, because another session may reuse its id.
     """
@@ -192,12 +193,12 @@ class SessionQuestions:
         self._questions: dict[RequestId, SessionQuestion] = {}
 
     def add(self, request_id: RequestId, session: Session, call: RequestId | None) -> None:
-        """Record a server-to-client request: see `SessionQuestion`."""
+        """Store a server-to-client request: see `SessionQuestion`."""
         self.withdraw(request_id)
         self._questions[request_id] = SessionQuestion(session, call)
 
     def withdraw(self, request_id: RequestId) -> None:
-        """Record that the server has cancelled its request."""
+        """Record that the server has cancelled one of its requests to the client."""
         question = self._questions.pop(request_id, None)
         if question is not None:
             question.is_withdrawn = True
@@ -207,12 +208,12 @@ class SessionQuestions:
         return self._questions.get(request_id)
 
     def remove(self, request_id: RequestId, question: SessionQuestion) -> None:
-        """Remove the server-to-client request ``question``, because its answer was delivered, or can't be delivered."""
+        """Remove the server-to-client request ``question``. Its answer was delivered, or can't be delivered."""
         if self._questions.get(request_id) is question:
             del self._questions[request_id]
 
     def remove_session(self, session: Session) -> tuple[RequestId, ...]:
-        """Remove all server-to-client requests in ``session``, which has ended, and return their ids."""
+        """Remove all server-to-client requests of ``session``, which has ended, and return their ids."""
         over = tuple(request_id for request_id, question in self._questions.items() if question.session is session)
         for request_id in over:
             del self._questions[request_id]
@@ -223,7 +224,7 @@ _NOTHING: Final[JSONObject] = {}
 
 
 class _RequestHead(msgspec.Struct, gc=False):
-    """The fields of a message that determine its kind. Other fields aren't decoded."""
+    """The fields that determine the kind of a message. The other fields aren't decoded."""
 
     id: Any = None
     method: Any = UNSET
@@ -235,7 +236,7 @@ read_head: Final = msgspec.json.Decoder(_RequestHead).decode
 
 @value
 class OutboundFrame:
-    """A message that the client sends. ``line`` is the body of its POST, without the newline."""
+    """A message that the client sends. ``line`` is the body of the POST, without the newline."""
 
     line: bytes
     id: RequestId | None
@@ -246,25 +247,26 @@ class OutboundFrame:
 
     @classmethod
     def request(cls, request_id: RequestId, method: str, params: JSONObject | None = None) -> OutboundFrame:
-        """Create the message for a request of the client. Raises `NotSerializable` if the parameters can't be encoded
-        as JSON."""
+        """Create the message for a request of the client.
+
+        Raises `NotSerializable` if the parameters can't be encoded as JSON.
+        """
         return cls(frame_request(request_id, method, params), request_id, method, params or _NOTHING)
 
     @classmethod
     def of(cls, line: bytes) -> OutboundFrame:
-        """Return the message in ``line``, a notification or a reply that this client has encoded."""
+        """Create the message from ``line``, a notification or a reply that this client has already encoded."""
         # A line that isn't a JSON object contains a batch of replies, which has neither an id nor a method.
         head = read_head(line) if line.startswith(b"{") else _RequestHead()
         return cls(line, head.id, None if head.method is UNSET else head.method)
 
     def in_revision(self, version: str) -> OutboundFrame:
-        """Return the same message, with headers for this modern revision. The message itself need not contain the
-        revision."""
+        """Return the message with headers for this modern revision. The body of the message stays the same."""
         return OutboundFrame(self.line, self.id, self.method, {"_meta": {PROTOCOL_VERSION: version}})
 
     @property
     def is_notification(self) -> bool:
-        """True if the message is a notification. No task waits for its delivery."""
+        """True if the message is a notification, so that no task waits for its delivery."""
         return self.method is not None and self.id is None
 
     @property
@@ -280,8 +282,9 @@ _GET: Final = (b"Accept", EVENT_STREAM.encode())
 
 
 class RequestHeaders:
-    """Creates the HTTP headers of requests to one server: those that the specification requires, and the user's own
-    (``given``).
+    """Creates the HTTP headers of requests to one server.
+
+    These are the headers that the specification requires, and the user's own headers (``given``).
 
     Raises the errors of `given_headers`.
     """
@@ -307,8 +310,10 @@ class RequestHeaders:
         return [*_POST, *self._given, *_of_session(session)]
 
     def of_stream(self, session: Session | None, last_event_id: str) -> Headers:
-        """Return the headers for the GET of a stream with the events after ``last_event_id``. If ``last_event_id`` is
-        empty, the stream has all future events."""
+        """Return the headers for a GET request that opens a stream of the events after ``last_event_id``.
+
+        If ``last_event_id`` is empty, the stream has all future events.
+        """
         headers = [_GET, *self._given, *_of_session(session)]
         if last_event_id:
             headers.append((b"Last-Event-ID", last_event_id.encode()))
@@ -320,7 +325,7 @@ class RequestHeaders:
 
 
 def encoded(text: str) -> bytes:
-    """Encode ``text`` as the value of a header that repeats a value of the message."""
+    """Encode ``text`` as a header value. The header repeats a value of the message."""
     return encoded_name(text).encode("ascii")
 
 
@@ -343,7 +348,7 @@ _MOST_TOOLS: Final = 10_000
 
 
 class ToolHeaders:
-    """The headers that tools require in their calls, keyed by tool, for the last 10,000 listed tools."""
+    """The HTTP headers that tool calls must have, keyed by tool. Covers the last 10,000 listed tools."""
 
     def __init__(self) -> None:
         self._known = BoundedDict[str, tuple[ParamHeader, ...]](_MOST_TOOLS)
@@ -352,11 +357,11 @@ class ToolHeaders:
         return tool in self._known
 
     def of(self, tool: object) -> tuple[ParamHeader, ...]:
-        """Return the headers that ``tool`` requires. Empty if the tool wasn't listed, or has no name."""
+        """Return the headers that calls of ``tool`` must have. Empty if the tool wasn't listed, or has no name."""
         return self._known.get(tool, ()) if isinstance(tool, str) else ()
 
     def of_call(self, call: OutboundFrame) -> Headers:
-        """Return the headers that repeat arguments of the tool call ``call``.
+        """Return the headers for the tool call ``call`` that repeat its arguments.
 
         An argument that a header can't carry is left out, and the server reports the error.
         """
@@ -375,8 +380,10 @@ class ToolHeaders:
         return headers
 
     def learn_reply(self, reply: Response) -> Response:
-        """Store the headers that the tools in a reply to ``tools/list`` require. Return the reply without the tools
-        that `learn` leaves out."""
+        """Store the headers that tools in a reply to ``tools/list`` require.
+
+        Return the reply without the tools that `learn` leaves out.
+        """
         result: Any = reply.result
         try:
             good = self.learn(result["tools"])

@@ -57,7 +57,7 @@ _MOST_WORDS: Final = 16 * 1024
 
 
 class PostedRequest:
-    """The request ``message`` of the client to the server of ``endpoint``, and its response.
+    """A request of the client (``message``) to the server of ``endpoint``, with its HTTP response.
 
     `run` puts either the reply or the report of its loss into the inbox, unless `close` is called before. The reply
     counts as lost if none arrives within ``timeout`` seconds after the server may have seen the request.
@@ -91,7 +91,7 @@ class PostedRequest:
 
     @property
     def is_modern(self) -> bool:
-        """True for a request of a modern revision, which is cancelled by closing its response."""
+        """True for a request of a modern revision. The client cancels it by closing the response."""
         return self._message.version is not None
 
     def close(self, reason: str) -> None:
@@ -100,7 +100,7 @@ class PostedRequest:
         self._scope.cancel(reason=reason)
 
     def abandon(self) -> None:
-        """Read the response only for a moment longer, because the client has cancelled the request.
+        """Read the response for only a moment longer, because the client has cancelled the request.
 
         In that time the server may cancel its own requests to the client.
         """
@@ -108,13 +108,13 @@ class PostedRequest:
         self._scope.deadline = trio.current_time() + _FAREWELL
 
     def lose(self, error: MCPError) -> None:
-        """Close the response, and let the client's call fail with ``error``."""
+        """Close the response, so that the client's call fails with ``error``."""
         self._lost = error
         self._scope.cancel(reason=str(error))
 
     async def run(self, places: trio.Semaphore) -> None:
-        """Wait until the semaphore ``places`` allows another request, then send the request and read the response to
-        its end."""
+        """Send the request, and read the response to its end. First wait for ``places``, which limits concurrent
+        requests."""
         error: MCPError | None = None
         with self._scope:
             try:
@@ -141,8 +141,11 @@ class PostedRequest:
                 await self._ask(endpoint.headers.of_message(message))
 
     async def _ask_with_arguments(self, headers: Headers) -> None:
-        """Send a tool call. If the server replies that headers don't match the arguments, list the tools again. If the
-        tool now requires other headers, repeat the call once (2026-07-28 Streamable HTTP, Client Behavior)."""
+        """Send a tool call. Repeat it once if the server replies that headers don't match the arguments.
+
+        Before that, list the tools again. Repeat the call only if the tool now requires other headers (2026-07-28
+        Streamable HTTP, Client Behavior).
+        """
         endpoint, call = self._endpoint, self._message
         mirrored = endpoint.tools.of_call(call)
         try:
@@ -158,7 +161,8 @@ class PostedRequest:
         await self._ask(headers + endpoint.tools.of_call(call))
 
     async def _ask(self, headers: Headers) -> None:
-        """Send the request, and return when its reply was delivered. Without a reply, raise the error for the call."""
+        """Send the request, and return when its reply was delivered. If there is no reply, raise the error for the
+        call."""
         events = self._endpoint.event_reader()
         try:
             async with self._endpoint.post(self._message, headers, self._seen) as reply:
@@ -187,8 +191,10 @@ class PostedRequest:
             self._scope.cancel(reason="nobody waits for the reply")
 
     async def _by_sse(self, reply: Reply, events: EventReader) -> None:
-        """Read the response to a POST over HTTP+SSE. The reply should arrive on the server's stream, but some servers
-        send it in the response."""
+        """Read the response to a POST over HTTP+SSE.
+
+        The reply should arrive on the server's stream, but some servers send it in the response.
+        """
         try:
             if content_type(reply) == EVENT_STREAM:
                 await self._has_replied(reply, events)
@@ -198,7 +204,7 @@ class PostedRequest:
             logger.debug("the response to the POST contains no reply: %s", error)
 
     async def _whole(self, reply: Reply) -> None:
-        """Read a response that isn't an event stream, and deliver the reply in it."""
+        """Read a response that isn't an event stream, and deliver the reply that it contains."""
         if not is_good(reply):
             raise await self._refused(reply)
         kind, limit = content_type(reply), self._endpoint.limits.max_message_bytes
@@ -223,13 +229,12 @@ class PostedRequest:
         return error
 
     def _note_lost_session(self, error: HTTPError | StatusPeerError) -> None:
-        """If ``error`` means that the server has lost the session, mark the session as lost, and set
-        ``error.session_lost``."""
+        """If ``error`` means that the server has lost the session, record this, and set ``error.session_lost``."""
         if self._endpoint.loses(self.session, error) and isinstance(error, HTTPError):
             error.session_lost = True
 
     def _arrived(self, reply: Reply, data: bytes) -> bool:
-        """Deliver the message in ``data``, and return whether it is the reply to this request: see `deliver_frame`."""
+        """Deliver the message in ``data``. Return whether it is the reply to this request: see `deliver_frame`."""
         frame = self._endpoint.frame(data, self._id)
         if self._message.method == "initialize" and not self._endpoint.sessions.is_by_sse:
             session = session_of(frame.message, self._message, reply.headers.get("mcp-session-id"))
@@ -245,7 +250,7 @@ class PostedRequest:
     # Streams
 
     async def _has_replied(self, reply: Reply, events: EventReader) -> bool:
-        """Read an event stream until the reply has arrived or the stream ends. Return whether the reply has arrived."""
+        """Read an event stream until the reply arrives or the stream ends. Return whether the reply has arrived."""
         while chunk := await reply.receive_some():
             try:
                 found = events.feed(chunk)
@@ -267,8 +272,10 @@ class PostedRequest:
         return False
 
     async def _reconnect(self, events: EventReader, broken: str) -> None:
-        """Reconnect to receive the rest of a broken response stream, several times if necessary (2025-11-25 transports,
-        Resumability and Redelivery)."""
+        """Reconnect to a broken response stream to receive the rest of it, several times if necessary.
+
+        See 2025-11-25 transports, Resumability and Redelivery.
+        """
         backoff = Backoff()
         unanswered = 0
         while unanswered < _MOST_IN_VAIN:
@@ -313,7 +320,7 @@ def _not_a_reply(status: int, kind: str, body: bytes) -> str:
 
 
 async def _beginning(reply: Reply) -> bytes:
-    """Return the beginning of the response body, for an error message."""
+    """Return the beginning of the response body, to quote it in an error message."""
     body = b""
     while len(body) < _MOST_WORDS and (chunk := await reply.receive_some()):
         body += chunk
@@ -321,7 +328,7 @@ async def _beginning(reply: Reply) -> bytes:
 
 
 async def _finish(reply: Reply) -> None:
-    """Read and ignore the rest of a stream after the reply, so that the HTTP connection can be reused."""
+    """Read the rest of a stream after its reply, and ignore it, so that the HTTP connection can be reused."""
     with trio.move_on_after(_LINGER):
         try:
             while await reply.receive_some():
@@ -331,8 +338,9 @@ async def _finish(reply: Reply) -> None:
 
 
 def session_of(message: object, request: OutboundFrame, session_id: str | None) -> Session | None:
-    """Return the session with ``session_id`` that the server has opened with ``message``, the reply to ``initialize``
-    (``request``).
+    """Return the session that the server has opened with ``message``, its reply to ``initialize``.
+
+    ``request`` is the ``initialize`` request, and ``session_id`` the id of the session.
 
     The id is `None` if the server keeps no session. Returns `None` if the message names no revision that we support.
     Raises `HTTPError` for an id that a header can't contain.
@@ -347,7 +355,7 @@ _MOST_PAGES: Final = 1000
 
 
 async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
-    """List the server's tools again, to get their headers, as far as the server replies.
+    """List the server's tools again to learn which headers they require. Stop when the server doesn't reply.
 
     The requests have the same ``_meta`` as ``call``. Their ids are strings, to differ from the ids of all other
     requests, which are numbers.
@@ -380,7 +388,7 @@ async def _ask_for_tools(endpoint: Endpoint, request: OutboundFrame) -> Any:
 
 
 async def _lines_of_answer(endpoint: Endpoint, reply: Reply) -> list[bytes]:
-    """Read the response to its end, and return all messages in it."""
+    """Read the response to its end, and return all messages in it as JSON."""
     body = await reply.read(endpoint.limits.max_message_bytes)
     if content_type(reply) != EVENT_STREAM:
         return [body.removeprefix(BOM_UTF8)]

@@ -43,7 +43,7 @@ _LOOKED_THROUGH: Final = 4 * 1024
 
 
 class StatusPeerError(PeerError):
-    """A JSON-RPC error reply in an HTTP response with an error ``status``."""
+    """A JSON-RPC error reply that has arrived in an HTTP response with an error ``status``."""
 
     def __init__(self, code: int, message: str, data: Any = None, status: int = 400) -> None:
         super().__init__(code, message, data)
@@ -51,13 +51,15 @@ class StatusPeerError(PeerError):
 
 
 def content_type(reply: Reply) -> str:
-    """Return the media type of the response body, in lower case and without parameters (RFC 9110, section 8.3.1)."""
+    """Return the media type of a response, in lower case and without parameters (RFC 9110, section 8.3.1)."""
     return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def is_object(body: bytes) -> bool:
-    """Return whether ``body`` looks like a JSON object. Don't rely on Content-Type, which some servers omit or get
-    wrong."""
+    """Return whether ``body`` looks like a JSON object.
+
+    The Content-Type isn't used, because some servers omit it or get it wrong.
+    """
     return body[:_LOOKED_AT].removeprefix(BOM_UTF8).lstrip().startswith(b"{")
 
 
@@ -67,12 +69,12 @@ def is_good(reply: Reply) -> bool:
 
 
 def is_passing(status: int) -> bool:
-    """Return whether a refusal with this HTTP ``status`` is temporary, so that a retry may succeed."""
+    """Return whether a refusal with this HTTP ``status`` is temporary, so that another attempt may succeed."""
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
 
 
 def is_about_session(error: HTTPError | StatusPeerError) -> bool:
-    """Return whether a refusal means that the server doesn't know the session.
+    """Return whether an error response means that the server doesn't know the session.
 
     This is so for status 404 or 410, for 400 with a matching text, and for the error code of the TypeScript SDK.
     """
@@ -112,8 +114,8 @@ def body_text(body: bytes) -> str:
 
 
 def _without_markup(text: str) -> str:
-    """Return the text between the HTML tags in ``text``, without repetitions, because the title is often repeated as a
-    heading."""
+    """Return the text between the HTML tags in ``text``. Repeated texts are left out, because headings often repeat the
+    title."""
     parts: list[str] = []
     hidden, at = "", 0
     for tag in _TAG.finditer(text):
@@ -141,7 +143,8 @@ _LIVED: Final = 10.0
 
 
 class Backoff:
-    """Computes the pauses between attempts to reconnect, based on the number of failures in a row."""
+    """Computes how long to wait before each attempt to reconnect. The pauses grow with the number of failures in a
+    row."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -171,12 +174,11 @@ class Backoff:
         return growing_delay(attempt)
 
     def record_refusal(self, headers: Mapping[str, str]) -> None:
-        """Use the response ``headers`` of a refusal: the next pause is as long as ``Retry-After`` requires, up to five
-        minutes."""
+        """Let the next pause be as long as the header ``Retry-After`` of a refusal requires, up to five minutes."""
         self._least = min(seconds_until_retry(headers) or 0.0, _LONGEST_AFTER_REFUSAL)
 
     def record_end(self, began: float, *, has_brought: bool) -> None:
-        """Record the end of a stream that ``began`` at this time on trio's clock.
+        """Record the end of a stream. ``began`` is the time at which the stream began, on trio's clock.
 
         If the stream brought a message or lasted long, reset the count of failures. An event without data isn't a
         message.
@@ -185,7 +187,7 @@ class Backoff:
             self.reset()
 
     def reset(self) -> None:
-        """Reset the count of failures in a row to 0."""
+        """Set the number of failures in a row to 0."""
         self.failures = 0
 
 
@@ -194,7 +196,9 @@ _LONGEST_DATE: Final = 40
 
 
 def seconds_until_retry(headers: Mapping[str, str]) -> float | None:
-    """Return how many seconds to wait according to the header ``Retry-After``, or `None` if it is missing or invalid.
+    """Return the number of seconds to wait according to the header ``Retry-After``.
+
+    Return `None` if the header is missing or invalid.
 
     A date is compared with the response's ``Date`` header, if present, so that the clocks of both machines may differ.
     """

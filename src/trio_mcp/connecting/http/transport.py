@@ -58,8 +58,9 @@ _FORGOTTEN: Final = "the server has lost the session"
 
 
 class HttpTransport(FramedTransport):
-    """Sends each message of the client in a separate POST. Receives the messages in all responses, and on the stream of
-    a legacy server.
+    """The client's transport over HTTP. Sends each message in a separate POST.
+
+    Receives the messages in all responses, and on the stream of a legacy server.
 
     At most ``max_requests`` requests are in flight, including streams; others wait. ``run`` must be running meanwhile.
     With ``send_cancels``, a legacy server is notified of cancelled requests.
@@ -94,26 +95,31 @@ class HttpTransport(FramedTransport):
                 self._nursery = None
 
     async def use_http_and_sse(self) -> None:
-        """Switch to the transport HTTP+SSE, for a server that hasn't replied to any request so far. Raises the errors
-        of `receive_all`."""
+        """Switch to HTTP+SSE, the transport of 2024-11-05. The server must not have replied to any request so far.
+
+        Raises the errors of `receive_all`.
+        """
         if self._nursery is None:
             raise ConnectionLost(_OVER)
         await self._nursery.start(receive_all, self._endpoint, self._replied)
 
     def _replied(self, request_id: RequestId | None) -> None:
-        """Close the response to a POST soon, because its reply has already arrived on the stream (HTTP+SSE)."""
+        """Soon close the response to a POST, because its reply has already arrived on the server's stream
+        (HTTP+SSE)."""
         if request_id is not None and (posted := self._requests.get(request_id)) is not None:
             posted.abandon()
 
     # The messages
 
     async def receive(self) -> Frame | ReplyLost | QuestionsLost:
-        """Return the next message, or the report of a loss: see `Transport.receive`."""
+        """Return the next message, or the report of a lost message: see `Transport.receive`."""
         return await self._endpoint.inbox.receive()
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send messages to the server: see `Transport.send`. This doesn't wait for the server, because each message has
-        a task of its own."""
+        """Send messages to the server: see `Transport.send`.
+
+        This doesn't wait for the server, because each message has a task of its own.
+        """
         for line in bytes(messages[:-1]).split(b"\n"):
             self._start(line)
         await trio.lowlevel.checkpoint()
@@ -138,7 +144,7 @@ class HttpTransport(FramedTransport):
             nursery.start_soon(self._send_notification, message)
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return an outbox that passes requests and cancellations directly to this transport, without encoding them as
+        """Return an outbox that passes requests and cancellations to this transport as objects, not as encoded
         lines."""
         return _HttpOutbox(high_water, self, recorded)
 
@@ -160,7 +166,7 @@ class HttpTransport(FramedTransport):
         return True
 
     def withdraw_request(self, request_id: RequestId) -> bool:
-        """Drop a request that wasn't sent yet. Return false if the server may have received it."""
+        """Drop a request if it wasn't sent yet. Return false if the server may have received it."""
         posted = self._requests.get(request_id)
         if posted is None or posted.is_sent:
             return False
@@ -169,7 +175,7 @@ class HttpTransport(FramedTransport):
 
     @trio.lowlevel.enable_ki_protection
     def leave_request(self, request_id: RequestId, reason: str | None) -> None:
-        """Stop waiting for a request that was cancelled: close its response, or send a cancellation to the server."""
+        """Stop waiting for a request that was cancelled. Close its response, or send a cancellation to the server."""
         posted = self._requests.get(request_id)
         if posted is None:
             is_told = self._endpoint.sessions.current is not None and self._send_cancels
@@ -192,8 +198,10 @@ class HttpTransport(FramedTransport):
             del self._requests[request_id]
 
     async def _send_final(self, request_id: RequestId, posted: PostedRequest) -> None:
-        """Send the last request about a background task, without waiting for other requests. `aclose` waits until it
-        has ended."""
+        """Send the last request about a background task, without waiting for other requests.
+
+        `aclose` waits until this request has ended.
+        """
         try:
             await self._request(request_id, posted, self._last_places)
         finally:
@@ -261,8 +269,10 @@ class HttpTransport(FramedTransport):
         await self._one_way.send(session, answer)
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
-        """Fail the client's call in whose response the server waits for an answer, because the server can't be
-        notified."""
+        """Let a call of the client fail, because its answer to the server couldn't be delivered.
+
+        The server waits for this answer in the response to the call, and can't be notified.
+        """
         posted = self._requests.get(call)
         if posted is None or self._nursery is None:
             return
@@ -284,7 +294,7 @@ class HttpTransport(FramedTransport):
             delivered.set()
 
     async def _refused_for_now(self, session: Session, initialized: OutboundFrame) -> float | None:
-        """Send the notification ``initialized``.
+        """Send the notification ``initialized``. The result says whether to send it again later.
 
         Return `None` if the server has accepted it. If the server, or a proxy in front of it, is too busy, return after
         how many seconds to send ``initialized`` again, before any other message.
@@ -300,7 +310,8 @@ class HttpTransport(FramedTransport):
         return None
 
     async def _live(self, session: Session, delivered: trio.Event, slow: trio.CancelScope) -> None:
-        """Wait until ``notifications/initialized`` was delivered or its delivery takes long, then allow other messages.
+        """Wait until ``notifications/initialized`` was delivered, or until its delivery takes long. Then allow other
+        messages.
 
         Listen to the server until the session ends, then fail the remaining requests in it.
         """
@@ -346,7 +357,7 @@ class HttpTransport(FramedTransport):
 
 
 class _HttpOutbox(Outbox):
-    """The outbox of a connection over ``transport``. It passes requests and cancellations on without encoding them as
+    """The outbox of a connection over ``transport``. It passes requests and cancellations on as objects, not as encoded
     lines."""
 
     def __init__(self, high_water: int, transport: HttpTransport, recorded: SendRecorder | None) -> None:
@@ -385,8 +396,10 @@ _UNTOLD: Final = 60.0
 
 
 class OneWayPosts:
-    """Sends messages that get no reply to the server of ``endpoint``, each in a separate POST. At most ``max_cancels``
-    cancellations, 32 answers and 32 notifications are sent concurrently."""
+    """Sends messages that get no reply to the server of ``endpoint``, each in a separate POST.
+
+    At most ``max_cancels`` cancellations, 32 answers and 32 notifications are sent concurrently.
+    """
 
     def __init__(self, endpoint: Endpoint, max_cancels: int) -> None:
         self._endpoint = endpoint
@@ -396,8 +409,9 @@ class OneWayPosts:
         self._answers = _ANSWER_TIMEOUT, trio.Semaphore(_PLACES)
 
     async def send(self, session: Session | None, message: OutboundFrame) -> None:
-        """Wait until fewer messages of this kind are being sent, send ``message`` in ``session``, and wait until the
-        server has accepted it.
+        """Send ``message`` in ``session``, and wait until the server has accepted it.
+
+        First wait until fewer messages of the same kind are being sent.
 
         Raises `HTTPError` if the server refuses, can't be reached, or doesn't answer in time, and `AuthorizationError`.
         The time for getting a token doesn't count.
@@ -433,8 +447,7 @@ class OneWayPosts:
     async def send_failure(
         self, question: SessionQuestion, request_id: RequestId, failure: MCPError
     ) -> MCPError | None:
-        """Notify the server that its request ``request_id`` gets no answer, because the delivery failed with
-        ``failure``.
+        """Notify the server that its request ``request_id`` gets no answer. ``failure`` is the error of the delivery.
 
         This sends a small error, repeatedly after growing delays, for up to a minute, as long as the server wants an
         answer. Returns `None`, or why the server could not be notified.
