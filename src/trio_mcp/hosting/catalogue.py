@@ -47,7 +47,9 @@ _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
 
 
 def catalogue_name(member: str, name: str, max_length: int | None = None) -> str:
-    """Return the catalogue name ``member__name`` of a tool or prompt that the server ``member`` calls ``name``.
+    """Return the name ``member__name`` under which a group offers a tool or prompt.
+
+    The server ``member`` itself calls it ``name``.
 
     If ``member__name`` is invalid or ambiguous, the returned name contains only its valid characters, and a digest.
     With ``max_length``, longer names and names with a dot are invalid as well.
@@ -76,14 +78,14 @@ def _beginning(member: str, max_length: int | None) -> str:
 
 
 def may_name(member: str, name: str, max_length: int | None = None) -> bool:
-    """Return whether ``name`` begins like the catalogue names of the server ``member``, so that it can be one of
-    them."""
+    """Return whether ``name`` can be a catalogue name of the server ``member``, judged by its beginning."""
     return name.startswith(_beginning(member, max_length))
 
 
 def catalogue_uri(member: str, uri: str) -> str:
-    """Return the catalogue URI ``member://MEMBER/URI`` of a resource that the server ``member`` has under ``uri``, a
-    URI or URI template.
+    """Return the URI ``member://MEMBER/URI`` under which a group offers a resource of the server ``member``.
+
+    ``uri`` is the server's own URI or URI template.
 
     A view keeps its scheme, since hosts recognize views by it (SEP-1865, Content Requirements): ``ui://REST`` becomes
     ``ui://MEMBER/REST``. A file of a skill becomes ``skill://MEMBER/REST``.
@@ -94,8 +96,10 @@ def catalogue_uri(member: str, uri: str) -> str:
 
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
-    """Split a catalogue URI into the name of the server and the server's own URI. Returns `None` if ``uri`` isn't a
-    catalogue URI."""
+    """Split the URI of a group's resource into the server's name and the server's own URI.
+
+    Return `None` if ``uri`` isn't a URI of a group.
+    """
     if (found := _URI.fullmatch(uri)) is None:
         return None
     try:
@@ -116,7 +120,7 @@ logger = logging.getLogger("trio_mcp")
 
 @frozen
 class CatalogueEntry(Generic[T]):
-    """A tool, prompt, resource or resource template of a server in the group, as an entry of the catalogue."""
+    """An entry of a group's catalogue: a tool, prompt, resource or resource template of one server."""
 
     name: str
     """The catalogue name of a tool or prompt, the catalogue URI of a resource, or the URI template of a resource
@@ -129,13 +133,16 @@ class CatalogueEntry(Generic[T]):
     """The transform with which the group presents a tool: see `MemberDescription.tools`."""
 
     def arguments(self, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the arguments to send to the server for a call with the arguments ``sent``. The tool's transform may
-        add or remove arguments."""
+        """Return the arguments that the server gets if a call has the arguments ``sent``.
+
+        The tool's transform may add or remove arguments.
+        """
         return sent if self.transform is None else self.transform.arguments(sent)
 
     @property
     def renamed(self) -> T:
-        """A copy of the tool, prompt, resource or template under its catalogue name.
+        """A copy of the tool, prompt, resource or template that has its catalogue name in place of the server's own
+        name.
 
         A tool includes the changes of its transform, and names its view by the catalogue URI. Show the copy to a model
         only if `for_model` is true.
@@ -151,19 +158,21 @@ class CatalogueEntry(Generic[T]):
 
     @property
     def for_model(self) -> bool:
-        """False for a tool that the model must not see, because only views (MCP apps) may call it (SEP-1865,
+        """True if a model may see the tool. False for a tool that only views (MCP apps) may call (SEP-1865,
         Visibility)."""
         return not isinstance(self.item, Tool) or "model" in UI.of(self.item).visible_to
 
     @property
     def for_app(self) -> bool:
-        """False for a tool that views (MCP apps) must not call. `Group.call_from_app` enforces this."""
+        """True if views (MCP apps) may call the tool. `Group.call_from_app` enforces this."""
         return not isinstance(self.item, Tool) or "app" in UI.of(self.item).visible_to
 
     @property
     def view(self) -> str | None:
-        """The catalogue URI of the view (MCP app) that shows the tool's results; `None` if the tool has no view. Read
-        it with `Group.read_resource`."""
+        """The catalogue URI of the view (MCP app) that shows the tool's results. `None` if the tool has no view.
+
+        Read the view with `Group.read_resource`.
+        """
         view = UI.of(self.item).view if isinstance(self.item, Tool) else None
         return None if view is None else catalogue_uri(self.member, view)
 
@@ -204,7 +213,7 @@ class Catalogue:
 
     @property
     def tools(self) -> Mapping[str, CatalogueEntry[Tool]]:
-        """The group's current tools, by catalogue name.
+        """All tools that the group offers now, by catalogue name.
 
         A returned mapping never changes: after a change of the tools, this property returns a new mapping. The same is
         true for the other three lists.
@@ -213,37 +222,43 @@ class Catalogue:
 
     @property
     def prompts(self) -> Mapping[str, CatalogueEntry[Prompt]]:
-        """The group's current prompts, by catalogue name."""
+        """All prompts that the group offers now, by catalogue name."""
         return self._merged["prompts"]
 
     @property
     def resources(self) -> Mapping[str, CatalogueEntry[Resource]]:
-        """The group's current resources, by catalogue URI."""
+        """All resources that the group offers now, by catalogue URI."""
         return self._merged["resources"]
 
     @property
     def resource_templates(self) -> Mapping[str, CatalogueEntry[ResourceTemplate]]:
-        """The group's current resource templates, by their URI templates."""
+        """All resource templates that the group offers now, by URI template."""
         return self._merged["resource_templates"]
 
     @property
     def held(self) -> Mapping[str, HeldTool]:
-        """The tools that aren't in the catalogue until they are approved with `Group.approve_tools`, by catalogue name:
-        see ``pin`` of `open_group`."""
+        """The tools that the group doesn't offer until `Group.approve_tools` approves them, by catalogue name.
+
+        See ``pin`` of `open_group`.
+        """
         return self._all_held
 
     def watch(self) -> Watch[ListName]:
-        """Return an iterator over changes: ``async for name in group.catalogue.watch()`` yields the name of each list
-        (such as "tools") that changes."""
+        """Return an async iterator that yields the name of each list, such as "tools", when the list changes.
+
+        Use it as ``async for name in group.catalogue.watch()``.
+        """
         return self._feed.watch()
 
     def _name_of(self, member: str, name: str) -> str:
-        """Return the catalogue name of a tool or prompt that the server ``member`` calls ``name``."""
+        """Return the name under which the group offers a tool or prompt that the server ``member`` calls ``name``."""
         return catalogue_name(member, name, self._max_name_length)
 
     def _tool_name(self, member: str, name: str) -> str:
-        """Return the catalogue name of a tool that the server ``member`` calls ``name``. Takes the tool's transform
-        into account."""
+        """Return the name under which the group offers a tool that the server ``member`` calls ``name``.
+
+        The tool's transform may rename the tool.
+        """
         transform = self._transforms.get(member, {}).get(name)
         return self._name_of(member, name if transform is None else transform.name or name)
 
@@ -263,8 +278,7 @@ class Catalogue:
         return entries
 
     def _find(self, name: ListName, key: str) -> CatalogueEntry[Any] | None:
-        """Return the catalogue entry with this name or URI, even if its server has failed; `None` if there is no such
-        entry."""
+        """Return the catalogue entry with this name or URI, or `None`. The server of the entry may have failed."""
         return next((offers[name][key] for offers in self._offers.values() if key in offers.get(name, ())), None)
 
     def _has_any(self, member: str, name: ListName) -> bool:
@@ -272,7 +286,8 @@ class Catalogue:
         return bool(self._offers.get(member, {}).get(name))
 
     def _replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
-        """Replace the items in one list of the server ``member`` with ``items``, and notify the readers of `watch`."""
+        """Replace one list of the server ``member`` in the catalogue with ``items``, and notify the iterators of
+        `watch`."""
         is_news = False
         if name == "tools" and self._pins is not None:
             held, items = self._held.get(member, {}), self._approved(self._pins, member, tuple(items))
@@ -299,8 +314,10 @@ class Catalogue:
     def _transformed(
         self, member: str, tool: Tool, transforms: Mapping[str, ToolTransform]
     ) -> CatalogueEntry[Any] | None:
-        """Return the catalogue entry of a tool, after applying its transform; `None` if the transform hides the tool,
-        or can't be applied."""
+        """Apply a tool's transform, and return the catalogue entry of the tool.
+
+        Return `None` if the transform hides the tool, or can't be applied.
+        """
         transform = transforms.get(tool.name) or transforms.get("*")
         if transform is not None and transform.hidden:
             return None
@@ -314,7 +331,7 @@ class Catalogue:
         return CatalogueEntry[Any](self._tool_name(member, tool.name), member, tool, transform)
 
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
-        """Return those ``tools`` that are approved. Store the others in `held`, until they are approved."""
+        """Return the approved ones of ``tools``. Store the others in `held` until they are approved."""
         held = pins.held_of(member, tools, partial(self._tool_name, member))
         self._listed_tools[member] = tools
         self._set_held(member, {each.name: each for each in held})
@@ -326,12 +343,15 @@ class Catalogue:
         self._all_held = MappingProxyType({name: each for held in self._held.values() for name, each in held.items()})
 
     def _check_pins(self) -> None:
-        """Check again which tools of all servers are approved, because the approvals (pins) have changed."""
+        """Check again which tools of all servers are approved, because the approvals have changed."""
         for member, tools in tuple(self._listed_tools.items()):
             self._replace(member, "tools", tools)
 
     def _add(self, member: str, tools: Mapping[str, ToolTransform] | None = None) -> None:
-        """Add the server ``member`` at the end of the catalogue. ``tools`` contains the transforms of its tools."""
+        """Add the server ``member`` at the end of the catalogue.
+
+        ``tools`` contains the transforms of the server's tools.
+        """
         self._offers[member] = {}
         if tools:
             self._transforms[member] = tools
@@ -352,7 +372,7 @@ class Catalogue:
         self._changed(self._offers.pop(member))
 
     def _close(self) -> None:
-        """End all iterations of `watch`, because the group is closed."""
+        """End all iterators of `watch`, because the group is closed."""
         self._feed.close()
 
     def _changed(self, offers: dict[ListName, dict[str, CatalogueEntry[Any]]]) -> None:
@@ -389,8 +409,7 @@ class Watch(AsyncIterator[N], Generic[N]):
         self._arrived = trio.lowlevel.ParkingLot()
 
     def _put(self, key: str, value: N, *, last: bool) -> None:
-        """Store ``value`` for the next step of the iterator. If ``last`` is true, no more values follow for this
-        key."""
+        """Store ``value`` for the next step of the iterator. If ``last`` is true, it is the last value of this key."""
         self._pending.pop(key, None)
         if last and key not in self._known:
             return  # an iterator that never returned this key doesn't report the key's removal
@@ -417,8 +436,10 @@ class Watch(AsyncIterator[N], Generic[N]):
 
 
 class ChangeFeed(Generic[N]):
-    """Publishes changing values, each with a key, to any number of `Watch` iterators. You may call `watch` in any
-    thread."""
+    """Publishes changing values, each with a key, to any number of `Watch` iterators.
+
+    You may call `watch` in any thread.
+    """
 
     def __init__(self) -> None:
         self._opening = threading.Lock()
@@ -429,8 +450,10 @@ class ChangeFeed(Generic[N]):
         self._over = False
 
     def publish(self, key: str, value: N, *, last: bool = False) -> None:
-        """Publish ``value`` as the current value of ``key`` to all readers. If ``last`` is true, no more values follow
-        for this key."""
+        """Publish ``value`` as the new value of ``key`` to all iterators.
+
+        If ``last`` is true, this is the last value of the key.
+        """
         with self._opening:
             if last:
                 self.standing.pop(key, None)
@@ -441,7 +464,7 @@ class ChangeFeed(Generic[N]):
             watch._put(key, value, last=last)
 
     def watch(self) -> Watch[N]:
-        """Return a new `Watch`, an async iterator that begins with the current values."""
+        """Return a new `Watch`: an async iterator that yields the current values first, then each change."""
         with self._opening:
             watch = Watch(self.standing, self._run)
             if self._over:
@@ -451,7 +474,7 @@ class ChangeFeed(Generic[N]):
         return watch
 
     def close(self) -> None:
-        """End the iterations of all readers. Each reader still gets the values that are stored for it."""
+        """End all iterators of this feed. Each iterator still yields the values that are stored for it."""
         with self._opening:
             self._over = True
             watches = tuple(self._watches)

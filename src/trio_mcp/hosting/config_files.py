@@ -36,7 +36,7 @@ _MAX_CHARACTERS: Final = 16 * 1024 * 1024
 
 
 def read_json(path: Path) -> Any:
-    """Return the value in a JSON file that may contain comments, as VS Code and others write it.
+    """Return the value in a JSON file. Comments are allowed, as in the files of VS Code and other hosts.
 
     A blank file counts as an empty object. Raises `OSError` if the file can't be read, and `ValueError` or
     `RecursionError` if it isn't valid.
@@ -51,8 +51,10 @@ def read_json(path: Path) -> Any:
 
 
 class _Repeating(dict[str, Any]):
-    """A JSON object from a file in which some keys are repeated. As in MCP hosts, the last value of a repeated key is
-    used."""
+    """A JSON object from a file in which some keys are repeated.
+
+    The last value of a repeated key is used, as in MCP hosts.
+    """
 
     twice: dict[str, int]
 
@@ -66,7 +68,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def names_given_twice(value: Any) -> dict[str, int]:
-    """Return the repeated keys of ``value``, a value from `read_json`, each with the number of times it occurs.
+    """Return the repeated keys of an object from `read_json`, each with the number of its occurrences.
 
     Returns an empty mapping if ``value`` isn't an object.
     """
@@ -81,8 +83,9 @@ _VISIBLE: Final = re.compile(r"[^\r\n]")
 
 
 def without_comments(text: str) -> str:
-    """Return the JSON ``text`` with ``//`` and ``/* */`` comments replaced by spaces, so that line and column numbers
-    stay the same.
+    """Replace the ``//`` and ``/* */`` comments in the JSON ``text`` with spaces, and return the result.
+
+    Line and column numbers stay the same.
 
     An unterminated comment isn't replaced.
     """
@@ -95,8 +98,10 @@ def without_comments(text: str) -> str:
 
 
 def without_trailing_commas(text: str) -> str:
-    """Return the JSON ``text``, which has no comments, with trailing commas in objects and arrays replaced by
-    spaces."""
+    """Replace trailing commas in objects and arrays of the JSON ``text`` with spaces, and return the result.
+
+    The text must have no comments.
+    """
     return _TRAILING.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
 
 
@@ -111,7 +116,7 @@ _DEEPEST: Final = 20
 
 
 def expanded_text(text: str, variables: Mapping[str, str]) -> str:
-    """Return ``text`` with the placeholders ``${NAME}`` and ``${env:NAME}`` replaced by values.
+    """Return ``text`` with the placeholders ``${NAME}`` and ``${env:NAME}`` replaced by the values of variables.
 
     The operators ``-``, ``=``, ``+`` and ``?`` work as in shells, each with or without ``:`` before it. Takes linear
     time.
@@ -123,8 +128,10 @@ def expanded_text(text: str, variables: Mapping[str, str]) -> str:
     values: list[tuple[str, str | None]] = []
 
     def filled(text: str) -> tuple[str, str | None]:
-        """Return ``text`` with its placeholders replaced by their values, and the reason why a placeholder has no
-        value; `None` if all have values."""
+        """Return ``text`` with its placeholders replaced by values, and an error text if a placeholder has no value.
+
+        Without such a placeholder, the second item is `None`.
+        """
         reasons = [values[int(number)][1] for number in _MARK.findall(text)]
         return _MARK.sub(lambda mark: values[int(mark[1])][0], text), next(filter(None, reasons), None)
 
@@ -178,17 +185,17 @@ _SAME_TYPES: Final = {kind.replace("-", ""): key for kind, key in _TYPES.items()
 
 
 class ConfigError(MCPError, ValueError):
-    """The configuration file can't be read, or isn't valid."""
+    """Raised if the configuration file can't be read, or isn't valid."""
 
 
 class NoServers(ConfigError):
-    """The configuration file contains other settings, but no servers."""
+    """Raised if the configuration file contains other settings, but no servers."""
 
 
 @frozen
 class Config:
-    """The servers in a configuration file, as members for `open_group`, and the problems and ignored keys of the
-    file."""
+    """The content of a configuration file: its servers, as members for `open_group`, its problems, and its ignored
+    keys."""
 
     members: dict[str, MemberDescription]
     """The members by name, including disabled ones."""
@@ -208,8 +215,9 @@ def read_config(
     variables: Mapping[str, str] | None = None,
     auth: OAuth | None = None,
 ) -> Config:
-    """Read the servers in a JSON file with the key ``mcpServers`` (or ``servers``). Returns the members for
-    `open_group`, and the problems of the file.
+    """Read the servers in a JSON file that has the key ``mcpServers`` or ``servers``.
+
+    Returns the servers as members for `open_group`, together with the problems of the file.
 
     The file may have comments and trailing commas, which some hosts allow. An invalid entry doesn't affect the others:
     see `Config`. An entry has
@@ -276,7 +284,7 @@ def read_config(
 
 
 def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the keys and values of a configuration entry, without absent ones.
+    """Return the keys and values of a configuration entry. Keys whose value counts as absent are left out.
 
     Placeholders are replaced by ``variables``. Raises `ValueError` if a value is invalid.
     """
@@ -289,8 +297,10 @@ def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> di
 
 
 def _unknown_in(entry: dict[str, Any], fields: dict[str, Any]) -> set[str]:
-    """Return the keys of a configuration entry that are ignored because they are unknown, including those in its OAuth
-    sections."""
+    """Return the unknown keys of a configuration entry, which are ignored.
+
+    This includes unknown keys in the OAuth sections of the entry.
+    """
     known = {_server_key(fields), "tools"} if isinstance(fields.get("tools"), dict) else {_server_key(fields)}
     unknown = entry.keys() - _KNOWN - known
     for key, known in _KNOWN_OF_OAUTH.items():
@@ -318,7 +328,7 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
 
 
 def _is_absent(key: str, value: Any) -> bool:
-    """Return whether ``value`` counts as absent: null, an empty string, list or object.
+    """Return whether ``value`` counts as absent. Null, an empty string, an empty list and an empty object do.
 
     An empty object ``oauth`` isn't absent, because it means that the user signs in.
     """
@@ -354,7 +364,7 @@ def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
 
 
 def _program(fields: dict[str, Any]) -> list[str]:
-    """Return the program and its arguments from a configuration entry. Some hosts write both in one list."""
+    """Return the program of a configuration entry, and its arguments. Some hosts write both in one list."""
     if isinstance(fields["command"], list):
         return _words(fields, "command")
     command = _typed_field(fields, "command", str)
@@ -374,7 +384,7 @@ def _words(fields: dict[str, Any], key: str) -> list[str]:
 
 
 def _scalar(name: str, value: Any) -> str:
-    """Return a string unchanged, and a number or boolean as the text that JSON has for it."""
+    """Return a string unchanged. Return a number or boolean as the text that JSON has for it."""
     return json.dumps(value) if isinstance(value, bool | int | float) else _text(name, value)
 
 
@@ -385,7 +395,8 @@ def _text(name: str, value: Any) -> str:
 
 
 def _server_key(fields: dict[str, Any]) -> str:
-    """Return the key of a configuration entry that says how to reach the server, such as ``command`` or ``url``."""
+    """Return the key of a configuration entry that determines how to reach the server, such as ``command`` or
+    ``url``."""
     urls = [key for key in _URLS if key in fields]
     if ("command" in fields) == bool(urls):
         raise ValueError("either command or url is required")
@@ -412,8 +423,10 @@ _OF_TOOLS: Final = {
 
 
 def _transforms(fields: dict[str, Any]) -> dict[str, ToolTransform]:
-    """Return the tool transforms in a configuration entry. A ``tools`` that is a list of names, as in files of some
-    other hosts, is ignored."""
+    """Return the tool transforms in a configuration entry.
+
+    If ``tools`` is a list of names, as in files of some other hosts, it is ignored.
+    """
     tools = fields.get("tools")
     if not isinstance(tools, dict):
         return {}
@@ -474,8 +487,10 @@ _LARGEST_PORT: Final = 65535
 
 
 def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> ClientAuth | None:
-    """Return the authorization for the server at ``address``: the ``general`` authorization, changed as ``fields``, the
-    server's entry in the configuration file, says.
+    """Return the authorization for the server at ``address``.
+
+    ``general`` is the authorization for all servers. ``fields``, the server's entry in the configuration file, may
+    change it.
 
     Raises `ValueError` if the entry is invalid; the message contains no values.
     """

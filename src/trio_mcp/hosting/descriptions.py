@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 @frozen
 class MemberDescription:
-    """The configuration of a server in a group: how to connect to it, the options of its client, and when to restart
-    it.
+    """The configuration of one server in a group.
+
+    It contains how to connect to the server, the options of its client, and when to restart it.
 
     MemberDescription(["python", "files.py"], restart=RestartPolicy())
     MemberDescription("ws://127.0.0.1:8765/mcp", options={"call_timeout": 30})
@@ -65,8 +66,10 @@ class MemberDescription:
         check_options("MemberDescription(options=...)", self.options, sorted(vars(ClientOptions)["__optional_keys__"]))
 
     def _leaves_name(self, name: str) -> bool:
-        """Return whether a transform hides or renames the tool that the server calls ``name``, so that another tool may
-        get this name."""
+        """Return whether another tool may get the name ``name``.
+
+        This is so if a transform hides or renames the tool that the server calls ``name``.
+        """
         transform = self.tools[name]
         return transform.hidden or transform.name not in (None, name)
 
@@ -78,7 +81,9 @@ def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
 
 @frozen(kw_only=True)
 class RestartPolicy:
-    """When to restart a server that has failed: after a delay that doubles each time, until it has failed too often.
+    """The rules for restarting a server that has failed.
+
+    The delay before a restart doubles each time. After too many failures, the server isn't restarted any more.
 
     A member isn't restarted if its target is invalid on any machine (`BadTarget`). Nor is it if its user was asked to
     sign in without success (`AuthorizationError`), since the user would be asked again and again. A member whose
@@ -101,14 +106,15 @@ class RestartPolicy:
     """A function that returns random numbers from 0 to 1, for tests."""
 
     def _delay(self, attempt: int) -> float:
-        """Return the delay in seconds before the restart number ``attempt``. The first restart has number 1."""
+        """Return the delay in seconds before the restart with the number ``attempt``. The first restart has number
+        1."""
         return growing_delay(
             attempt, first=self.first_delay, longest=self.max_delay, jitter=self.jitter, random=self.random
         )
 
 
 class MemberState(StrEnum):
-    """The state of a server in a group: starting, ready, failed and so on."""
+    """The state of a server in a group, such as starting, ready or failed."""
 
     STARTING = "starting"
     """The member is connecting for the first time. Calls to it wait."""
@@ -124,7 +130,7 @@ class MemberState(StrEnum):
 
 @frozen
 class MemberStatus:
-    """The state of a server in a group, with its last failure and the number of its restarts."""
+    """The current status of a server in a group: its state, its last failure, and the number of its restarts."""
 
     name: str
     """The name of the member."""
@@ -149,7 +155,7 @@ class MemberStatus:
 
 
 def problems_in(status: MemberStatus) -> list[str]:
-    """Return the problems in a server's status as texts, each with the name of the list that has the problem."""
+    """Return the problems in a server's status as texts. Each text begins with the name of the affected list."""
     return [f"{name.replace('_', ' ')}: {problem}" for name, problem in status.problems.items()]
 
 
@@ -162,7 +168,7 @@ _REASONS: Final = {
 
 @frozen
 class HeldTool:
-    """A tool that isn't in the catalogue until a person approves it. See `Catalogue.held`."""
+    """A tool that a group doesn't offer until a person approves it. See `Catalogue.held`."""
 
     name: str
     """The name that the tool will have in the catalogue after its approval."""
@@ -181,8 +187,9 @@ class HeldTool:
 
 
 class MemberUnavailable(MCPError):
-    """The server can't be called: it has failed, was removed from the group, or was never in the group. Nothing was
-    sent.
+    """Raised if a server of a group can't be called. Nothing was sent.
+
+    The server has failed, was removed from the group, or was never in the group.
 
     ``error`` is the cause of a failure. For a child process, ``stderr`` has its last lines on standard error.
     """
@@ -202,4 +209,4 @@ class MemberUnavailable(MCPError):
 
 
 class NotInCatalogue(MCPError, LookupError):
-    """No server of the group has a tool, prompt or resource with this catalogue name. Nothing was sent."""
+    """Raised if no server of the group offers a tool, prompt or resource with this name. Nothing was sent."""

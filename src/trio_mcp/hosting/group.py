@@ -47,7 +47,7 @@ logger = logging.getLogger("trio_mcp")
 
 @frozen
 class GroupSkill:
-    """A skill that one of the group's servers offers.
+    """A skill that one server of a group offers.
 
     Identify it by its member and its URI, never by its name, since several skills may have the same name (SEP-2640,
     Names).
@@ -68,8 +68,9 @@ class GroupSkill:
 
 
 class Group:
-    """Connections to many servers, which are the members of the group, by name. The group is open until the end of the
-    ``open_group`` block.
+    """Connections to many servers, the members of the group. Each server has a name.
+
+    The group is open until the end of the ``open_group`` block.
 
     You may call methods from any task, in any order; methods that aren't async, from any thread. A task of the group
     connects, supervises and closes each member: if a member fails, the calls to it raise an error, and nothing else is
@@ -104,8 +105,9 @@ class Group:
     # Members
 
     def add(self, name: str, description: MemberDescription) -> None:
-        """Add another server to the group and start to connect to it. Returns at once; calls to the server wait until
-        it is ready.
+        """Add another server to the group, and start to connect to it. Returns at once.
+
+        Calls to the server wait until it is ready.
 
         You may call this from any thread; `Server` describes the wait there and its `RuntimeError`. A name can be
         reused as soon as `remove` was called.
@@ -155,8 +157,9 @@ class Group:
         return member
 
     async def client(self, name: str) -> Client:
-        """Wait until the server ``member`` is ready, and return the `Client` that is connected to this server. You can
-        use all methods of the client.
+        """Wait until the server ``name`` is ready, and return the `Client` that is connected to this server.
+
+        You can use all methods of the client.
 
         The client belongs to the current connection; a restart creates a new one. Raises `MemberUnavailable`.
         """
@@ -164,13 +167,14 @@ class Group:
         return await self._member(name).client()
 
     def _present(self, name: str) -> Client | None:
-        """Return the client of the server ``member`` if it is connected now; otherwise `None`."""
+        """Return the client of the server ``name``. Return `None` if the server isn't connected now."""
         member = self._members.get(name)
         return None if member is None else member.present
 
     def _reconnect_as_legacy(self, name: str) -> None:
-        """Reconnect to the server ``member`` in a legacy revision, because this server can send requests to the client
-        only in a legacy revision.
+        """Reconnect to the server ``name`` in a legacy revision.
+
+        This server can send requests to the client only in a legacy revision.
 
         Calls in flight raise `ConnectionLost`.
 
@@ -182,29 +186,32 @@ class Group:
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """The status of each server in the group, by name, in the order in which the servers were added."""
+        """The status of each server in the group, by name. The servers are in the order in which they were added."""
         return {name: member.status for name, member in tuple(self._members.items())}
 
     def watch(self) -> Watch[MemberStatus]:
-        """Return an iterator over the servers' statuses: ``async for status in group.watch()`` yields all current
-        statuses, then each change."""
+        """Return an async iterator that yields the current status of each server first, then each change.
+
+        Use it as ``async for status in group.watch()``.
+        """
         return self._feed.watch()
 
     async def settled(self) -> None:
-        """Wait until every server of the group either is ready, with its items in the catalogue, or has failed at least
-        once."""
+        """Wait until each server of the group is ready or has failed at least once.
+
+        The tools, prompts and resources of the ready servers are then in the catalogue.
+        """
         self._run.check("a group")
         for member in tuple(self._members.values()):
             await member.settled()
 
     async def approve_tools(self, tools: Iterable[HeldTool]) -> None:
-        """Approve ``tools`` from `Catalogue.held` with their current descriptions, so that they appear in the
-        catalogue.
+        """Approve ``tools`` from `Catalogue.held` with their current descriptions, so that the group offers them.
 
-        The approvals are written to the file of approved tools (pins).
+        The approvals are written to the file of approved tools (pins). The tools are offered when this returns, unless
+        their server has changed them again.
 
-        They are offered when this returns, unless their server has changed them again. Raises `ConfigError` if the file
-        can't be read or written, and `ValueError` in a group without ``pin=``.
+        Raises `ConfigError` if the file can't be read or written, and `ValueError` in a group without ``pin=``.
         """
         self._run.check("a group")
         if self.pins is None:
@@ -238,8 +245,9 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool by its catalogue name, and return its result. See `Client.call_tool`. Raises `NotInCatalogue` if
-        no server has the tool.
+        """Call a tool by its catalogue name, and return its result. See `Client.call_tool`.
+
+        Raises `NotInCatalogue` if no server of the group has the tool.
 
         If the name isn't in the catalogue yet, the call waits until the member that may offer the tool has been listed.
         """
@@ -261,8 +269,9 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool of the server ``member`` on behalf of an MCP app that this server provides. ``name`` is the
-        server's own name for the tool, not its catalogue name. See `call_tool`.
+        """Call a tool of the server ``member`` for an MCP app that this server provides. See `call_tool`.
+
+        ``name`` is the server's own name for the tool, not its catalogue name.
 
         Raises `NotInCatalogue` for a tool of another member, and for a tool that views must not call (SEP-1865,
         Visibility); nothing is sent.
@@ -287,7 +296,7 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> GroupTask:
-        """Call a tool by its catalogue name as a task.
+        """Call a tool by its catalogue name, as a task that runs in the background.
 
         Returns as soon as the server has accepted the task; the task continues afterwards. See `call_tool` and
         `Client.start_task`.
@@ -318,16 +327,19 @@ class Group:
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
-        """Get a prompt by its catalogue name, and return it. See `Client.get_prompt`. Raises the same errors as
-        `call_tool`."""
+        """Get a prompt by its catalogue name, and return it. See `Client.get_prompt`.
+
+        Raises the same errors as `call_tool`.
+        """
         entry, client = await self._offered("prompts", name)
         return await client.get_prompt(entry.item.name, arguments, on_progress=on_progress, meta=meta)
 
     async def read_resource(
         self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None
     ) -> ReadResourceResult:
-        """Read a resource by its catalogue URI, or by a URI made from a catalogue template, and return its contents.
-        See `Client.read_resource`.
+        """Read a resource by its catalogue URI, and return its contents. See `Client.read_resource`.
+
+        The URI can also be made from a template in the catalogue.
 
         The returned contents have the server's own URI. Raises `NotInCatalogue` for any other URI.
         """
@@ -341,7 +353,7 @@ class Group:
     # Skills
 
     async def skills(self, *, refresh: bool = False) -> list[GroupSkill]:
-        """Return the skills of all servers that are ready, in the order of the servers: see `Client.list_skills`.
+        """Return the skills of all servers that are ready, one server after another: see `Client.list_skills`.
 
         A member whose skills can't be listed is left out and logged. ``refresh``: see `Client.request`.
         """
@@ -367,7 +379,7 @@ class Group:
         ]
 
     async def load_skill(self, skill: GroupSkill) -> LoadedSkill:
-        """Load ``skill``, which `skills` has returned, from its server, and verify it. See `Client.load_skill`.
+        """Load ``skill`` from its server, and verify it. `skills` returns the skills to load. See `Client.load_skill`.
 
         Waits for a member that is starting or restarting. The loaded skill belongs to the member's connection at that
         time.
@@ -376,8 +388,10 @@ class Group:
         return await client.load_skill(skill.skill)
 
     async def _offered(self, kind: ListName, name: str) -> tuple[CatalogueEntry[Any], Client]:
-        """Wait until the catalogue has an entry called ``name`` and its server is connected. Returns the entry and the
-        server's client."""
+        """Return the catalogue entry called ``name``, and the client of its server.
+
+        First wait until the entry is in the catalogue, and until its server is connected.
+        """
         self._run.check("a group")
         entry = self.catalogue._find(kind, name)
         if entry is None and kind == "tools" and (held := self.catalogue.held.get(name)) is not None:
@@ -402,8 +416,9 @@ async def open_group(
     pin: ToolPins | PinSource | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Group]:
-    """Connect to many servers at once, and use them through one catalogue. All connections are closed at the end of the
-    block.
+    """Connect to many servers at once, and use their tools, prompts and resources through one catalogue.
+
+    All connections are closed at the end of the block.
 
         async with open_group({"files": MemberDescription(["python", "files.py"])}) as group:
             await group.settled()
@@ -452,7 +467,7 @@ async def _loaded(pin: ToolPins | PinSource) -> ToolPins:
 
 @define(eq=False)
 class GroupTask:
-    """A task on a server of a group, created by `Group.start_task` or `Group.resume_task`.
+    """A task that runs on a server of a group. `Group.start_task` and `Group.resume_task` return it.
 
     It is like a `RunningTask`, but remains valid when its server is restarted.
 
@@ -469,21 +484,25 @@ class GroupTask:
 
     @property
     def id(self) -> str | None:
-        """The id of the task for `Group.resume_task`, which begins with ``member://`` and the server's name.
+        """The id of the task, to pass to `Group.resume_task`. It begins with ``member://`` and the server's name.
 
         `None` if the server responded at once, without a task.
         """
         return None if self._own_id is None else catalogue_uri(self.member, self._own_id)
 
     async def get(self) -> TaskState:
-        """Request the state of the task, and return it, like `RunningTask.get`. Raises `MemberUnavailable` if the
-        server can't be called."""
+        """Request the current state of the task, and return it, like `RunningTask.get`.
+
+        Raises `MemberUnavailable` if the server can't be called.
+        """
         state = await (await self._present()).get()
         return attrs.evolve(state, id=self.id)
 
     async def result(self, *, on_progress: OnProgress | None = None) -> CallToolResult:
-        """Wait for the end of the task, and return its result, like `RunningTask.result`. Raises `MemberUnavailable` if
-        the server can't be called."""
+        """Wait for the end of the task, and return its result, like `RunningTask.result`.
+
+        Raises `MemberUnavailable` if the server can't be called.
+        """
         return await (await self._present()).result(on_progress=on_progress)
 
     async def cancel(self) -> None:
@@ -491,7 +510,7 @@ class GroupTask:
         await (await self._present()).cancel()
 
     async def _present(self) -> RunningTask:
-        """Return the `RunningTask` of this task on the current connection to its server."""
+        """Return the `RunningTask` for this task on the current connection to its server."""
         if self._own_id is None:
             assert self._last is not None, "a call has an answer or a task"
             return self._last[1]

@@ -42,8 +42,9 @@ _current_member: ContextVar[str | None] = ContextVar("trio_mcp.member", default=
 
 
 def current_member() -> str | None:
-    """Inside a client handler or callback, return the name of the group's server that has sent the request or
-    notification. Elsewhere, return `None`.
+    """Return the name of the group's server that has sent the current request or notification.
+
+    This works inside a client's handlers and callbacks. Elsewhere, return `None`.
 
     Use it in the handlers and callbacks of a group; it also works in their child tasks and threads.
     """
@@ -57,8 +58,10 @@ Options = TypeVar("Options", ClientOptions, CallHandlers)
 
 
 def options_for_member(name: str, options: Options) -> Options:
-    """Return the client ``options`` with all handlers and callbacks wrapped, so that `current_member` returns ``name``
-    inside them."""
+    """Return the client ``options`` for the server ``name``, with all handlers and callbacks wrapped.
+
+    Inside them, `current_member` returns ``name``.
+    """
     return cast("Options", {key: _wrapped_option(name, key, value) for key, value in options.items()})
 
 
@@ -100,7 +103,8 @@ _GONE: Final = {MemberState.FAILED: "has failed", MemberState.CLOSED: "was remov
 
 
 class Member:
-    """The connection to one server of a group. If the server fails, its status shows this: `run` doesn't raise.
+    """The connection to one server of a group. If the server fails, its status shows the failure, and `run` doesn't
+    raise.
 
     ``changed`` is called with each new status.
     """
@@ -139,7 +143,7 @@ class Member:
 
     @property
     def present(self) -> Client | None:
-        """The server's client while it is connected; otherwise `None`.
+        """The server's client while the server is connected, otherwise `None`.
 
         It may be `None` because of a lost connection that the member's own task hasn't noticed yet.
         """
@@ -162,25 +166,31 @@ class Member:
             await self._news.park()
 
     def unavailable(self) -> MemberUnavailable:
-        """Return the error that calls raise while the server can't be reached."""
+        """Return the error for calls to a server that can't be reached now."""
         status = self.status
         return MemberUnavailable(status.name, _GONE[status.state], error=status.error, stderr=status.stderr)
 
     async def settled(self) -> None:
-        """Wait until the server's lists were read, or the server has failed at least once."""
+        """Wait until the server's lists of tools, prompts and resources were read, or the server has failed at least
+        once."""
         while self.status.state is MemberState.STARTING or (self.present is not None and not self._listing.read):
             await self._news.park()
 
     async def listed(self) -> None:
-        """Wait until the server's lists were read, even if the server must be restarted for that. Also return if the
-        lists will never be read."""
+        """Wait until the server's lists of tools, prompts and resources were read.
+
+        The server may have to be restarted for that. Also return if the lists will never be read.
+        """
         while self.status.state not in _GONE and (self.present is None or not self._listing.read):
             await self._news.park()
 
     # Life
 
     def reconnect_as_legacy(self) -> None:
-        """Reconnect to the server in a legacy revision, unless its `MemberDescription` sets ``era`` or the revision."""
+        """Reconnect to the server in a legacy revision.
+
+        This does nothing if the server's `MemberDescription` sets ``era`` or the revision.
+        """
         named = self._options.get("revision") or getattr(self.description.target, "revision", None)
         if self.present is None or named is not None or self._options.get("era", "auto") != "auto":
             return
@@ -190,7 +200,7 @@ class Member:
         self._present_scope.cancel(reason="the member is reconnected in a legacy revision")
 
     def close(self) -> None:
-        """Refuse further calls to the server, and begin to close the connection to it.
+        """Refuse further calls to the server, and start to close its connection.
 
         Calls in flight raise `ConnectionLost`. The member's own trio task closes the connection later.
         """
@@ -210,7 +220,7 @@ class Member:
             self._set_status(attrs.evolve(self.status, problems=problems))
 
     async def run(self) -> None:
-        """Connect to the server, and reconnect according to its restart policy, until `close` is called."""
+        """Connect to the server, and reconnect as its restart policy allows, until `close` is called."""
         try:
             with self._scope, peer_log_share():
                 while True:
@@ -264,8 +274,11 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Return the server's target, changed in two ways: this object also gets a command's standard error, and is
-        notified when the target's authorization asks the user to sign in."""
+        """Return the server's target, changed so that this object observes it.
+
+        The object also gets the standard error of a command. It is notified if an authorization asks the user to sign
+        in.
+        """
         target = self.description.target
         self._user_was_asked = False
         match target:
@@ -281,8 +294,10 @@ class Member:
         self._user_was_asked = True
 
     def _failed(self, failure: Exception) -> None:
-        """Handle a failure of the server: decide whether to restart it, and publish its new status. This happens before
-        the connection is cleaned up."""
+        """Decide whether to restart a server that has failed, and publish its new status.
+
+        This happens before the connection is cleaned up.
+        """
         self._client = None
         error = cast("Exception", sole_exception(failure))
         expected = isinstance(error, MCPError)
@@ -305,7 +320,7 @@ class Member:
 
 @frozen
 class _ObservedAuth(ClientAuth):
-    """Wraps an authorization (``auth``), and calls ``on_user_asked`` whenever it asks the user to sign in."""
+    """Wraps an authorization (``auth``), and calls ``on_user_asked`` each time it asks the user to sign in."""
 
     auth: ClientAuth
     on_user_asked: Callable[[], None] = attrs.field(eq=False, repr=False)
@@ -332,7 +347,7 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 
 
 class MemberListing:
-    """Reads the lists of a group's server into the catalogue, and reads a list again when it changes.
+    """Reads the lists of one server (tools, prompts and so on) into the catalogue. Reads a list again when it changes.
 
     A list may have 10,000 items and 16 MiB, and take 60 seconds. The next list waits 2 seconds for it. After reading,
     the listing pauses for 100 ms, or for as long as the reading took, whatever changes the server reports. If a list
@@ -353,8 +368,10 @@ class MemberListing:
         """True once the member was removed from the group."""
 
     def start(self, client: Client) -> None:
-        """Prepare for a new connection: the tools, and all other lists that the server declares, have to be read and
-        watched for changes."""
+        """Prepare to read the server's lists over a new connection, and to notice their changes.
+
+        These are the tools, and all other lists that the server declares.
+        """
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
         self._stale["tools"] = None
@@ -363,7 +380,7 @@ class MemberListing:
         client._callbacks.watchers.append(self._on_change)
 
     def stop(self) -> None:
-        """Write nothing more to the catalogue, because another server with the same name may be added from now on."""
+        """Stop writing to the catalogue, because another server with the same name may be added from now on."""
         self._over = True
 
     def _on_change(self, change: Change) -> None:
@@ -374,8 +391,9 @@ class MemberListing:
     async def run(
         self, client: Client, after_reading: trio.lowlevel.ParkingLot, changed: Callable[[Mapping[str, str]], None]
     ) -> None:
-        """Read the server's lists, and read a list again after each change, until the connection is lost or this is
-        cancelled.
+        """Read the server's lists, and read a list again after each change.
+
+        This ends when the connection is lost, or when it is cancelled.
 
         ``changed`` is called with the problems of all lists when they change: see `MemberStatus.problems`.
         """
@@ -395,7 +413,7 @@ class MemberListing:
                 await self._changed.park()
 
     def _store_list(self, changed: Callable[[Mapping[str, str]], None], name: ListName, found: Collected[Any]) -> None:
-        """Store the items of one list that were read, and the problems with that list."""
+        """Store the items of a list that was read, and the problems with this list."""
         if isinstance(found.error, ConnectionLost):
             self._lost = True
             return

@@ -49,8 +49,9 @@ _OUTCOMES: Final = {
 
 
 def pinned_fields(tool: Tool) -> JSONObject:
-    """Return the fields of a tool that an approval (pin) covers, as the server sent them: name, title, description,
-    schemas and annotations.
+    """Return the fields of a tool that an approval covers, as the server sent them.
+
+    These are name, title, description, schemas and annotations.
 
     Models see all of these except annotations, by which hosts decide whether to ask their user. Icons, ``_meta`` and
     ``execution`` aren't pinned.
@@ -68,7 +69,7 @@ def pinned_fields(tool: Tool) -> JSONObject:
 
 
 def tool_hash(tool: Tool) -> str:
-    """Return the hash of a tool: ``sha256:`` and 64 digits.
+    """Return the hash of a tool, which identifies its approved version: ``sha256:`` and 64 digits.
 
     It covers the canonical JSON (sorted keys, no spaces) of the tool's name, title, description, input and output
     schema, and annotations.
@@ -77,8 +78,10 @@ def tool_hash(tool: Tool) -> str:
 
 
 def _hash_of_any(tool: Tool) -> str:
-    """Return the hash of a tool. If the tool can't be written as JSON, return an empty string, which matches no
-    approval."""
+    """Return the hash of a tool, or an empty string if the tool can't be written as JSON.
+
+    An empty string matches no approval.
+    """
     try:
         return tool_hash(tool)
     except (ValueError, RecursionError):  # the tool contains a number with thousands of digits, or is deeply nested
@@ -91,7 +94,7 @@ def _hash(fields: Mapping[str, Any]) -> str:
 
 
 class ToolPins:
-    """The approved tools of a group (pins), and the policy for tools that aren't approved.
+    """The tools of a group that a person has approved (pins), and the policy for all other tools.
 
     Args:
         source: The path of a file, which `Group.approve_tools` and ``trio-mcp pins approve`` write, or a mapping
@@ -119,7 +122,7 @@ class ToolPins:
         """For each member with held tools, the hashes of all its tools when the held tools were last logged."""
 
     def held_of(self, member: str, tools: Iterable[Tool], named: Callable[[str], str]) -> list[HeldTool]:
-        """Return those ``tools`` of the server ``member`` that must be approved before they are used.
+        """Return those ``tools`` of the server ``member`` that a person must approve before they are used.
 
         Tools that have changed since their approval are also logged. The function ``named`` returns a tool's catalogue
         name.
@@ -149,7 +152,7 @@ class ToolPins:
             logger.warning("tools of member %s %s: %s%s", member, _OUTCOMES[self.policy], names, more)
 
     def load(self) -> bool:
-        """Read the file of approved tools if it has changed since it was last read.
+        """Read the file of approved tools, if it has changed since the last time.
 
         Returns whether it was read. Blocks. Raises `ConfigError` if the file is unreadable or invalid.
         """
@@ -164,7 +167,7 @@ class ToolPins:
             return True
 
     async def follow(self, changed: Callable[[], object]) -> None:
-        """Poll the file of approved tools, and call ``changed`` after each change of the file, until cancelled."""
+        """Check the file of approved tools regularly, and call ``changed`` after each change, until cancelled."""
         while self.path is not None:
             await trio.sleep(_POLL_INTERVAL)
             try:
@@ -174,7 +177,8 @@ class ToolPins:
                 logger.warning("the previous pins stay in use: %s", error)
 
     async def approve(self, tools: Iterable[HeldTool]) -> None:
-        """Approve ``tools`` with exactly these descriptions, even if their server has changed the descriptions again.
+        """Approve ``tools`` with exactly these descriptions, even if their server has meanwhile changed the
+        descriptions.
 
         The file is replaced atomically, and pins that other processes have added meanwhile are preserved. Raises
         `ConfigError` if the file can't be read or written.
@@ -199,7 +203,7 @@ def _with_pins(pins: _Pins, new: Iterable[tuple[str, JSONObject]]) -> _Pins:
 
 
 def _checked(data: Any, where: str) -> _Pins:
-    """Return the pins in ``data``, a mapping or the data of a file.
+    """Check the approvals (pins) in ``data``, and return them. ``data`` is a mapping, or the content of a file.
 
     Raises `ConfigError` if they are invalid. ``where`` says in the error message where the pins are.
     """
@@ -258,8 +262,10 @@ def _read(path: Path) -> _Pins:
 
 
 def _approve(path: Path, new: Iterable[tuple[str, JSONObject]]) -> None:
-    """Add approved tools to the file ``path``. Symbolic links aren't followed, since they could lead to another
-    file."""
+    """Add approved tools to the file ``path``.
+
+    Symbolic links aren't followed, because they could lead to another file.
+    """
     import fcntl  # imported late, because not every platform has fcntl
 
     try:

@@ -20,8 +20,9 @@ def _names(given: Collection[str]) -> tuple[str, ...]:
 
 @frozen(kw_only=True)
 class ToolTransform:
-    """Changes to a server's tool in a group's catalogue: rename, hide or describe the tool, and preset or hide its
-    arguments. Used in `MemberDescription`.
+    """Changes to one server's tool in a group. You can rename, hide or describe the tool.
+
+    You can also preset or hide its arguments. Use it in `MemberDescription`.
 
     ToolTransform(name="find", description="Search the manuals.", presets={"folder": "manuals"})
     """
@@ -45,7 +46,7 @@ class ToolTransform:
             raise ValueError("the name of a tool must not be empty")
 
     def fault_in(self, tool: Tool) -> str | None:
-        """Return the reason why this transform doesn't fit ``tool``; `None` if it fits."""
+        """Return the reason why this transform doesn't fit ``tool``. Return `None` if it fits."""
         required: Any = tool.input_schema.get("required")
         for name in self.hidden_arguments if isinstance(required, list) else ():
             if name in required and name not in self.presets:
@@ -53,8 +54,8 @@ class ToolTransform:
         return None
 
     def apply(self, tool: Tool) -> Tool:
-        """Return a copy of ``tool`` with the changes of this transform, but with the name that the server has for the
-        tool."""
+        """Return a copy of ``tool`` with the changes of this transform. The copy keeps the name that the server
+        uses."""
         hidden = [*self.presets, *self.hidden_arguments]
         words = {"title": self.title, "description": self.description}
         given = {key: value for key, value in words.items() if value is not None}
@@ -62,14 +63,16 @@ class ToolTransform:
         return attrs.evolve(tool, input_schema=schema, **given)
 
     def arguments(self, sent: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments to send to the server for a call with the arguments ``sent``. Hidden arguments are
-        removed, and preset arguments are added."""
+        """Return the arguments that the server gets if a call has the arguments ``sent``.
+
+        Hidden arguments are removed, and preset arguments are added.
+        """
         hidden = {*self.presets, *self.hidden_arguments}
         return {**{name: value for name, value in (sent or {}).items() if name not in hidden}, **self.presets}
 
 
 def _without(schema: JSONObject, names: Collection[str]) -> JSONObject:
-    """Return ``schema``, the JSON schema of an object, without the properties ``names``."""
+    """Return the JSON schema of an object (``schema``) without the properties ``names``."""
     changed = dict(schema)
     if "properties" in schema:
         properties = as_object(schema["properties"])
