@@ -160,7 +160,7 @@ def test_unknown_oauth_keys_are_reported_as_ignored(tmp_path: Path) -> None:
                     "callbackPort": 1,
                 }
             },
-            "works without a browser",
+            "must not be combined with keys for a browser",
         ),
         ({"oauth": {}, "auth": {}}, "oauth, auth: use only one of the two"),
         ({"oauth": {}, "headers": {"Authorization": "Bearer s3cret"}}, "oauth, headers: both authorize"),

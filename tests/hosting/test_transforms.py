@@ -258,7 +258,7 @@ def test_tools_list_of_another_mcp_host_is_ignored(tmp_path: Path) -> None:
         ({"x": {"hiddenArguments": [1]}}, "tools.x.hiddenArguments.0: must be a string"),
         (
             {"x": {"enabled": False}},
-            "tools.x.enabled: is unknown; known keys are name, title, description, hidden, presets",
+            "tools.x.enabled: unknown key; the known keys are name, title, description, hidden, presets",
         ),
         ({"x": {"name": "z"}, "y": {"name": "z"}}, "'y' and 'x' are both renamed to 'z'"),
     ],

@@ -252,7 +252,7 @@ async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> Asy
         finally:
             try:
                 nursery.start_protected(transport.discard_output)
-                # Two grace periods, before SIGTERM and before SIGKILL, plus a moment for SIGKILL to take effect.
+                # Allow two grace periods, before SIGTERM and before SIGKILL, plus a moment for SIGKILL to take effect.
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * command.close_grace + 5):
                     await transport.shut_down(command.close_grace)
             finally:

@@ -142,7 +142,7 @@ class _UpgradeRequest:
         except ConnectionLost as error:
             if where.secure or transport.has_received:
                 raise
-            raise ConnectionLost(f"{error}, without an answer; if the server requires TLS, use wss://…") from None
+            raise ConnectionLost(f"{error}; the server sent no answer. If it requires TLS, use wss://…") from None
         return transport
 
 

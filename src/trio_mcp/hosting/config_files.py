@@ -369,7 +369,7 @@ def _program(fields: dict[str, Any]) -> list[str]:
         return _words(fields, "command")
     command = _typed_field(fields, "command", str)
     program, *args = command.split() or [command]
-    if args and "/" not in program:  # a path may contain spaces, but the name of a program doesn't
+    if args and "/" not in program:  # a path may contain spaces, but the name of a program must not
         raise ValueError(
             f"command: must be a program, not {command[:100]!r}; write the arguments as a list: "
             f'"command": {json.dumps(program[:100])}, "args": {json.dumps(args)[:300]}'
@@ -437,7 +437,7 @@ def _transforms(fields: dict[str, Any]) -> dict[str, ToolTransform]:
         where = f"tools.{name}."
         given = cast("dict[str, Any]", _typed_field({name: tool}, name, dict, where="tools."))
         if unknown := given.keys() - _OF_TOOLS.keys():
-            raise ValueError(f"{where}{min(unknown)}: is unknown; known keys are {', '.join(_OF_TOOLS)}")
+            raise ValueError(f"{where}{min(unknown)}: unknown key; the known keys are {', '.join(_OF_TOOLS)}")
         values = {key: _typed_field(given, key, _OF_TOOLS[key], where=where) for key in given}
         if "hiddenArguments" in values:
             del values["hiddenArguments"]
@@ -553,7 +553,9 @@ def _for_a_machine(parameters: dict[str, Any], general: OAuth | None) -> ClientA
     if not {"client_id", "client_secret"} <= parameters.keys():
         raise ValueError("oauth: client_credentials needs clientId and clientSecret")
     if parameters.keys() - _FOR_MACHINES:
-        raise ValueError("oauth: client_credentials works without a browser and without a metadata document")
+        raise ValueError(
+            "oauth: client_credentials must not be combined with keys for a browser or a metadata document"
+        )
     if general is not None:
         parameters |= {"storage": general.storage, "dpop": general.dpop, "ssl_context": general.ssl_context}
         parameters |= {"public_addresses_only": general.public_addresses_only, "http_proxy": general.http_proxy}

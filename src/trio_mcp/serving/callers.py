@@ -161,7 +161,7 @@ class RemoteEnd:
         self._connection: Caller | None = None
 
     def caller(self, principal: Hashable, headers: Mapping[str, str] | None) -> Caller:
-        """Return the caller that sent a request with ``headers`` (names in lower case).
+        """Return the caller that has sent a request with these ``headers``, whose names are in lower case.
 
         A caller is identified by its ``principal`` or, if it isn't authenticated, by its IP address.
         """

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @frozen(eq=False)
 class AcceptedConnection:
-    """The connection to an accepted client, with its transport."""
+    """The connection to a client that was accepted, with the transport to it."""
 
     transport: FramedTransport
     peer: Peer

@@ -335,7 +335,7 @@ async def odd_messages(client: TortureClient) -> None:
     _check_no_error(client)
 
 
-# Ends of processes and connections
+# How processes and connections end
 
 
 async def _check_exit_at_end_of_input(client: TortureClient) -> None:

@@ -76,7 +76,7 @@ class LineTransport(FramedTransport):
             while self._lines:
                 line = self._lines.pop()
                 if line.startswith(b"{") and len(line) <= self._max and not self._first:
-                    return line  # the fast path for nearly all lines
+                    return line  # a fast path, which nearly all lines take
                 if (message := self._message(line)) is not None:
                     return message
             if self.buffered:

@@ -81,7 +81,7 @@ def _printing_line_by_line() -> Generator[None]:
 def _is_standard_output(stream: TextIO) -> bool:
     try:
         return stream.fileno() == 1
-    except ValueError:  # the stream is closed, detached, or in memory (`io.UnsupportedOperation`)
+    except ValueError:  # raised if the stream is closed, detached, or in memory (`io.UnsupportedOperation`)
         return False
 
 
@@ -171,7 +171,7 @@ class DescriptorStream:
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
-        os.fstat(write_fd)  # checked first: the number of a closed descriptor could be reused for our reader
+        os.fstat(write_fd)  # check this first: the number of a closed descriptor could be reused for our reader
         self._reader = _own(read_fd, "r")
         try:
             self._writer = _own(write_fd, "w")

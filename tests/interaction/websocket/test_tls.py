@@ -132,7 +132,7 @@ async def test_websocket_without_tls_to_a_tls_port_names_the_likely_cause(
         async with served(watched_server(), certified(authority, "127.0.0.1")) as port:
             url = f"127.0.0.1:{port}/mcp"
             async with open_websocket(f"wss://{url}", ssl_context=trusting) as bystander:
-                with pytest.raises(ConnectionLost, match=r"without an answer; if the server requires TLS, use wss://"):
+                with pytest.raises(ConnectionLost, match=r"the server sent no answer. If it requires TLS, use wss://"):
                     async with open_websocket(f"ws://{url}"):
                         pytest.fail("it speaks TLS")
                 assert (await bystander.call_tool("echo", {"text": "hi"})).text == "hi"

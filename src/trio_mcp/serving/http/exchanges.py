@@ -142,7 +142,7 @@ class PostExchange(PartExchange):
         """Send a keep-alive comment on the event stream, if nothing was sent since the last call."""
 
     def send_keep_alive(self) -> None:
-        """Send a comment if nothing was sent since the last call.
+        """Send a keep-alive comment if nothing was sent since the last call.
 
         If the response isn't a stream yet, make it a stream. Call this twice within the longest allowed silence.
         """

@@ -115,7 +115,7 @@ class StatelessExchange(PostExchange):
 
     def status_of(self, code: int) -> HTTPStatus:
         # 2026-07-28 streamable HTTP, Server Validation: the status MUST be 400, or 404 for an unknown method.
-        # An error with the same code from a handler is an ordinary reply.
+        # If a handler raises an error with the same code, the error is an ordinary reply.
         if self._header_error is not None and self._header_error[0] == code:
             return self._header_error[1]
         return super().status_of(code)
@@ -337,7 +337,8 @@ class StatelessEndpoint:
 
 
 def check_headers(request: Request, head: RequestHead) -> CodedError | None:
-    """Return the error if a modern request is invalid, otherwise `None`.
+    """Check the protocol fields and headers of a modern request. Return the error if they are invalid, otherwise
+    `None`.
 
     A request is invalid without the per-request protocol fields (2026-07-28 basic, Per-request protocol fields: MUST be
     -32602), or if a header that repeats a value of the body differs from that value or occurs twice.

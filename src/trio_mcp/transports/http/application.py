@@ -105,7 +105,7 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Serve a request of ``caller``, as returned by `admit`.
+        """Serve a request. ``caller`` is the sender of the request, as `admit` has returned it.
 
         Synchronous. Implementations must not raise, and must eventually call `ResponseHandle.answer` or
         `ResponseHandle.stream`.

@@ -169,5 +169,7 @@ class HeadCache:
         length = None if self._is_first or len(raw) > _LONGEST else _LENGTH.search(raw)
         self._is_first = False
         if length is not None:
-            self._head = head.with_length(length[1])  # a copy, because a route may modify the headers that it receives
+            self._head = head.with_length(
+                length[1]
+            )  # cache a copy, because a route may modify the headers that it receives
             self._before, self._after = raw[: length.start(1)], raw[length.end(1) :]

@@ -117,7 +117,7 @@ class OutgoingBytes:
         if len(data) <= _WRITE:
             await self._send(chunk(data))
             return
-        await self._send(b"%x\r\n" % len(data))  # three writes, to avoid copying a long chunk
+        await self._send(b"%x\r\n" % len(data))  # use three writes, to avoid copying a long chunk
         await self._send(data)
         await self._send(b"\r\n")
 

@@ -227,7 +227,7 @@ class CoalescingStream(trio.abc.Stream):
         While bytes are buffered, no other task writes.
         """
         try:
-            with until_broken():  # the task that reads also notices that the stream is broken
+            with until_broken():  # no error here: the task that reads also notices that the stream is broken
                 while True:
                     while not self._collected:
                         await self._wake.park()
