@@ -286,7 +286,7 @@ def memory_transport_pair(capacity: int = 65536) -> tuple[Transport, Transport]:
 
 
 def memory_transports(capacity: int = 65536) -> tuple[MemoryTransport, MemoryTransport]:
-    """Return two connected transports in memory, like `memory_transport_pair`, but with the type of this package's
-    class."""
+    """Return two connected transports in memory. Like `memory_transport_pair`, but with a return type for this
+    package."""
     there, back = _Pipe(capacity), _Pipe(capacity)
     return MemoryTransport(there, back), MemoryTransport(back, there)

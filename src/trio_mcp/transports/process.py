@@ -336,7 +336,7 @@ log."""
 
 
 class EarlyOutput(trio.abc.ReceiveStream):
-    """A child's output ``source``, cleaned up for a child that prints other text between its messages.
+    """Reads the output (``source``) of a child process that prints other text between its messages.
 
     The text is also written to ``sink``. If a response follows text on the same line, a line break is inserted before
     it.

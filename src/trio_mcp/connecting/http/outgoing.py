@@ -122,7 +122,7 @@ class Sessions:
                 raise copy.copy(self._failure)
 
     def lose(self, session: Session, error: MCPError) -> bool:
-        """Record that the server has lost ``session``. ``error`` shows this.
+        """Record that the server has lost ``session``. ``error`` is the error that shows the loss.
 
         Return false if it was already marked. After three lost sessions without any reply, the waiting messages fail
         with ``error``.
@@ -361,7 +361,7 @@ class ToolHeaders:
         return self._known.get(tool, ()) if isinstance(tool, str) else ()
 
     def of_call(self, call: OutboundFrame) -> Headers:
-        """Return the headers for the tool call ``call`` that repeat its arguments.
+        """Return the headers of the tool call ``call``: those that repeat its arguments.
 
         An argument that a header can't carry is left out, and the server reports the error.
         """

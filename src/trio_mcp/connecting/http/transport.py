@@ -269,7 +269,7 @@ class HttpTransport(FramedTransport):
         await self._one_way.send(session, answer)
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
-        """Let a call of the client fail, because its answer to the server couldn't be delivered.
+        """Let a call of the client fail, because an answer of the client couldn't be delivered to the server.
 
         The server waits for this answer in the response to the call, and can't be notified.
         """

@@ -275,7 +275,7 @@ class AsgiResponse(ResponseHandle):
         await self.abort()
 
     async def abort(self) -> None:
-        """Notify the MCP endpoint that the client has disconnected. If no response is complete, send one.
+        """Notify the MCP endpoint that the client has disconnected. If no complete response was sent, send one.
 
         Without a response, middleware would report an application error.
         """

@@ -266,10 +266,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return invalid(status, reason, extra)
 
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for bytes in the server's memory: those of requests that were read but not served yet.
-
-        See `HttpApplication.hold`.
-        """
+        """Return a counter for the bytes of requests that were read, but not served yet: see `HttpApplication.hold`."""
         assert isinstance(client, RemoteEnd), "the client of a request must be a RemoteEnd"
         principal = caller.principal.id if isinstance(caller, Auth) else None
         caller = client.caller(principal, None if head is None else head.headers)

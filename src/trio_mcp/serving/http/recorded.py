@@ -48,7 +48,7 @@ class HttpRecordings:
         self._response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
 
     def observe(self, running: Running, response_of: Callable[[InboundRequest], ResponseHandle | None]) -> None:
-        """Start to observe all requests of ``running``. Its own `Tracing` stays in use.
+        """Start to observe all requests of ``running``, the running server. The server's own `Tracing` stays in use.
 
         ``response_of`` returns the response to a request without a session.
         """

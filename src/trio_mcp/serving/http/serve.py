@@ -242,7 +242,7 @@ class HttpFront:
         nursery.start_soon(self._until_cancelled)
 
     async def _until_cancelled(self) -> None:
-        """Wait until the server is cancelled, together with all requests.
+        """Wait until the server and all its requests are cancelled.
 
         Then let each connection send its buffered bytes, because a stream that is cut off would look like a broken
         connection.

@@ -56,7 +56,7 @@ class SessionStream:
         retry: float | None = None,
         until: float = math.inf,
     ) -> bool:
-        """Send the event stream as the body of ``response``. The response that sent it before ends.
+        """Send the event stream as the body of ``response``. If another response sends the stream, that response ends.
 
         First send the events of ``replay`` or, without it, the stored events that no response has sent. Return whether
         any unsent events were lost.

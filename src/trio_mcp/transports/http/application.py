@@ -117,8 +117,7 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for bytes in the server's memory: those read from ``client`` that belong to requests not yet
-        served.
+        """Return a counter for the bytes of requests that were read from ``client``, but not served yet.
 
         ``head`` is the head of the last admitted request, and ``caller`` its sender. Both are `None` if no request was
         admitted.

@@ -79,8 +79,10 @@ class HttpConnection(ResponseWriter):
 
     @property
     def awaits_request(self) -> bool:
-        """True if `shut_down` would now lose a request: either nothing has arrived on a new connection yet, or the next
-        request head has arrived only in part."""
+        """True if `shut_down` would now lose a request.
+
+        This is so if nothing has arrived yet on a new connection, or if the next request head has arrived only in part.
+        """
         return self.phase <= _HEAD and self.phase is not _IDLE
 
     async def serve(self) -> bytes | None:

@@ -154,7 +154,7 @@ class HeadCache:
         self._is_first = True
 
     def lookup(self, raw: bytes) -> RequestHead | None:
-        """Return the cached head if the bytes ``raw`` are the same head, otherwise `None`.
+        """Return the cached head if the bytes ``raw`` are this head, otherwise `None`.
 
         The digits of the Content-Length may differ.
         """

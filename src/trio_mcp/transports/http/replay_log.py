@@ -241,8 +241,8 @@ class ReplayLog:
                 return
 
     def _pop_awaited(self, stream: _ReplayStream) -> bytes | None:
-        """Remove the newest event of a stream, which is kept for a disconnected client, and return it. Return `None` if
-        there is none."""
+        """If the newest event of a stream is kept for a disconnected client, remove and return it. Otherwise return
+        `None`."""
         line, stream.awaited = stream.awaited, None
         if line is not None:
             del self._awaited[stream.name]

@@ -285,8 +285,10 @@ class IdleConnections:
             self._close(next(iter(self._waiting)))
 
     def pop(self) -> HttpClientConnection | None:
-        """Remove and return the usable connection that was added last, or return `None`. Unusable connections are
-        closed."""
+        """Remove and return the usable connection that was added last. Return `None` if no connection is usable.
+
+        Unusable connections are closed.
+        """
         while self._waiting:
             connection, alarm = self._waiting.popitem()
             alarm.stop()

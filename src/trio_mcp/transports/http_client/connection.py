@@ -114,7 +114,7 @@ _READ: Final = 65536
 
 
 class ClientSocket(trio.abc.Stream):
-    """A stream over the socket of the trio stream ``stream``. It counts the bytes that are sent.
+    """A stream that takes over the socket of the trio stream ``stream``, and counts the bytes that are sent.
 
     One task can send while another task receives.
     """

@@ -261,8 +261,9 @@ def is_local_host(host: str) -> bool:
 
 
 def looked_up(host: str) -> str:
-    """Return the name to look up for ``host``, which is ``localhost`` for ``localhost.`` and all subdomains of
-    ``localhost``.
+    """Return the name to look up for ``host``.
+
+    For ``localhost.`` and all subdomains of ``localhost``, this is ``localhost``.
 
     Many resolvers don't know these names, and name servers must not be queried for them (RFC 6761 section 6.3).
     """
