@@ -286,7 +286,9 @@ def _plain(key: object) -> bytes:
             members = [_plain(member) for member in cast("tuple[object, ...]", key)]
             return b"t%d:%b" % (len(members), b"".join(members))
         case _:
-            raise TypeError(f"a shared key must be str, bytes, int, None or a tuple of these, not {type(key).__name__}")
+            raise TypeError(
+                f"a shared rate limit needs a key of str, bytes, int, None or a tuple of these, not {type(key).__name__}"
+            )
 
 
 class _Buckets:

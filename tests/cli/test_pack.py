@@ -432,7 +432,7 @@ async def test_invalid_pack_options_are_usage_errors(folder: Path, options: list
     ("code", "status", "complaint"),
     [
         ("from trio_mcp import Server; server = Server('w', '1.0')", 2, "this one is empty"),
-        ("from trio_mcp import Server; server = Server('w', '^1.0', description='d')", 2, "must be a single version"),
+        ("from trio_mcp import Server; server = Server('w', '^1.0', description='d')", 2, "must be one exact version"),
         ("from trio_mcp import Server; server = Server('w', '1', description='d' * 101)", 2, "this one has 101"),
         ("raise RuntimeError('broken')", 1, "RuntimeError: broken"),
         ("", 2, "no server in"),

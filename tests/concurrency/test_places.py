@@ -179,7 +179,7 @@ async def test_worker_thread_request_to_the_client_beyond_the_limit_is_refused()
         await line.want()
         await line.want()
         line.running[0].ask()
-        with pytest.raises(CodedError, match="too many handlers in threads wait for answers"):
+        with pytest.raises(CodedError, match="too many handlers in threads wait for answers of clients"):
             line.running[1].ask()
 
 

@@ -408,7 +408,7 @@ def twice(extension: Extension[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("declare", "words"), [(core, "is a method of the specification"), (twice, "already has a method com.example/a/b")]
+    ("declare", "words"), [(core, "is a method of MCP itself"), (twice, "declares the method com.example/a/b twice")]
 )
 def test_extension_method_declared_twice_is_rejected(declare: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):

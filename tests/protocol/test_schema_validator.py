@@ -35,7 +35,7 @@ def test_schema_validator_finds_no_errors_in_a_valid_value() -> None:
 
 
 def test_schema_validator_refuses_an_invalid_schema() -> None:
-    with pytest.raises(ValueError, match="not a usable JSON Schema"):
+    with pytest.raises(ValueError, match="the JSON Schema can't be used"):
         SchemaValidator({"type": "strong"})
 
 

@@ -47,7 +47,7 @@ def test_principal_id_survives_json_encoding_and_decoding(principal: Principal) 
 
 @pytest.mark.parametrize("text", ["", "anna", "[]", '["a"]', '[1,"a",false]', '{"issuer":"a"}'])
 def test_principal_id_from_other_text_raises_value_error(text: str) -> None:
-    with pytest.raises(ValueError, match="not the identity of a principal"):
+    with pytest.raises(ValueError, match="invalid JSON of a principal's identity"):
         PrincipalId.from_json(text)
 
 

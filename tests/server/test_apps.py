@@ -176,7 +176,7 @@ def test_string_with_an_html_document_is_accepted_as_an_app_view(page: str) -> N
     [
         ("<p>hello", "begins with <!doctype html>"),
         ({"a": 1}, "begins with <!doctype html>"),
-        (TextResourceContents(VIEW, PAGE, "text/html"), "have the type text/html;profile=mcp-app"),
+        (TextResourceContents(VIEW, PAGE, "text/html"), "have the MIME type text/html;profile=mcp-app"),
     ],
 )
 async def test_app_view_that_does_not_return_html_is_a_server_error(

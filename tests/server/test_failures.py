@@ -119,7 +119,7 @@ async def test_exception_with_an_invalid_error_code_fails_only_its_request(
     async with connected(served(work), REVISIONS[-1]) as peer:
         assert (await peer.call("work", {"wrong": True}))["isError"] is True
         assert await peer.text("work", {"wrong": False}) == "fine"
-    assert "an error needs an integer and a string" in caplog.text
+    assert "CodedError needs an integer code and a string" in caplog.text
 
 
 async def test_result_not_expressible_in_the_revision_is_a_tool_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -99,7 +99,7 @@ def test_numpy_array_parameter_raises_at_registration_with_instructions() -> Non
         return 0.0
 
     mean.__annotations__["values"] = numpy.ndarray
-    with pytest.raises(TypeError, match=r"'values': ndarray can be returned but not read: .*list\[float\]"):
+    with pytest.raises(TypeError, match=r"'values': ndarray can be a result, but not an argument: .*list\[float\]"):
         UserFunction.of(mean)
 
 

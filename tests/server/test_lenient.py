@@ -141,7 +141,7 @@ def _nested(levels: int) -> Any:
     [
         (json.dumps([{"name": "x" * 300_000}]), "strings contain more than 262,144 characters of JSON"),
         ([json.dumps({"name": "x" * 3000})] * 100, "strings contain more than 262,144 characters of JSON"),
-        ([{"name": "a", "size": "x"}] * 100_000, "too large to be read from strings: send numbers"),
+        ([{"name": "a", "size": "x"}] * 100_000, "were sent as strings: send them as JSON types"),
         ([_nested(200)], r"at `\$\.v"),
     ],
     ids=["one text", "many texts", "many steps", "many levels"],

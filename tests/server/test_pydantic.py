@@ -225,7 +225,7 @@ def test_model_argument_with_too_many_items_is_rejected(kind: Any, given: Any) -
 def test_model_argument_with_hashed_items_has_a_lower_item_limit(kind: Any) -> None:
     many = [2**61 * number for number in range(6000)]
     given: Any = many if kind is RootModel[set[int]] else {str(number): 1 for number in many}
-    with pytest.raises(BadArguments, match=r"too large: more than 5,000 items"):
+    with pytest.raises(BadArguments, match=r"too large: it has more than 5,000 list items"):
         taking(kind).bind({"value": given})
 
 
@@ -393,7 +393,7 @@ def test_pydantic_alias_of_a_parameter_raises_at_registration() -> None:
 
 def test_msgspec_constraint_on_a_pydantic_model_raises() -> None:
     with pytest.raises(
-        TypeError, match=r"take: parameter 'value': pydantic reads this annotation: use pydantic's Field instead of"
+        TypeError, match=r"take: parameter 'value': pydantic parses this annotation: use pydantic's Field instead of"
     ):
         taking(Annotated[list[Line], msgspec.Meta(min_length=1)])
     described = taking(Annotated[list[Line], msgspec.Meta(description="All.")])

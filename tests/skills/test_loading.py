@@ -236,7 +236,7 @@ async def test_malformed_list_of_skill_files_raises_protocol_violation(resources
 @pytest.mark.parametrize("uri", ["skill://pdf/skill.md", "SKILL.md", "pdf/SKILL.md"])
 async def test_skill_uri_that_is_not_its_skill_file_raises_protocol_violation(uri: str) -> None:
     async with Liar({"uri": uri}).opened() as client:
-        with pytest.raises(ProtocolViolation, match="is not the URI of a skill"):
+        with pytest.raises(ProtocolViolation, match="invalid URI of a skill"):
             await load(client)
 
 

@@ -43,7 +43,7 @@ def life_in(phase: Phase) -> RequestScope:
 def test_request_phase_changes_as_in_the_table_and_illegal_steps_raise(phase: Phase, step: Step) -> None:
     life, after = life_in(phase), LEGAL.get((phase, step))
     if after is None:
-        with pytest.raises(IllegalStep, match=f"a request that is {phase.name} can't take the step {step.name}"):
+        with pytest.raises(IllegalStep, match=f"invalid step {step.name} for a request in the phase {phase.name}"):
             life.advance(step)
         assert life.phase is phase
     else:

@@ -104,7 +104,7 @@ class AsyncioThread:
                 self._running.discard(task)
                 calls.end()
         if self.has_ended:
-            raise RuntimeError("the asyncio event loop ended while this call was running in it")
+            raise RuntimeError("the asyncio event loop ended before the handler that ran in it had finished")
         return task.result()
 
     @asynccontextmanager
@@ -200,7 +200,7 @@ async def _contained(function: Callable[[], Awaitable[T]]) -> T:
     try:
         return await function()
     except (SystemExit, KeyboardInterrupt) as error:  # this exception would end the event loop
-        raise RuntimeError(f"the handler raised {type(error).__name__}, which would end the server") from error
+        raise RuntimeError(f"the handler must not raise {type(error).__name__}, which would end the server") from error
 
 
 class LoopCalls:
@@ -290,7 +290,7 @@ class LoopCalls:
                 self._nursery.start_soon(run)
 
         if not self._trio_run.call_soon(copy_context().run, start):
-            raise RuntimeError("the server has ended")
+            raise RuntimeError("the call was not made, because the server has ended")
         return await self._wait(ended, scope)
 
     async def _wait(self, ended: asyncio.Future[outcome.Outcome[T] | None], scope: trio.CancelScope) -> T:

@@ -80,4 +80,4 @@ class LoopTask(Generic[T]):
         except Exception:
             raise
         except BaseException as error:
-            raise RuntimeError(f"the handler ended with {type(error).__name__} in its asyncio event loop") from None
+            raise RuntimeError(f"the handler raised {type(error).__name__} in the asyncio event loop") from None

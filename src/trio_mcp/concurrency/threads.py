@@ -104,7 +104,7 @@ class TrioRun:
             raise RuntimeError(
                 f"{what} belongs to a trio.run in another thread, and can only be used there: write "
                 "trio.from_thread.run(function, trio_token=token), with the trio.lowlevel.current_trio_token() of "
-                "that run"
+                "that trio.run"
             )
 
 

@@ -481,7 +481,9 @@ class WorkerSlot:
         """Let another thread run while this thread waits for the client's answer. Raises `CodedError` if too many
         threads wait."""
         if not self._share.may_have(SlotState.ASKING):
-            raise CodedError(TOO_BUSY, "Too busy: too many handlers in threads wait for answers; try again later")
+            raise CodedError(
+                TOO_BUSY, "Too busy: too many handlers in threads wait for answers of clients; try again later"
+            )
         self._move(SlotState.ASKING)
 
     async def resume(self) -> None:

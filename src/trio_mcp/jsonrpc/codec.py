@@ -323,7 +323,7 @@ def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _e
     if deep:
         raise NotSerializable(_NESTED)
     if not finite:
-        raise NotSerializable("not serializable as JSON: NaN and infinities have no JSON form")
+        raise NotSerializable("not serializable as JSON: JSON can't contain NaN or infinity")
     return text
 
 

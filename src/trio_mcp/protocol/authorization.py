@@ -95,7 +95,7 @@ def _read_member(member: msgspec.Raw, kind: Any) -> Any:
     listed = cast("list[object]", value) if isinstance(value, list) else str(value).split()
     words = [word for word in listed if isinstance(word, str)]
     if not words or not isinstance(value, list | str):
-        raise ValueError("must be a string or a list of strings")
+        raise ValueError("the value must be a string or a list of strings")
     with suppress(msgspec.ValidationError):
         return msgspec.convert(words, kind)
     return msgspec.convert(" ".join(words), kind)

@@ -47,7 +47,7 @@ class CancelParams:
         if _TOKEN.fullmatch(self.cancel_token) is None:
             raise ValueError("cancelToken must have 16 to 64 letters, digits, hyphens or underscores")
         if self.wait_ms is not None and not 0 <= self.wait_ms <= _LONGEST_WAIT:
-            raise ValueError("waitMs must be a number of milliseconds, up to a day")
+            raise ValueError("waitMs must be from 0 to 86,400,000 milliseconds (one day)")
 
 
 @frozen
@@ -95,7 +95,7 @@ class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         if not 0 < self.max_wait <= _LONGEST_WAIT / 1000:
-            raise ValueError(f"max_wait must be a positive number of seconds, up to a day, not {self.max_wait!r}")
+            raise ValueError(f"max_wait must be between 0 and 86,400 seconds (one day), not {self.max_wait!r}")
         self.server = CancelSettings(max(1, int(self.max_wait * 1000)))
         self._rows.append(
             ExtensionRequest[CancelParams, CancelResult](

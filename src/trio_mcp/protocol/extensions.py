@@ -192,9 +192,9 @@ class Extension(Generic[S, C]):
 
     def _add(self, row: Method) -> None:
         if row.name in METHODS:
-            raise ValueError(f"{row.name} is a method of the specification, so {self.name} cannot declare it")
+            raise ValueError(f"the extension {self.name} can't declare {row.name}: it is a method of MCP itself")
         if any(row.name == other.name for other in self._rows):
-            raise ValueError(f"the extension {self.name} already has a method {row.name}")
+            raise ValueError(f"the extension {self.name} declares the method {row.name} twice")
         self._rows.append(row)
 
     def _register(self, server: Any) -> None:
@@ -233,7 +233,7 @@ def vocabulary_of(extensions: Collection[Extension[Any, Any]]) -> Vocabulary:
         return CORE
     names = [extension.name for extension in extensions]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"extensions= contains {min(twice)} twice")
+        raise ValueError(f"extensions= contains the extension {min(twice)} twice")
     rows: dict[str, Method] = {}
     for row in (row for extension in extensions for row in extension._rows):
         if row.name in rows:

@@ -116,7 +116,7 @@ def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject
     if (schema := _written(kind)) is None:
         raise TypeError(_without_form(kind))
     if read:
-        raise TypeError(f"{kind.__name__} can be returned but not read: use a JSON type, for example list[float]")
+        raise TypeError(f"{kind.__name__} can be a result, but not an argument: use a JSON type, such as list[float]")
     return schema
 
 

@@ -56,7 +56,7 @@ def check_meta_keys(meta: Iterable[str] | None) -> None:
         labels = (match[1] or "").lower().split(".")
         if len(labels) > 1 and labels[1] in _RESERVED_LABELS and key not in _DEFINED:
             raise ValueError(
-                f"{key!r} is not available: prefixes with {labels[1]!r} as their second label are reserved for MCP; "
+                f"the _meta key {key!r} is reserved for MCP, because the second label of its prefix is {labels[1]!r}; "
                 "use your own reversed domain, as in com.example/retries"
             )
 

@@ -113,7 +113,7 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         where = f"{_ANNOTATION} at {clean('/'.join(place.keys())[:_SHOWN]) or 'the root of the schema'}"
         if not place.is_property:
             raise ValueError(
-                f"{where}: an argument in a header must be reached from the root of the schema "
+                f"{where}: an argument in a header must be a property, reachable from the root of the schema "
                 'through "properties" alone'
             )
         name, kind = place.schema[_ANNOTATION], place.schema.get("type")
@@ -123,14 +123,12 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         if kind not in _KINDS:
             shown = repr(kind[:_SHOWN]) if isinstance(kind, str) else "none" if kind is None else "several"
             raise ValueError(
-                f'{where}: an argument in a header must have one "type", string, integer or boolean, but has {shown}. '
-                "If it is optional, give it a default of that type instead of null"
+                f'{where}: an argument in a header must have one "type": string, integer or boolean, not {shown}. '
+                "If the argument is optional, give it a default of that type instead of null"
             )
         header = ParamHeader(tuple(place.keys()[1::2]), _PREFIX + name)
         if (other := found.setdefault(name.lower(), header)) is not header:
-            raise ValueError(
-                f"{where}: {name[:_SHOWN]!r} is already the header of {other.argument}; header names ignore case"
-            )
+            raise ValueError(f"{where}: {name[:_SHOWN]!r} is already the header of {other.argument} (case is ignored)")
         if len(found) > _MOST_HEADERS:
             raise ValueError(f"{where}: a tool can have at most {_MOST_HEADERS} arguments in headers")
     return tuple(found.values())
@@ -238,10 +236,10 @@ def decoded(text: str) -> str:
     try:
         content = base64.b64decode(match[1], validate=True)
         if base64.b64encode(content).decode() != match[1]:
-            raise binascii.Error("not the usual base64 of these bytes")
+            raise binascii.Error("not the canonical base64 form of the bytes")
         return content.decode()
     except ValueError:
-        raise ValueError("the value is not valid base64 of UTF-8 text") from None
+        raise ValueError("invalid header value: it must be UTF-8 text in base64") from None
 
 
 def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:

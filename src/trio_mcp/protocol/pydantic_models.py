@@ -96,7 +96,7 @@ def _adapted(hint: Any) -> Any:
     adapted: Any = type(repr(hint)[:100], (Adapted,), {"adapter": adapter})
     for note in getattr(hint, "__metadata__", ()):
         if isinstance(note, msgspec.Meta) and any(getattr(note, bound) is not None for bound in _BOUNDS):
-            raise TypeError("pydantic reads this annotation: use pydantic's Field instead of msgspec.Meta")
+            raise TypeError("pydantic parses this annotation: use pydantic's Field instead of msgspec.Meta")
         if isinstance(note, str | msgspec.Meta):
             adapted = Annotated[adapted, note]
     return adapted
@@ -163,13 +163,13 @@ def read(kind: Any, value: Any) -> Any:
     """
     text = _encoder.encode(value)
     if len(text) > _SMALL and not is_checkable(value, most := _parts_limit(kind)):
-        raise ValueError(f"the data is too large: more than {most:,} items and members")
+        raise ValueError(f"the data is too large: it has more than {most:,} list items and object members")
     try:
         return _validator_of(kind).validate_json(text)
     except ValidationError as error:
         raise ValueError(_errors_text(error)) from None
     except TypeError as error:
-        raise RuntimeError(f"a validator of {kind.__name__} failed") from error
+        raise RuntimeError(f"a validator of {kind.__name__} raised a TypeError") from error
 
 
 def _errors_text(error: ValidationError) -> str:

@@ -180,7 +180,7 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
             members = cast("dict[str, Any]", value)
             tag = members.get("type")
             if type(tag) is not str or tag not in by_tag:
-                raise ValueError(f"expected one of {', '.join(by_tag)} as the member type")
+                raise ValueError(f"the member 'type' must be one of {', '.join(by_tag)}")
             if tag not in known:  # created on first use, because a member of the union may contain the union itself
                 known[tag] = hook_of(by_tag[tag])
             return known[tag](members, by_tag[tag])
@@ -255,7 +255,7 @@ def _elicit_params(hook_of: HookOf, value: Any, _: Any) -> Any:
 def _resource_contents(hook_of: HookOf, value: Any, _: Any) -> Any:
     members = read_object(value, None)
     if "text" not in members and "blob" not in members:
-        raise ValueError("expected a member text or blob")
+        raise ValueError("resource contents must have a member text or blob")
     kind: Any = TextResourceContents if "text" in members else BlobResourceContents
     return hook_of(kind)(members, kind)
 

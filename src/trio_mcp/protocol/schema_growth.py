@@ -56,7 +56,7 @@ class SchemaGrowth:
         most = _MOST_COMPILED if any(part.is_dear for part in parts) else _MOST
         if max(part.most for part in parts) > most:
             raise ValueError(
-                "not a usable JSON Schema: it has so many nested references that validation would take too long"
+                "the JSON Schema can't be used: it has so many nested references that validation would take too long"
             )
         self._is_harmless = self._root.most <= _FEW and all(
             part.most <= _FEW and part.each_level <= 1 for part in parts if part.is_endless

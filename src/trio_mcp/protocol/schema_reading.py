@@ -132,8 +132,8 @@ class _SchemaReader:
         self._steps -= count
         if self._steps < 0:
             raise ValueError(
-                "the arguments are too large to be read from strings: "
-                "send numbers, booleans, lists and objects as JSON types"
+                "the arguments are too large, because numbers, booleans, lists or objects were sent as strings: "
+                "send them as JSON types"
             )
 
     def _parts(self, node: Any, value: Any) -> list[JSONObject]:

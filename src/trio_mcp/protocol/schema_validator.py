@@ -230,7 +230,7 @@ class SchemaValidator:
         try:
             self._validator = self._compiled(schema)
         except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-            raise ValueError(f"not a usable JSON Schema: {clean(str(error).splitlines()[0])}") from None
+            raise ValueError(f"the JSON Schema can't be used: {clean(str(error).splitlines()[0])}") from None
         self._bounds = SchemaBounds(schema)
         self._faults = SchemaFaults(schema, lambda: compiled(jsonschema_rs.validator_map_for))
 
@@ -263,7 +263,7 @@ class SchemaValidator:
 
 
 def _never(uri: str) -> Any:
-    raise ValueError(f"the schema refers to {clean(uri[:200])}, but other documents are never fetched")
+    raise ValueError(f"the schema refers to {clean(uri[:200])}: only references inside the schema are allowed")
 
 
 _MOST_PARTS: Final = 100_000

@@ -155,7 +155,7 @@ def _message(make: Make, message: Any, revision: Revision) -> dict[str, Any]:
     if _has_tool_use(revision) or not isinstance(content, list):
         return make(message)
     if len(cast("list[Any]", content)) != 1:
-        raise NotExpressible(f"a message must have exactly one content block in revision {revision}")
+        raise NotExpressible(f"a sampling message must have exactly one content block in MCP revision {revision}")
     return make(attrs.evolve(message, content=content[0]))
 
 
@@ -183,20 +183,20 @@ def _elicit_form(make: Make, params: ElicitFormParams, revision: Revision) -> di
     try:
         form = first_form(params.requested_schema)
     except ValueError as error:
-        raise NotExpressible(f"{error}; this request uses revision {revision}") from None
+        raise NotExpressible(f"{error}; this request uses MCP revision {revision}") from None
     return make(attrs.evolve(params, requested_schema=form))
 
 
 def _elicit_url(make: Make, params: ElicitURLParams, revision: Revision) -> dict[str, Any]:
     if params.elicitation_id is None:
-        raise NotExpressible(f"a URL elicitation needs an elicitation id in revision {revision}")
+        raise NotExpressible(f"in MCP revision {revision}, a URL elicitation must have an elicitation id")
     return make(params)
 
 
 def _elicit_result(make: Make, result: ElicitResult, revision: Revision) -> dict[str, Any]:
     for name, value in (result.content or {}).items():
         if isinstance(value, list):
-            raise NotExpressible(f"field {name!r} is a list, which revision {revision} can't express")
+            raise NotExpressible(f"field {name!r} is a list, which MCP revision {revision} doesn't allow in an answer")
     return make(result)
 
 

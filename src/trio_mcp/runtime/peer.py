@@ -164,7 +164,7 @@ class PrincipalId(NamedTuple):
         try:
             return msgspec.json.decode(text, type=cls)
         except msgspec.MsgspecError as error:
-            raise ValueError(f"the text is not the identity of a principal: {error}") from None
+            raise ValueError(f"invalid JSON of a principal's identity (see PrincipalId.to_json): {error}") from None
 
 
 def _identity_of(principal: Principal) -> PrincipalId:

@@ -109,7 +109,7 @@ class UI:
         if not self.visible_to:
             raise ValueError('visible_to must not be empty: write "model", "app" or both')
         if meta is not None and not meta.keys().isdisjoint(("ui", _FLAT)):
-            raise ValueError("ui= and meta= both specify the view of a tool: remove the view from meta=")
+            raise ValueError("both ui= and meta= specify a view for the tool: remove the view from meta=")
         said: JSONObject = {} if self.view is None else {"resourceUri": self.view}
         if set(self.visible_to) != set(_CALLERS):
             said["visibility"] = list(self.visible_to)
@@ -137,7 +137,7 @@ def _origins(given: Iterable[str]) -> tuple[str, ...]:
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
             raise ValueError(
-                f"{origin[:200]!r} is not an origin: write https://api.example.com or wss://*.example.com:8443"
+                f"invalid origin {origin[:200]!r}: write https://api.example.com or wss://*.example.com:8443"
             )
     return origins
 
@@ -145,7 +145,7 @@ def _origins(given: Iterable[str]) -> tuple[str, ...]:
 def _permissions(given: Iterable[str]) -> tuple[Permission, ...]:
     names = (given,) if isinstance(given, str) else tuple(given)
     if unknown := [name for name in names if name not in _PERMISSIONS]:
-        raise ValueError(f"permissions must be among {', '.join(_PERMISSIONS)}, not {unknown[0]!r}")
+        raise ValueError(f"unknown permission {unknown[0]!r}: the allowed permissions are {', '.join(_PERMISSIONS)}")
     return cast("tuple[Permission, ...]", names)
 
 
@@ -232,7 +232,9 @@ class AppPolicy:
         """
         # SEP-1865, Content Requirements: the type MUST be APP_TYPE, and the content a valid HTML5 document.
         if contents.mime_type not in (None, APP_TYPE):
-            raise ValueError(f"the contents of a view must have the type {APP_TYPE}, not {contents.mime_type[:200]!r}")
+            raise ValueError(
+                f"the contents of a view must have the MIME type {APP_TYPE}, not {contents.mime_type[:200]!r}"
+            )
         if isinstance(contents, TextResourceContents) and _DOCUMENT.match(contents.text) is None:
             raise ValueError("the text of a view must be an HTML document, which begins with <!doctype html>")
         return attrs.evolve(contents, mime_type=APP_TYPE, meta={**self._in_meta(), **(contents.meta or {})} or None)

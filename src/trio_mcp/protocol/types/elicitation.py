@@ -184,7 +184,9 @@ def first_form(schema: JSONObject) -> JSONObject:
 
 def _first_field(name: str, field: JSONObject) -> JSONObject:
     if field["type"] == "array":
-        raise ValueError(f"field {name!r} is a list of choices, which needs revision {ElicitURLParams._SINCE} or later")
+        raise ValueError(
+            f"field {name!r} is a list of choices, which requires MCP revision {ElicitURLParams._SINCE} or later"
+        )
     first = {key: value for key, value in field.items() if key != "default" or field["type"] == "boolean"}
     if choices := first.pop("oneOf", None):
         first |= {"enum": [one["const"] for one in choices], "enumNames": [one["title"] for one in choices]}
@@ -204,7 +206,7 @@ def check_url(url: object) -> None:
     except ValueError:
         good = False
     if not good or not cast("str", url).isprintable() or {" ", "\\"} & set(cast("str", url)):
-        raise _bad("a URL elicitation needs an absolute http or https URL, without spaces or control characters")
+        raise _bad("the URL to visit must be an absolute http or https URL, without spaces or control characters")
 
 
 def check_url_question(question: ElicitURLParams) -> None:
@@ -216,7 +218,7 @@ def check_url_question(question: ElicitURLParams) -> None:
     check_url(question.url)
     name, message = question.elicitation_id, question.message
     if name is not None and not (_is_string(name) and name.strip() and name.isprintable()):
-        raise _bad("a URL elicitation needs an elicitation id, without control characters")
+        raise _bad("the id of a URL elicitation must not be empty or contain control characters")
     if not _is_string(message) or any(category(sign) == "Cc" and sign not in "\n\r\t" for sign in message):
         raise _bad("the message of a URL elicitation must not contain control characters")
 

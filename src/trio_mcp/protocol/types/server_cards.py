@@ -124,7 +124,7 @@ def check_name(name: str) -> None:
 def check_version(version: str) -> None:
     """Raise `ValueError` if ``version`` isn't a single version, such as 1.0.2."""
     if not 0 < len(version) <= _LONGEST_VERSION or _RANGE.search(version) or version == "latest":
-        raise ValueError(f"a version must be a single version, like 1.0.2, not {version[:300]!r}")
+        raise ValueError(f"the version of a server must be one exact version, like 1.0.2, not {version[:300]!r}")
 
 
 def check_text(what: str, text: str) -> None:

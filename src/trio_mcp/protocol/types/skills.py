@@ -71,20 +71,22 @@ class Skill:
             return None
         # SEP-2640, Resource Mapping: servers SHOULD use the scheme skill://, but clients must treat all schemes alike.
         if "://" not in self.uri or not self.uri.endswith(f"/{SKILL_FILE}"):
-            raise ValueError(f"{self.uri[:200]!r} is not the URI of a skill")
+            raise ValueError(
+                f"invalid URI of a skill {self.uri[:200]!r}: write a scheme, as in skill://name/{SKILL_FILE}"
+            )
         resources: Any = self.resources
         said = cast("list[Any]", resources) if isinstance(resources, list) else []
         listed = [_file(each) for each in said]
         if len(listed) > MOST_FILES or sum(each.size for each in listed) > MOST_BYTES:
-            raise ValueError(f"a skill may have at most {MOST_FILES} files with {MOST_BYTES} bytes together")
+            raise ValueError(f"the skill is too large: it may have {MOST_FILES} files and {MOST_BYTES} bytes in total")
         files: dict[str, SkillFile] = {}
         for each in listed:
             path = unquote(each.uri.removeprefix(self.root))
             if not each.uri.startswith(self.root) or not is_inside(path) or path in files:
-                raise ValueError(f"{each.uri[:200]!r} is outside the skill, or listed twice")
+                raise ValueError(f"the file {each.uri[:200]!r} is outside the skill's folder, or is listed twice")
             files[path] = each
         if SKILL_FILE not in files:
-            raise ValueError(f"{SKILL_FILE} is not among the skill's resources")
+            raise ValueError(f"the skill's list of files must contain {SKILL_FILE}")
         return files
 
 
@@ -108,9 +110,9 @@ def _file(said: Any) -> SkillFile:
     members = as_object(said)
     uri, digest, size = members.get("uri"), members.get("digest"), members.get("size")
     if not (isinstance(uri, str) and isinstance(digest, str) and type(size) is int and size >= 0):
-        raise ValueError("a skill file must have a URI, a digest and a size")
+        raise ValueError("each file of a skill must have a URI, a digest and a size")
     if _DIGEST.fullmatch(digest) is None:
-        raise ValueError(f"{digest[:100]!r} is not a digest: it must be sha256: and 64 hexadecimal digits")
+        raise ValueError(f"invalid digest {digest[:100]!r}: a digest must be sha256: followed by 64 hexadecimal digits")
     return SkillFile(uri, digest, size)
 
 

@@ -104,7 +104,7 @@ class RequestLog:
 
         def __call__(self, *_: object, **__: object) -> NoReturn:
             raise TypeError(
-                "ctx.log can't be called; call the method of a level:\n"
+                "ctx.log can't be called; call the method of a log level, such as info:\n"
                 "    wrong:  ctx.log('info', text)\n"
                 "    right:  await ctx.log.info(text)"
             )
@@ -314,7 +314,7 @@ class ProgressReporter:
         """Handle a progress value that can't be sent at once: store it, or send it if the minimum interval since the
         last notification has passed."""
         if self._alarms.are_elsewhere:
-            raise RuntimeError("progress must be reported in the thread of the request's trio run")
+            raise RuntimeError("progress must be reported in trio's thread, not in another thread")
         now = current_time()
         self._last = progress
         if now >= self._due:

@@ -135,7 +135,7 @@ class RequestScope:
         isn't allowed in the current phase."""
         after = PHASE_AFTER[self.phase][step]
         if after is None:
-            raise IllegalStep(f"a request that is {self.phase.name} can't take the step {step.name}")
+            raise IllegalStep(f"invalid step {step.name} for a request in the phase {self.phase.name}")
         self.phase = after
         self.sends = after is _RUNNING
 
