@@ -254,7 +254,7 @@ def test_tool_ui_with_empty_visibility_or_two_views_raises_at_registration() -> 
 )
 def test_app_policy_origin_that_contains_a_policy_directive_raises(origin: str) -> None:
     for name in ("connect", "resources", "frames", "base_uris"):
-        with pytest.raises(ValueError, match="is not an origin"):
+        with pytest.raises(ValueError, match="invalid origin"):
             AppPolicy(**{name: [origin]})  # type: ignore[arg-type]
 
 

@@ -158,7 +158,7 @@ def _read(line: bytes | bytearray) -> Any:
     """Return the JSON content of ``line``: nearly always a checked `_RawMessage`, otherwise plain data."""
     try:
         return _raw_message_decoder.decode(line)
-    except msgspec.ValidationError:  # the JSON has additional fields, or isn't a message
+    except msgspec.ValidationError:  # the JSON has fields outside JSON-RPC, or isn't a message
         return _decoder.decode(line)
 
 
@@ -179,7 +179,7 @@ def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Un
 
 
 def _salvage(head: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
-    from .salvage import salvage  # imported late: few peers send unreadable messages
+    from .salvage import salvage  # imported here, because few peers send unreadable messages
 
     return salvage(head, tail)
 
@@ -209,7 +209,7 @@ def _classify(data: _RawMessage, size: int) -> Message | Unreadable:
     if request_id is UNSET:
         return Notification(method, data.params)
     if type(request_id) is not int and not is_request_id(request_id):
-        # By MCP 2026-07-28 (basic page), an id is a string or integer and, unlike in JSON-RPC itself, never null.
+        # In MCP 2026-07-28 (basic page), a request id is a string or integer. Unlike in JSON-RPC, it is never null.
         return _invalid("the id must be a string or an integer")
     return Request(request_id, method, data.params, size)
 
@@ -218,14 +218,14 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     reply_id = None if data.id is UNSET else data.id
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
-        # The object may be a broken request or a broken reply, so the error must not have the object's id.
-        # Don't send an error with this id: the peer may have a call with the same id, which the error would end.
+        # The object may be a broken request or a broken reply, so send an error with a null id.
+        # With the object's id, the error could end a call of the peer that has the same id.
         return _invalid("a message must have a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
     if has_result and has_error:
-        # By JSON-RPC 2.0, a reply never has both a result and an error.
-        # Many peers still send both fields, one of them with the value null.
+        # JSON-RPC 2.0 doesn't allow both a result and an error in one reply.
+        # Many peers still send both fields, with null in one of them, so ignore the null.
         has_result = data.error is None
         if not has_result and data.result is not None:
             return _bad_reply("a reply with both a result and an error", data)
@@ -257,8 +257,8 @@ def _bad_reply(reason: str, data: _RawMessage) -> Unreadable:
         reason = f"{reason}: {words}"
     if is_request_id(reply_id):
         return Unreadable(reason, None, reply_id, is_answer=True, named=reply_id)
-    # An error with a null id may concern any request.
-    # An object that isn't JSON-RPC may be text that the peer printed.
+    # Don't treat an error with a null id as a reply to a call, because it may concern any request.
+    # Don't treat an object without "jsonrpc" as a reply either, because the peer may have printed it.
     surely = data.jsonrpc == "2.0" and (data.result is not UNSET or reply_id is not None)
     return Unreadable(reason, None, is_answer=surely, named=reply_id)
 
@@ -271,7 +271,7 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
     share = size // len(data) if size <= _SHALLOW else None
     return Batch(
         tuple(
-            # Count the bytes of each message: small messages of a batch may be finished long before a large one.
+            # Measure each message separately: small messages of a batch may end long before a large one.
             _classify(_RawMessage.of(member), weight_of(_encoder.encode(member)) if share is None else share)
             if type(member) is dict
             else _invalid("a message must be a JSON object")
@@ -311,7 +311,7 @@ def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _e
             return text
         if len(text) > LONG and (parts := few_parts(value)) is not None and has_json_form(parts):
             return text
-        # In JSON Schema, "null" in quotes is valid: it is the name of a type.
+        # Don't count "null" in quotes, which is a type name in JSON Schemas. A bare null may stand for NaN.
         has_null = text.count(b"null") > text.count(b'"null"')
         finite = not has_null or _is_finite(msgspec.to_builtins(value, enc_hook=_searched))
         levels = MOST_LEVELS - around
@@ -354,7 +354,7 @@ def _escaped(value: Any) -> Any:
 def canonical_value(value: Any) -> bytes:
     """Encode a value like `encode_value`, but with the fields of JSON objects sorted by name, so that equal values give
     equal text."""
-    encode_value(value)  # this call raises for values that JSON can't contain
+    encode_value(value)  # raises `NotSerializable` for a value that JSON can't contain
     return _canonical.encode(value)
 
 
@@ -387,7 +387,7 @@ def decode_members(text: bytes) -> dict[str, Any]:
 
 
 def _is_finite(value: Any) -> bool:
-    pending = [value]  # don't recurse, because the value may be nested too deeply for Python
+    pending = [value]  # use a loop, because the value may be nested too deeply for recursion
     while pending:
         item = pending.pop()
         if isinstance(item, float):
@@ -420,7 +420,7 @@ _method_text = lru_cache(maxsize=256)(encode_value)
 
 def frame_request(request_id: RequestId, method: str, params: Any, *, newline: bool = False) -> bytes:
     """Encode a request as a line, with or without its ``newline``. ``params`` is omitted if it is `None`."""
-    # Encode the whole message at once, because another step would copy the text again.
+    # Encode the whole message at once, because encoding the parameters first would copy their text once more.
     message = {"jsonrpc": "2.0", "id": request_id, "method": method}
     if params is not None:
         message["params"] = params

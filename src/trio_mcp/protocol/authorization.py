@@ -58,7 +58,7 @@ class _Document:
             check_levels(data)
             return document
         except msgspec.ValidationError as error:
-            reason = str(error)  # msgspec's message names the invalid member and the expected type
+            reason = str(error)  # msgspec's error message names the invalid member and its expected type
         except RecursionError:
             reason = "nested too deeply"
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -43,9 +43,9 @@ def structure(data: Any, kind: type[T]) -> T:
         if not is_small(data, _PARTS, _CHARACTERS, MOST_LEVELS):
             words = f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
             raise ValueError(clean(words)) from None
-    from .cattrs_converters import faults_in  # imported late: needed only for invalid data
+    from .cattrs_converters import faults_in  # imported here, because it's needed only for invalid data
 
-    # Parse again with the slower converter, which collects all faults with their paths.
+    # Parse the invalid data again with the slower converter, which collects all faults with their JSON paths.
     raise ValueError(clean("; ".join(faults_in(data, kind))))
 
 
@@ -104,7 +104,7 @@ def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
     Raises `ValueError` with all faults if the data can't be repaired, or if there are more than ``limit`` faults. A
     server may have the same fault in each of its tools.
     """
-    from .lenient_reading import LenientReading  # imported late: needed only for peers that violate the specification
+    from .lenient_reading import LenientReading  # imported here, because only invalid data of a peer needs it
 
     reading = LenientReading(_hook_for, limit)
     try:
@@ -126,7 +126,7 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
         with suppress(KeyError, TypeError, ValueError):
             return _hook_for(kind, revision)(members, kind)
     try:
-        # Some clients omit required members that don't matter here, so accept parameters without them.
+        # Some clients omit required members of `initialize` that the server doesn't need, so accept their requests.
         if kind is InitializeParams and is_small(members, _PARTS, _CHARACTERS, MOST_LEVELS):
             members, _ = _repaired(members, kind, _MOST_FAULTS)
         elif as_object(members).get("arguments") == []:  # PHP encodes an empty object as a list
@@ -163,6 +163,6 @@ def _readers(revision: Revision | None) -> Readers:
 
 
 def _other(revision: Revision | None, kind: Any) -> Hook:
-    from .cattrs_converters import structurer  # imported late: only types of other packages need it
+    from .cattrs_converters import structurer  # imported here, because only types of other packages need it
 
     return structurer(revision).get_structure_hook(kind)

@@ -23,13 +23,13 @@ from .methods import METHODS, Method, Sender
 from .revisions import CORE, LATEST_MODERN, REVISIONS, Revision, Rows, Vocabulary
 
 if TYPE_CHECKING:
-    # Only type checkers import typing_extensions, and they always have it.
+    # Import typing_extensions only for type checkers, which always have it. At run time it may be missing.
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     S = TypeVarWithDefault("S", default=JSONObject)
     C = TypeVarWithDefault("C", default=JSONObject)
 else:
-    # At run time the defaults of the type variables aren't needed; they require Python 3.13.
+    # At run time, omit the defaults of the type variables, because defaults require Python 3.13.
     S, C = TypeVar("S"), TypeVar("C")
 
 logger = logging.getLogger("trio_mcp")

@@ -30,7 +30,7 @@ def _pydantic() -> Any:
 @cache
 def _models() -> Any:
     try:
-        from . import pydantic_models  # imported late, because it imports pydantic
+        from . import pydantic_models  # imported here, because this module imports pydantic
     except ImportError:
         return None
     return pydantic_models

@@ -52,7 +52,7 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
 
     A default is invalid if it doesn't match its field, or if an answer can't contain it, such as null.
     """
-    from .schema_validator import SchemaValidator  # imported late: few clients fill in forms
+    from .schema_validator import SchemaValidator  # imported here, because few clients fill in forms
 
     found: JSONObject = {}
     with suppress(CodedError):
@@ -60,7 +60,7 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
         for name, field in _fields_of(schema).items():
             if (default := field.get("default")) is None or not content_fits({name: default}):
                 continue
-            with suppress(ValueError):  # raised for a field that can't be validated separately
+            with suppress(ValueError):  # `SchemaValidator` raises this for a field schema that is invalid on its own
                 if SchemaValidator({**field, "$schema": CHECKS_FORMATS}).faults(default) is not None:
                     continue
             found[name] = default

@@ -135,7 +135,7 @@ class LenientReading:
         replacements = _REPLACEMENTS.get(kind, {})
         essential = required - replacements.keys()
         if type(value) is not dict or (essential and essential.isdisjoint(given)):
-            raise fault  # fail if no required member is present: some servers reply to any request with {}
+            raise fault  # some servers reply to any request with {}, which isn't a usable object
         members = given.copy()
         for name, field in fields.items():
             try:

@@ -67,4 +67,4 @@ class CachedPage(list[Any]):
         self.texts = texts
 
     def __reduce_ex__(self, _: Any) -> Any:
-        return list, (list(self),)  # copies and pickles are plain lists without the cache
+        return list, (list(self),)  # copy and pickle this page as a plain list, without its cache

@@ -99,7 +99,7 @@ _TRACEPARENT: Final = lazy_pattern(
 """Length of a version 00 ``traceparent`` (W3C Trace Context, traceparent Header Field Values). Later versions may be
 longer."""
 _STATE: Final = lazy_pattern(r"([a-z0-9][a-z0-9_\-*/@]{0,255})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}")
-# The quantifiers of this pattern are possessive, so that matching takes a single pass over any value.
+# Possessive quantifiers such as `*+` never backtrack, so that matching takes linear time for any value.
 _TOKEN: Final = r"[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # $%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # noqa: S105 - a token of RFC 9110
 _VALUE: Final = r"[ \t]*+[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*+[ \t]*+"
 _BAGGAGE: Final = lazy_pattern(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+")

@@ -54,7 +54,7 @@ class Method:
 
     def is_in(self, revision: str) -> bool:
         """Return true if the method exists in the protocol revision named ``revision``."""
-        # Revisions are named by their ISO dates, so comparing the strings compares the dates.
+        # The name of an MCP revision is its ISO date, so comparing the names compares the dates.
         return self.since <= revision and (self.until is None or revision <= self.until)
 
     def sent_by(self, role: Literal["client", "server"]) -> bool:
@@ -117,7 +117,7 @@ ROWS: Final = (
         notifications.SubscriptionsAcknowledgedParams,
         since=_MODERN,
     ),
-    # Legacy methods: requests from the server to the client, and related notifications
+    # Methods of legacy revisions only: requests from the server to the client, and related notifications
     Method(
         "sampling/createMessage", "server", sampling.CreateMessageParams, sampling.CreateMessageResult, until=_LEGACY
     ),
@@ -138,7 +138,7 @@ ROWS: Final = (
         since="2025-11-25",
         until=_LEGACY,
     ),
-    # Methods for background tasks: in 2025-11-25 for both sides, later in the tasks extension
+    # Methods for background tasks: part of MCP in 2025-11-25, for both sides. Later in the tasks extension.
     Method("tasks/get", "both", tools.TaskParams, tools.Task, since="2025-11-25", until=_LEGACY),
     Method("tasks/result", "both", tools.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
     Method("tasks/list", "both", _PAGE, tools.ListTasksResult, since="2025-11-25", until=_LEGACY),

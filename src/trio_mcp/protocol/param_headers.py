@@ -51,7 +51,7 @@ contain data instead of schemas, such as ``default``."""
 _SENTINEL: Final = lazy_pattern(r"=\?base64\?(.*)\?=", re.DOTALL)
 _PLAIN: Final = lazy_pattern(r"[\x20-\x7e]*")
 _SENDABLE: Final = lazy_pattern(r"[\x20-\x7e\t]*")
-# The pattern allows at most 400 digits, because Python refuses to convert thousands of them.
+# Allow at most 400 digits, because Python refuses to convert a number with thousands of digits.
 _WHOLE: Final = lazy_pattern(r"(-?[0-9]{1,400})(?:\.0+)?")
 _MOST: Final = 2**53 - 1
 """The largest integer that every JSON parser reads exactly."""
@@ -123,7 +123,7 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         if kind not in _KINDS:
             shown = repr(kind[:_SHOWN]) if isinstance(kind, str) else "none" if kind is None else "several"
             raise ValueError(
-                f'{where}: an argument in a header must have one "type": string, integer or boolean, not {shown}. '
+                f'{where}: an argument in a header must have one "type": string, integer or boolean, but has {shown}.  '
                 "If the argument is optional, give it a default of that type instead of null"
             )
         header = ParamHeader(tuple(place.keys()[1::2]), _PREFIX + name)
@@ -141,7 +141,8 @@ def _may_ask(schema: Mapping[str, Any]) -> bool:
     """
     try:
         return _ANNOTATION.encode() in msgspec.json.encode(schema, enc_hook=plain_scalar)
-    except (TypeError, ValueError, RecursionError):  # the schema can't be encoded, or is nested too deeply
+    # If the schema can't be encoded or is nested too deeply, search it itself.
+    except (TypeError, ValueError, RecursionError):
         return True
 
 
@@ -152,7 +153,7 @@ class _SchemaPlace:
 
     def __init__(self, schema: dict[str, Any], outer: _SchemaPlace | None, *keys: str) -> None:
         self.schema = schema
-        # The keys are computed on demand, because storing them for each subschema would need much memory.
+        # Compute the keys on demand, because storing all keys for each subschema would need much memory.
         self._outer = outer
         self._keys = keys
         self.is_property = outer is not None and (outer._outer is None or outer.is_property) and keys[0] == "properties"
@@ -272,7 +273,7 @@ def check(
     """
     for header in table:
         name = header.name.lower()
-        if name in repeated:  # ambiguous: one recipient might use the first value, and another the last
+        if name in repeated:  # refuse a repeated header, because its recipients could use different values
             return f"{header.name} occurs more than once"
         text, argument = headers.get(name), _plain(_at(header.path, arguments))
         if not isinstance(argument, str | int) and not (isinstance(argument, float) and argument.is_integer()):
@@ -297,7 +298,7 @@ def _agree(text: str, argument: str | float) -> bool:
         return text == argument
     if isinstance(argument, bool):
         return text == ("true" if argument else "false")
-    # Server Validation: numbers must be compared by value, so that 42.0 equals 42.
+    # Compare numbers by value, so that 42.0 equals 42 (2026-07-28, Server Validation).
     match = _WHOLE.fullmatch(text)
     return match is not None and int(match[1]) == argument
 
@@ -320,4 +321,4 @@ def _plain(value: object) -> Any:
     try:
         return msgspec.to_builtins(value, enc_hook=plain_scalar)
     except (TypeError, ValueError):
-        return None  # the same error will be raised when the request body is encoded
+        return None  # ignore the error here, because encoding the request body will raise it again

@@ -79,7 +79,7 @@ def readable(hint: Any) -> Any:
         return hint
     try:
         return _adapted(hint)
-    except TypeError:  # the annotation has metadata that can't be hashed
+    except TypeError:  # the annotation can't be hashed, so call the function without its cache
         return _adapted.__wrapped__(hint)
 
 
@@ -89,7 +89,7 @@ def _adapted(hint: Any) -> Any:
         adapter = TypeAdapter[Any](hint)
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         if not any(_is_note(part) for part in hint_parts(hint)):
-            with suppress(TypeError):  # raised if the annotation contains attrs classes, which msgspec parses
+            with suppress(TypeError):  # if msgspec can parse the annotation, pydantic isn't needed
                 msgspec.inspect.type_info(hint)
                 return hint
         raise TypeError(f"pydantic can't parse this annotation: {str(error).splitlines()[0]}") from None
@@ -121,8 +121,9 @@ def _parts_limit(kind: Any) -> int:
 def _validator_of(kind: Any) -> Any:
     adapter = _adapter_of(kind)
     core: Any = SchemaValidator
-    for options in ({"_use_prebuilt": False}, {}):  # the prebuilt validators of models don't stop at the first fault
-        with suppress(SchemaError, TypeError):  # older releases of pydantic lack this option
+    # Avoid pydantic's prebuilt validators of models, which don't stop at the first fault.
+    for options in ({"_use_prebuilt": False}, {}):
+        with suppress(SchemaError, TypeError):  # older releases of pydantic lack the option `_use_prebuilt`
             return core(_stopping(adapter.core_schema), **options)
     return adapter.validator
 
@@ -195,11 +196,11 @@ def write(value: Any) -> Any:
 
 class _Schema(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
-        return False  # the title is just the capitalized field name
+        return False  # omit titles, because pydantic only capitalizes the field name
 
     def enum_schema(self, schema: Any) -> JSONObject:
         if self.mode == "serialization" and issubclass(schema["cls"], Flag):
-            # A combination of flags isn't a member of the enum, so allow any integer.
+            # Allow any integer for a `Flag`, because a combination of flags isn't a member of the enum.
             return {"type": "integer", "title": schema["cls"].__name__}
         return super().enum_schema(schema)
 

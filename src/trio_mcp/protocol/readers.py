@@ -121,12 +121,12 @@ def plain(kind: Any) -> Hook:
     accepted -= {int} if takes_floats else set()  # integers are checked below
 
     def check(value: Any, _: Any) -> Any:
-        # In Python, unlike JSON, a bool is an int. In both, an integer is a number.
+        # Compare the exact type, because a Python bool is an int. An integer is also a valid JSON number.
         if type(value) in accepted or (takes_floats and type(value) is int and abs(value) <= _LARGEST_FLOAT):
             return value
         if (
             takes_integers and type(value) is float and value.is_integer()
-        ):  # 3.0 is an integer (JSON Schema 2020-12 Validation, section 6.1.1)
+        ):  # in JSON Schema, 3.0 is an integer (2020-12 Validation, section 6.1.1)
             return int(value)
         raise TypeError(f"expected {words}")
 
@@ -181,7 +181,8 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
             tag = members.get("type")
             if type(tag) is not str or tag not in by_tag:
                 raise ValueError(f"the member 'type' must be one of {', '.join(by_tag)}")
-            if tag not in known:  # created on first use, because a member of the union may contain the union itself
+            # Create the reader at first use, because a type in the union may contain the union itself.
+            if tag not in known:
                 known[tag] = hook_of(by_tag[tag])
             return known[tag](members, by_tag[tag])
         if list_kind is not None and type(value) is list:

@@ -70,7 +70,7 @@ def _chain() -> list[Revision]:
         "2024-11-05",
         handshake=True,
         server_requests=True,
-        batches=True,  # JSON-RPC requires batches; this revision doesn't mention them
+        batches=True,  # JSON-RPC 2.0 requires batches, and MCP 2024-11-05 doesn't exclude them
         log_level="connection",
         changes="free",
         result_type=False,
@@ -79,7 +79,7 @@ def _chain() -> list[Revision]:
         resource_not_found=-32002,
         invalid_arguments="error",
         missing_capability=-32600,
-        # A proxy may forward error -32021 (missing client capabilities) from a modern server: send -32600 instead.
+        # Legacy clients get -32600 if a proxy forwards -32021 (missing client capabilities) from a modern server.
         renamed_errors=MappingProxyType({-32021: -32600}),
         structured_content="none",
         progress_message=False,
@@ -87,16 +87,16 @@ def _chain() -> list[Revision]:
         tasks="none",
         sub_capabilities=False,
     )
-    # New in 2025-03-26 (changelog): audio, completions capability, progress message, tool annotations, batches
+    # New in MCP 2025-03-26 (changelog): audio, completions capability, progress message, tool annotations, batches
     second = evolve(first, name="2025-03-26", progress_message=True)
-    # New in 2025-06-18 (changelog): structured output, elicitation, resource links, titles, no more batches
+    # New in MCP 2025-06-18 (changelog): structured output, elicitation, resource links, titles, no more batches
     third = evolve(second, name="2025-06-18", batches=False, structured_content="object")
-    # New in 2025-11-25 (changelog): polling (SEP-1699), icons, URL elicitation, tasks.
-    # Tools report invalid arguments as tool errors, not as protocol errors (SEP-1303).
+    # New in MCP 2025-11-25 (changelog): polling of SSE streams (SEP-1699), icons, URL elicitation, tasks.
+    # Since MCP 2025-11-25, invalid tool arguments are tool errors, not protocol errors (SEP-1303).
     fourth = evolve(
         third, name="2025-11-25", invalid_arguments="result", polling=True, tasks="core", sub_capabilities=True
     )
-    # New in 2026-07-28 (changelog): no handshake, no requests from the server, results have a type
+    # New in MCP 2026-07-28 (changelog): no handshake, no requests from the server, results have a type
     fifth = evolve(
         fourth,
         name="2026-07-28",
@@ -109,8 +109,8 @@ def _chain() -> list[Revision]:
         server_info_in_meta=True,
         resource_not_found=-32602,
         missing_capability=-32021,
-        # The error -32002 (resource not found) was replaced by -32602 (basic, Error Codes).
-        # The error -32042 (URL elicitation required) was replaced by `InputRequiredResult`, so -32603 is sent.
+        # MCP 2026-07-28 replaces the error -32002 (resource not found) by -32602 (basic, Error Codes).
+        # It has `InputRequiredResult` instead of the error -32042 (URL elicitation required), so send -32603.
         renamed_errors=MappingProxyType({-32002: -32602, -32042: -32603}),
         structured_content="any",
         polling=False,

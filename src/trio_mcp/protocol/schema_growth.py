@@ -148,7 +148,7 @@ def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
     """Return the graph of ``schema``: the `_Part` of the whole schema, and all parts."""
     parts: dict[int, _Part] = {}
     pending: list[JSONObject] = []
-    leaf = _Part()  # shared, because most parts of large schemas are leaves without links
+    leaf = _Part()  # one object for all leaves, because most subschemas of a large schema contain no other subschemas
 
     def part_of(said: Any) -> _Part | None:
         if not isinstance(said, dict):
@@ -242,7 +242,7 @@ def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONO
         return [*roots, *([] if document else anchors.get("", []))]
     if not fragment.startswith("/"):
         return list(anchors.get(fragment, []))
-    # A JSON Pointer may be relative to any subschema that has an $id.
+    # A JSON Pointer in a `$ref` may be relative to any subschema that has an `$id`.
     roots = [*roots, *(node for nodes in anchors.values() for node in nodes if "$id" in node or "id" in node)]
     return [target for root in roots if (target := at_pointer(root, unquote(fragment))) is not None]
 
@@ -298,7 +298,7 @@ class _GrowthCalculator:
         part.most = _TOO_MANY
         if self._left < 0:
             return
-        inside: Counter[_Part] = Counter()  # filled in the next line: Counter({part: 1}) would take ten times as long
+        inside: Counter[_Part] = Counter()  # not Counter({part: 1}), which takes ten times as long
         inside[part] = 1
         for each in part.here:
             self._left -= len(each.inside)
@@ -307,7 +307,7 @@ class _GrowthCalculator:
         part.inside = inside
         below = self._in_one_place(inside, lambda each: 0 if each.is_endless else each.most)
         part.most = min(max(inside.total(), below), _TOO_MANY)
-        if part.is_endless:  # any other part contains no recursive part, so its `each_level` stays 0
+        if part.is_endless:  # for a part without recursion, `each_level` stays 0
             part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:

@@ -111,7 +111,8 @@ class _SchemaReader:
         itself. Otherwise return the string."""
         said, before = cast("Any", text), None
         while isinstance(said, str) and said is not before and "string" not in types:
-            said, before = _whole(self._decoded(said), types), said  # a JSON string may itself contain JSON
+            # Decode repeatedly: a string may contain a JSON string.
+            said, before = _whole(self._decoded(said), types), said
         return said if json_type(said) in types else text
 
     def _decoded(self, text: str) -> Any:
@@ -174,7 +175,7 @@ class _SchemaReader:
     def _types_of(self, node: Any) -> frozenset[str]:
         """Return the names of the JSON types that the schema ``node`` allows."""
         if (types := self._types.get(id(node))) is None:
-            # Assume all types while the schema is searched, in case it refers to itself.
+            # Until the search has ended, assume all types, so that a schema that refers to itself ends it.
             self._types[id(node)] = JSON_TYPES
             types = frozenset(_listed(node, "type") or JSON_TYPES)
             types |= {"integer"} if "number" in types else types
@@ -235,7 +236,7 @@ def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]
     return [cast("JSONObject", each) for each in found if isinstance(each, dict)]
 
 
-# The subschemas that apply to a value, its items, and its members
+# Functions that find the subschemas for a value, its items, and its members
 
 
 def _beside(root: JSONObject, schema: Any) -> list[Any]:

@@ -71,12 +71,12 @@ class SchemaEvaluation:
         self._validators: dict[int, Any] = {}
         self._patterns: dict[str, Any] = {}
         if any("$id" in node or "id" in node for nodes in self._anchors.values() for node in nodes if node != schema):
-            raise TooManyEvaluations  # not supported here: $id changes the base of references
+            raise TooManyEvaluations  # a nested $id changes the base of references, which isn't supported here
 
     def fits(self, node: Any, value: Any) -> bool:
         """Return true if ``value`` is valid for the subschema ``node``. Raises `TooManyEvaluations` if the limit is
         exceeded."""
-        # A loop, not recursion: a value has up to 256 levels, and each may take several steps through the schema.
+        # Don't recurse: a value has up to 256 levels, and each level may take several steps through the schema.
         known = self._known
         fits = self._known_of(node, value)
         open_ones: list[tuple[tuple[int, int], _Steps]] = []
@@ -103,7 +103,7 @@ class SchemaEvaluation:
         key = id(cast("JSONObject", node)), id(value)
         if key in self._known:
             found = self._known[key]
-            if found is None:  # the schema refers to itself for the same value
+            if found is None:  # the schema refers to itself endlessly for the same value
                 raise TooManyEvaluations
             return found
         if len(self._known) >= _MOST_EVALUATIONS or not _DEPENDENT.isdisjoint(cast("JSONObject", node)):
@@ -118,7 +118,7 @@ class SchemaEvaluation:
             if len(targets) != 1:
                 raise TooManyEvaluations
             fits = yield targets[0], value
-            if self._is_old or not fits:  # before 2019-09, keywords beside a $ref are ignored
+            if self._is_old or not fits:  # before JSON Schema 2019-09, all keywords beside a $ref are ignored
                 return fits
         if not self._plainly_fits(node, value) or not (yield from self._fits_here(node, value)):
             return False
@@ -217,7 +217,7 @@ class SchemaValidator:
     """
 
     def __init__(self, schema: JSONObject, *, pattern_limit: int | None = None) -> None:
-        import jsonschema_rs  # imported late: loading it takes long, and most servers don't need it
+        import jsonschema_rs  # imported here, because loading it takes long and most servers don't need it
 
         patterns = jsonschema_rs.RegexOptions(size_limit=pattern_limit, dfa_size_limit=pattern_limit)
 
@@ -263,7 +263,7 @@ class SchemaValidator:
 
 
 def _never(uri: str) -> Any:
-    raise ValueError(f"the schema refers to {clean(uri[:200])}: only references inside the schema are allowed")
+    raise ValueError(f"the schema refers to {clean(uri[:200])}: referenced documents are never fetched")
 
 
 _MOST_PARTS: Final = 100_000
@@ -322,7 +322,8 @@ def _is_cheap(schema: Any) -> bool:
         for keyword, said in cast("JSONObject", node).items():
             if keyword in _BELOW:
                 pending += _schemas(keyword, said)
-            elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # an optional value: anyOf with null
+            # An optional value, as anyOf with a null alternative, is cheap.
+            elif keyword == "anyOf" and _NULL in said and len(said) == 2:
                 pending += said
             elif keyword not in _CHEAP and not (keyword == "enum" and all(map(_is_looked_up, said))):
                 return False
@@ -385,7 +386,7 @@ class SchemaFaults:
         fault."""
         if self._validators is None:
             self._validators = self._compiled()
-            # If alternatives contain alternatives, a value may have many times more faults than parts.
+            # If schema alternatives contain more alternatives, a value may have many times more faults than parts.
             found = set[str]().union(*objects_in(self._schema))
             if not found.isdisjoint(_REFERENCES) and not found.isdisjoint(_ALTERNATIVES):
                 self._levels = 1
@@ -411,7 +412,7 @@ class SchemaFaults:
         if error.kind.name not in ("anyOf", "oneOf") and not message.endswith(" other candidates"):
             return message
         choices = ""
-        with suppress(AttributeError, TypeError):  # keywords outside the schema's dialect may contain anything
+        with suppress(AttributeError, TypeError):  # a keyword that isn't in the schema's dialect may contain any value
             choices = allowed_values(self._schema, _node(self._schema, pointer), error.instance_path)
         return message.partition(" is not one of ")[0][:_LONGEST_VALUE] + choices if choices else message
 

@@ -62,8 +62,9 @@ class Adapter(metaclass=AnyInstance):
             if not issubclass(kind, Adapter):
                 return hook(kind, value)
             if (found := known.get((id(value), kind))) is None:
-                found = (*kind._read(value, read_once), value)  # storing the value keeps its id from being reused
-                # Cache only lists and objects, because other values are parsed quickly.
+                # Store the value too, because its id could be reused if the value were freed.
+                found = (*kind._read(value, read_once), value)
+                # Cache the results of lists and objects only, because other values are parsed quickly.
                 if isinstance(value, dict | list):
                     known[id(cast("Any", value)), kind] = found
             if found[1]:
@@ -107,9 +108,9 @@ def adapted(hint: Any) -> Any:
     """Return ``hint`` with an adapter in place of each part that msgspec rejects. If there is none, return ``hint``
     itself."""
     try:
-        # The repr is part of the cache key, because equal unions may list their types in another order.
+        # Make the repr part of the cache key, because equal unions may list their types in another order.
         found = _adapted(hint, repr(hint))
-    except TypeError:  # the annotation's metadata can't be hashed
+    except TypeError:  # the annotation can't be hashed, so don't use the cache
         return _adapt(hint, {})
     # Callers compare annotations by identity: return ``hint`` itself, not an equal annotation from the cache.
     return hint if found == hint else found
@@ -168,7 +169,7 @@ def unaliased(hint: Any) -> Any:
     holder = SimpleNamespace(__annotations__={"it": alias.__value__})
     try:
         value = typing.get_type_hints(holder, vars(sys.modules[alias.__module__]), include_extras=True)["it"]
-    except NameError:  # the alias refers to itself, or to a class, inside a function
+    except NameError:  # the alias, defined in a function, refers to itself or to a local class
         return Any
     return unaliased(value[get_args(hint)] if get_args(hint) else value)
 
@@ -206,7 +207,8 @@ def _of_class(kind: Any, seen: dict[Any, Any]) -> type[Adapter]:
     is_struct = issubclass(kind, msgspec.Struct)
     fields: Any = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind) if attrs.has(kind) else ()
     names = {getattr(field, "alias", field.name): getattr(field, "encode_name", field.name) for field in fields}
-    keys = cast("Any", getattr(kind, "__required_keys__", None))  # set for a TypedDict, which has no signature
+    # Only a TypedDict has these keys, and it has no signature.
+    keys = cast("Any", getattr(kind, "__required_keys__", None))
     parameters = signature(kind).parameters if keys is None else dict.fromkeys(hints)
     members: list[Any] = []
     for name, parameter in parameters.items():
@@ -217,7 +219,8 @@ def _of_class(kind: Any, seen: dict[Any, Any]) -> type[Adapter]:
             hint, is_required = get_args(hint)[0], qualifier is typing.Required
         hint = _adapt(hint, {**seen, kind: made})
         optional = Union[hint, msgspec.UnsetType]  # noqa: UP007, made
-        is_required = is_required and not written.startswith("_")  # private attrs fields aren't encoded
+        # A private attrs field can be missing, because it isn't encoded.
+        is_required = is_required and not written.startswith("_")
         members.append((name, hint) if is_required else (name, optional, msgspec.UNSET))
     doc = "" if (kind.__doc__ or "").startswith(f"{kind.__name__}(") else kind.__doc__  # that of a dataclass
     options: Any = {"kw_only": True, "rename": names, "array_like": hasattr(kind, "_fields")}

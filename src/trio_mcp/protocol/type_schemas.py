@@ -39,14 +39,14 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObje
             schema = kind.schema(part)
         else:
             schema = _with_definitions(kind, read, prefix, inner)
-        return schema or {"description": kind.__name__}  # msgspec would treat an empty schema as missing
+        return schema or {"description": kind.__name__}  # never return {}, which msgspec treats as no schema
 
     try:
         infos: Any = [info for info in types_in(kind, adapted=False) if not isinstance(info, kinds.CustomType)]
         defined = {info.cls: info for info in infos if hasattr(info, "cls")}
         options: Any = {"schema_hook": foreign, "ref_template": "#/$defs/{name}"}
         (root, *references), definitions = msgspec.json.schema_components([kind, *defined], **options)
-        # A pydantic model and another class have the same name: rename the definitions.
+        # If a pydantic model and another class have the same name, put "models." before the models' names.
         if not inner.keys().isdisjoint(definitions):
             inner.clear()
             prefix = "models."
@@ -93,7 +93,7 @@ def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: boo
     """
     if not hasattr(info, "fields"):
         schema["enum"] = list(dict.fromkeys(member.value for member in info.cls.__members__.values()))
-        if not read and issubclass(info.cls, Flag):  # a combination of flags isn't one of the values
+        if not read and issubclass(info.cls, Flag):  # a combination of flags isn't among the values of the enum
             schema["type"] = "integer"
             del schema["enum"]
         return
@@ -112,7 +112,7 @@ def _put_in_order(schema: JSONObject, *hints: Any) -> None:
     `Literal`."""
     order: dict[Any, int] = {}
     seen = list(hints)
-    for hint in seen:  # ``seen`` grows in the loop, but each annotation is added only once
+    for hint in seen:  # the loop ends, although ``seen`` grows: each annotation is added once
         if get_origin(hint) is Literal:
             for value in get_args(hint):
                 order.setdefault((cast("Any", type(value)), value), len(order))
@@ -135,7 +135,7 @@ def types_in(annotation: Any, *, adapted: bool = True) -> list[kinds.Type]:
     ahead = [kinds.type_info(annotation)]
     while ahead:
         kind = ahead.pop()
-        if id(kind) not in found:  # skip known types, because a class may be recursive
+        if id(kind) not in found:  # skip types that were already found, because a class may be recursive
             found[id(kind)] = kind
             ahead += inside(kind) if adapted or not isinstance(kind, kinds.CustomType) else ()
     return list(found.values())

@@ -91,7 +91,7 @@ class Writers:
         return self._any if members else self._other(kind)
 
     def _other(self, kind: Any) -> Write:
-        from .cattrs_converters import unstructurer  # imported late: needed only for types of other packages
+        from .cattrs_converters import unstructurer  # imported here, because only types of other packages need it
 
         return unstructurer(self._revision, self._class, refusal).get_unstructure_hook(kind)
 
@@ -99,7 +99,7 @@ class Writers:
         if kind is UnknownContent:
             return attrgetter("raw")
         if kind is ResourceLink and self._revision.structured_content == "none":
-            # Links and structured content exist since 2025-06-18. In older revisions, send the URI of a link as text.
+            # Resource links exist since MCP 2025-06-18. For older revisions, send the link's URI as text.
             return lambda link: {"type": "text", "text": link.uri}
         if (refuse := refusal(kind, self._revision)) is not None:
             return refuse

@@ -106,7 +106,8 @@ def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) 
         return params
     params = params or {}
     left = deadline - trio.current_time()
-    remaining = math.ceil(left * 1000) if left > 0 else 0  # in a cancelled task, the remaining time is -inf
+    # In a cancelled task, `trio.current_effective_deadline` is -inf.
+    remaining = math.ceil(left * 1000) if left > 0 else 0
     return {**params, "_meta": {REMAINING_MS: remaining, **(params.get("_meta") or {})}}
 
 

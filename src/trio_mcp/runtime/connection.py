@@ -143,15 +143,16 @@ class Connection:
                 try:
                     await self._wait_until_drained()
                 except BaseException:
-                    # After a KeyboardInterrupt, `_wait_until_drained` hasn't cancelled the requests, so cancel them.
+                    # If a KeyboardInterrupt ended the wait, the requests aren't cancelled yet, so cancel them here.
                     self._cancel_all(CancelCause.PARENT, None)
                     raise
                 finally:
                     self._service = None
                     self._runner.refuse_new("the connection has ended")
-                    with trio.CancelScope(shield=True):  # the block ends when the last handler has cleaned up
+                    with trio.CancelScope(shield=True):  # wait until the last handler has cleaned up
                         await self.exchange.idle()
-                if self.lost is None and self._transport is not None:  # flush the last replies if the peer still reads
+                # Send the last replies if the peer may still read.
+                if self.lost is None and self._transport is not None:
                     await self._last_flush.run(self.outbox.flushed)
                 service.cancel_scope.cancel(reason="the connection has ended")
         finally:
@@ -186,7 +187,7 @@ class Connection:
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
-            # Refuse requests: the reader task may receive one more before it's cancelled.
+            # Refuse new requests, because the reader task may receive another request before it's cancelled.
             self._runner.refuse_new("the connection has ended")
             self._cancel_all(CancelCause.PARENT, None)
             return trio.lowlevel.Abort.SUCCEEDED
@@ -198,8 +199,8 @@ class Connection:
         self._runner.refuse_new(reason)
         if not self.is_ending:
             self.exchange.ending.set()
-            # Write the last replies just before closing.
-            # Otherwise, a request could arrive between the last reply and the close, and would get no reply.
+            # From now on, let only the writer task write replies, so that it writes the last ones just before closing.
+            # Otherwise, a request that arrives between the last reply and the close would get no reply.
             self.outbox.write_nothing_now()
             if self._service is not None:
                 self._service.start_soon(self._drain)
@@ -243,11 +244,11 @@ class Connection:
     async def _drain(self) -> None:
         reason = self._runner.refuse_reason
         if self.lost is None:
-            # Cancel the parked handlers: the server refuses new requests, so clients can't retry any more.
+            # Cancel the handlers that wait for a client's retry, because the server now refuses retries too.
             self._runner.cancel_parked(self.exchange, CancelCause.SHUTDOWN, reason)
             deadline = trio.current_time() + self._drain_timeout
             self._last_flush.end_at(deadline)
-            # Let subscription streams end on their own, even if there is no time to drain.
+            # Give subscription streams a moment to end normally, even if the drain timeout is 0.
             with trio.move_on_after(LEAST_FLUSH):
                 await self.exchange.streams_idle()
             with trio.CancelScope(deadline=deadline):
@@ -266,8 +267,8 @@ class Connection:
     def lose(self, error: ConnectionLost) -> None:
         """End the connection because it was lost in both directions. All requests are cancelled, because no reply can
         be sent or arrive. Idempotent."""
-        # Remove the traceback and the causes of the error, because their frames refer to this connection.
-        # Each waiting call gets its own exception.
+        # Remove the error's traceback and causes: their frames would keep this connection object alive.
+        # No traceback gets lost, because each waiting call raises its own copy of the error.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         if self.lost is None:
             self.lost = error
@@ -318,23 +319,23 @@ class Connection:
         try:
             while True:
                 if outbox.size > most_unread:
-                    # The peer sends without reading its replies, so stop reading until the peer reads.
-                    # Count only the lines that the reader task itself has put into the outbox.
-                    # Otherwise, two sides that send much could both stop reading, and wait for each other forever.
+                    # The peer sends requests without reading the replies, so stop reading until it reads replies.
+                    # Count only the waiting replies that the reader task itself has put into the outbox.
+                    # If all lines counted, two sides that both send much could stop reading and wait forever.
                     await outbox.room_of(self.exchange.at_once, _READING_MARKS)
                 try:
                     received = at_hand.pop() if at_hand else await receive()
                 except UnreadableFrame as error:
                     act(state.receive(skipped(error.head, error.tail, error.reason)), error.head)
                     continue
-                if type(received) is bytes:  # nearly all messages are bytes
+                if type(received) is bytes:  # the common case is checked first: nearly all messages are bytes
                     act(state.receive(decode(received, max_batch=max_batch)), received)
                 else:
                     self._process_received(received)
                 del received  # free this message, which can be large, before the next message arrives
         except trio.EndOfChannel:
             # The peer won't send any more replies, so fail this side's outgoing calls.
-            # The requests that the peer has already sent can still finish.
+            # The requests that the peer sent before closing can still finish.
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
             self._start_drain("the connection has ended")
         except ConnectionLost as error:

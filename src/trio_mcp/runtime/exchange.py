@@ -223,7 +223,7 @@ class PartExchange(Exchange):
     __slots__ = ("_connection",)
 
     def __init__(self, connection: Exchange, outbox: Outbox, peer: Peer) -> None:
-        # Each POST creates such an object, so keep it small: the connection's own `Exchange` holds the requests.
+        # Keep this object small, because each HTTP POST creates one. The connection's `Exchange` holds the requests.
         self.state = connection.state
         self.outbox = outbox
         self.peer = peer

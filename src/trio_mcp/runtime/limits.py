@@ -194,7 +194,7 @@ class Limits:
     After that, the connection counts as lost. A TCP connection is also lost if the peer's system accepts no sent bytes
     for the sum of both times."""
 
-    # Limits of legacy sessions over HTTP, and of the connections of a proxy
+    # The following limits apply to legacy HTTP sessions and to a proxy's connections
 
     max_sessions: int = _bound(10_000)
     """Maximum number of legacy sessions over HTTP, shared among callers. A session beyond the limit replaces a session

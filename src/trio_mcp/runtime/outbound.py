@@ -169,9 +169,9 @@ class Outbound:
                 params = span.params
             elif (trace := present_trace()) is not None:
                 params = _carrying(trace, params)
-            # In MCP 2025-11-25, a request that creates a background task gets its reply before the work begins.
-            # Later progress would have no receiver, so send no progress token.
-            # The peer sends messages about the task instead.
+            # In MCP 2025-11-25, a request that creates a background task is answered before the task's work begins.
+            # After the answer, no call could receive progress notifications, so send no progress token.
+            # The caller learns of the background task's progress from task messages instead.
             if call.wants_progress and (cancel_task is None or revision.result_type):
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
@@ -187,7 +187,7 @@ class Outbound:
                     limit.hint = self.strays_since(strays)
             if self._abandon(call, outbox, error) and trips is not None:
                 trips.asked = None
-            # The request was abandoned, so its caller doesn't get the reply.
+            # The caller gave up and won't get the reply, so cancel the background task that the request has created.
             if cancel_task is not None and call.end is not None:
                 task_id = created_id(call.end.result, is_flat=revision.result_type)
                 if task_id is not None:
@@ -382,7 +382,7 @@ class Outbound:
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
         """Set the outcome of the call that sent ``request``, because the peer has answered the request."""
         if self._left and type(request.id) is int and request.id > self._left:
-            self._left = 0  # the answered request was sent after the last cancellation, so the peer has read both
+            self._left = 0  # the peer has answered a later request, so it has also read the last cancellation
         self._calls[request.id].settle(CallOutcome(result, error, self._request_notifications.received))
 
     def caller_of(self, request_id: RequestId | None) -> Context | None:
@@ -510,7 +510,8 @@ def present_trace() -> TraceContext | None:
     """
     scope = current_request.get(None)
     answered = _answering.get()
-    if answered is not None and answered[1] is scope:  # ignore the answered call if this task handles a newer request
+    # Valid only while this task handles the same request as in `answering`.
+    if answered is not None and answered[1] is scope:
         return answered[0]
     return None if scope is None else scope.request.trace
 

@@ -106,7 +106,7 @@ class Outbox:
         self._send_nowait = send_nowait
         self.size = 0
         """Number of bytes that the writer hasn't taken yet."""
-        self._segments: list[Segment] = []  # Use no deque: an empty deque takes 760 bytes, and most outboxes are empty.
+        self._segments: list[Segment] = []  # Use a list: an empty deque takes 760 bytes, and most outboxes are empty.
         self._tail: Segment | None = None
         """The last segment, if more lines can be appended to it. Otherwise `None`."""
         self._writer = Sleeper()
@@ -158,7 +158,7 @@ class Outbox:
         """Send the cancellation of an outgoing request before all waiting lines, even if the outbox is full."""
         self.put_first(cancel_line(request_id, reason))
 
-    @trio.lowlevel.enable_ki_protection  # a Ctrl-C must not stop this function after a part of the line was written
+    @trio.lowlevel.enable_ki_protection  # a Ctrl-C here could send half a line
     def _write(self, line: bytes) -> bool:
         """Write ``line``, or its first part, at once.
 
@@ -188,8 +188,8 @@ class Outbox:
         """Put ``line`` before all lines that the writer hasn't begun. If several tasks call this method at the same
         moment, their lines are written together."""
         segments = self._segments
-        # The first segment can be marked as taken and still wait.
-        # Then it is either the unwritten part of a line, or it was withdrawn and is empty.
+        # The first segment can still be in the queue although the writer has taken it.
+        # Such a taken segment is either the unwritten rest of a line, or empty because it was withdrawn.
         segments.insert(1 if segments and segments[0].taken else 0, Segment(self._data(line), None))
         self._added(len(line))
 
@@ -257,7 +257,7 @@ class Outbox:
         without a checkpoint."""
         while self.size >= marks * self.high_water:
             await self._blocked_in(self._producers)
-            # Wake the next producer: if this producer puts no line, nothing else would wake the next one.
+            # Wake the next waiting producer here: if this producer puts no line, nothing else would wake the next one.
             self._make_room(1)
 
     async def _blocked_in(self, lot: trio.lowlevel.ParkingLot) -> None:

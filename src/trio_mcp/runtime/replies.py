@@ -58,7 +58,7 @@ class Replies:
             return self._unsendable(request, error, str(error))
         except (NotSerializable, RecursionError) as error:
             return self._unsendable(request, error, "the result cannot be sent as JSON")
-        except Exception as error:  # the handler returned an object of the wrong class inside its result
+        except Exception as error:  # the handler's result contains an object of the wrong class
             return self.failure(request, error, scope)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
@@ -87,8 +87,8 @@ class Replies:
         """Encode the error reply for ``error`` as a JSON line, with an error code that exists in the protocol revision
         of ``request``."""
         code = request.revision.renamed_errors.get(error.code, error.code)
-        # Create a new error, because the traceback of the raised error refers to the request.
-        # Only the garbage collector could free this reference cycle.
+        # Store a copy of the error, because the traceback of the raised error refers to the request.
+        # A reference from the request to the raised error would be a cycle, which only the garbage collector frees.
         request.error = CodedError(code, error.message, error.data)
         return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
@@ -107,12 +107,12 @@ class Replies:
         """
         single = sole_exception(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
-            # By MCP 2026-07-28 (basic page), the error must name all missing capabilities.
-            # Several input requests may have failed, each for another missing capability.
+            # MCP 2026-07-28 (basic page) requires that an error for missing capabilities names all of them.
+            # The handler may have made several input requests, which failed for different missing capabilities.
             single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
-            # The handler tried to send a message whose method isn't available.
-            # The client must not conclude that the method of its own request isn't available.
+            # The handler itself has called a method that isn't available.
+            # Don't send the error unchanged: the client would take its own request's method for unavailable.
             return self.error(request, CodedError(INTERNAL_ERROR, f"Internal error: {single.message}"))
         if isinstance(single, CodedError):
             return self.error(request, single)
@@ -148,7 +148,7 @@ def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | 
     """Log a ``failure`` with its traceback. Values in the log message are also attributes of the log record."""
     from ..mistakes import explain
 
-    # Imported late, because servers over stdio otherwise don't need this module.
+    # Import `param_headers` here, because servers over stdio need it only for this log message.
     from ..protocol.param_headers import NAMED_BY
 
     explain(failure)

@@ -97,7 +97,7 @@ class UI:
         ui = as_object(meta.get("ui"))
         view = ui.get("resourceUri", meta.get(_FLAT))
         visibility = ui.get("visibility")
-        # SEP-1865, Visibility: a missing member allows both callers. We let an invalid member allow none.
+        # A missing `visibility` allows both callers (SEP-1865, Visibility). An invalid `visibility` allows none here.
         named: Collection[Any] = _CALLERS if visibility is None else ()
         if isinstance(visibility, list):
             named = cast("list[Any]", visibility)
@@ -230,7 +230,7 @@ class AppPolicy:
         If the contents have no policy, add this one. Raises `ValueError` for another type, and for text that isn't an
         HTML document.
         """
-        # SEP-1865, Content Requirements: the type MUST be APP_TYPE, and the content a valid HTML5 document.
+        # SEP-1865, Content Requirements: the MIME type MUST be APP_TYPE, and the content a valid HTML5 document.
         if contents.mime_type not in (None, APP_TYPE):
             raise ValueError(
                 f"the contents of a view must have the MIME type {APP_TYPE}, not {contents.mime_type[:200]!r}"

@@ -200,7 +200,7 @@ def check_url(url: object) -> None:
     backslash, which browsers read as a slash. The user must see the host that is visited.
     """
     try:
-        # Reject a long host name first, for which `urlsplit` takes quadratic time.
+        # Reject a URL with a long host name first, because `urlsplit` takes quadratic time for it.
         parts = urlsplit(url) if isinstance(url, str) and _BEGINNING.match(url) else None
         good = parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:

@@ -92,7 +92,7 @@ def _declares(owner: object, path: str) -> bool:
             member = {}
     elif isinstance(owner, dict):
         members = cast("JSONObject", owner)
-        if path in members:  # checked first, because extension names contain dots
+        if path in members:  # check the whole path first, because an extension name contains dots
             name, rest = path, ""
         member = members.get(name)
     if member is None or member is False:

@@ -77,7 +77,7 @@ class CreateMessageParams:
 
 
 def _nothing() -> JSONObject:
-    return {}  # dict[str, Any]() takes seven times as long
+    return {}  # not dict[str, Any](), which takes seven times as long
 
 
 @value

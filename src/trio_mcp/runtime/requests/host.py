@@ -87,7 +87,7 @@ class RequestHost:
         """The asyncio event loop in which asyncio handlers run. The loop starts when first used, and again after it has
         failed."""
         if self._asyncio is None or self._asyncio.has_ended:
-            # Imported late, because few servers have asyncio handlers.
+            # Import asyncio support only here, because few servers have asyncio handlers.
             from ...concurrency.asyncio_thread import AsyncioThread
 
             self._asyncio = AsyncioThread(self.limits.max_abandoned_threads)
@@ -124,7 +124,8 @@ class RequestHost:
             nursery.cancel_scope.cancel(reason="nothing is served any more")
 
     async def _asleep(self, *, task_status: trio.TaskStatus[None]) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # on cancellation, trio calls `abort` before it wakes any task
+        # When this task is cancelled, trio calls `abort` before it wakes any other task.
+        def abort(_: Any) -> trio.lowlevel.Abort:
             for scope in self.parking:
                 scope.abort(CancelCause.SHUTDOWN, "the server has ended")
             return trio.lowlevel.Abort.SUCCEEDED

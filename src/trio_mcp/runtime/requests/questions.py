@@ -117,7 +117,8 @@ class AnswerLog:
         self._askers[words] = (task, question)
         question.beside = tuple(others)
         if asker is not task and _runs(asker):
-            question.beside = (*others, latest)  # two tasks with equal input requests can run in either order
+            # Two tasks that make equal input requests may run in the other order next time.
+            question.beside = (*others, latest)
         self._noted.append(question)
 
     @property

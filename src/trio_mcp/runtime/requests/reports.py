@@ -91,7 +91,7 @@ class RequestLog:
         scope = self._scope
         if not self._has_own_level:
             return scope.exchange.state.log_rank
-        # By MCP 2026-07-28 (logging page), a request without a logLevel MUST NOT get log messages.
+        # In MCP 2026-07-28 (logging page), a server MUST NOT send log messages for a request without a logLevel.
         level = scope.request.log_level
         return log_level_rank(level) if level is not None and scope.runner.may_log else NEVER_LOGGED
 
@@ -100,7 +100,7 @@ class RequestLog:
         minimum = self._minimum_rank
         return self._scope.sends and minimum < NEVER_LOGGED and not 0 <= log_level_rank(level) < minimum
 
-    if not TYPE_CHECKING:  # type checkers must not see this method, because they report a call of ctx.log themselves
+    if not TYPE_CHECKING:  # hide `__call__` from type checkers, so that they report a call of `ctx.log`
 
         def __call__(self, *_: object, **__: object) -> NoReturn:
             raise TypeError(
@@ -109,8 +109,8 @@ class RequestLog:
                 "    right:  await ctx.log.info(text)"
             )
 
-    # The methods below return the coroutine of `_log` without awaiting it.
-    # Another coroutine for each message would cost time.
+    # `debug`, `info` etc. aren't async: they return the coroutine of `_log`, which the caller awaits.
+    # This saves the time for a second coroutine per log message.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await checkpoint_if_cancelled()
         scope = self._scope
@@ -127,7 +127,8 @@ class RequestLog:
         if outbox.size >= self._much or outbox.on_put is not None:
             await self._let_others_run()
             await outbox.room()
-            if not scope.sends or rank < self._minimum_rank:  # the client may have changed the level in the meantime
+            # The client may have changed its log level during the wait.
+            if not scope.sends or rank < self._minimum_rank:
                 return
         outbox.put(line, scope.lines)
 
@@ -148,7 +149,7 @@ class RequestLog:
         A ``level`` that RFC 5424 doesn't define passes every filter.
         """
         scope, outbox = self._scope, self._scope.outbox
-        if not scope.runner.trio_run.is_here:  # the calling thread was started by the handler, and isn't trio's thread
+        if not scope.runner.trio_run.is_here:  # called in a thread that the handler started
             return scope.runner.trio_run.call(lambda: self.log_nowait(level, data, logger))
         if not self._admits(level) or outbox.size >= outbox.high_water:
             return False
@@ -228,7 +229,7 @@ def _plain_number(value: object) -> float | None:
         return None
     try:
         number = plain_scalar(value)
-    except Exception:  # the value isn't a number, or its class only looks like a number
+    except Exception:  # the value isn't a usable number: its class may only look like one
         return None
     return number if not isinstance(number, str) and -_LARGEST <= number <= _LARGEST else None
 
@@ -368,7 +369,7 @@ class ProgressReporter:
         self.forget()
         line = self._line(progress, total, message)
         self._due = current_time() + self._interval
-        # If the peer reads slowly, the latest progress replaces the notification that still waits in the outbox.
+        # If the peer reads slowly, replace the progress notification that still waits in the outbox by the latest one.
         if self._segment is None or not self._outbox.replace(self._segment, line):
             self._segment = self._outbox.put_sealed(line, self._owner)
         return True

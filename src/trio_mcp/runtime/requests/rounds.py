@@ -122,7 +122,7 @@ class Rounds:
     def _give_up(self, question: Question) -> None:
         """Mark the input request ``question`` as abandoned, even if its answer has already arrived."""
         if self._over:
-            return  # the handler was only stopped, and makes this input request again in its next run
+            return  # the handler was stopped, and its next run makes the same input request again
         if self._log is not None:
             self._log.give_up(question)
         if self._given_up is not None and question.sent:
@@ -142,7 +142,7 @@ class Rounds:
         await self._scope.outbox.room(REQUEST_MARKS)
         self._announced = False
         if not self._scope.sends:
-            return  # input requests made from now on wait until the client has retried
+            return  # the request is answered, so unsent input requests wait for the client's retry
         questions = [question for question in self._unsent() if self._may_be_asked(question)]
         if self._log is not None:
             questions = self._recall(self._log, questions)
@@ -168,7 +168,7 @@ class Rounds:
             if before.answer is not None:
                 self.deliver({question.key: before.answer})
         if len(found) < len(asked):
-            log.forget_earlier_run()  # this run makes an input request that the earlier run didn't make
+            log.forget_earlier_run()  # this run of the handler differs from the earlier run
         return [question for question in asked if question.is_open]
 
     def _unsent(self) -> list[Question]:
@@ -176,7 +176,7 @@ class Rounds:
 
     def _may_be_asked(self, question: Question) -> bool:
         request = self._scope.request
-        # By MCP 2026-07-28 (mrtr page), servers MUST NOT use capabilities that this request didn't declare.
+        # In MCP 2026-07-28 (mrtr page), servers MUST NOT use capabilities that the client's request didn't declare.
         if missing := request.missing(capability_for(question.request)):
             question.fail(CapabilityMissing(missing, request.revision))
         return not missing
@@ -310,7 +310,7 @@ def require_input(
     `Rounds.ask`."""
     rounds = scope.rounds
     if rounds is None:
-        # Use the scope's present runner: a retry may have arrived on another connection, which has another runner.
+        # Read `scope.runner` at each call, because a retry on another connection gives the request another runner.
         rounds = Rounds(scope, lambda questions: scope.runner.park(scope, questions))
         if scope.nursery is None or scope.from_outside is not None:
             rounds.close()

@@ -145,7 +145,7 @@ class RequestRunner:
         the request's answers. Synchronous."""
         try:
             decision = self._handler.answer_now(request, exchange)
-        except Exception as error:  # the reader task must continue after any exception
+        except Exception as error:  # catch every exception, because the reader task must continue
             self._finish_now(request, self.replies.failure(request, error, peer=exchange.peer), exchange)
             return
         if isinstance(decision, Now):
@@ -206,11 +206,11 @@ class RequestRunner:
         """
         scope = self._beginning.pop(0)
         caller = scope.ticket.caller
-        if not caller.alone:  # this task may have been started for another caller's request
+        if not caller.alone:  # set the caller's log limit: this task may have been started for another caller
             set_share(caller.log_share or new_share(caller))
         line = result = failure = span = None
         try:
-            if scope.phase is Phase.MUTED:  # the request was cancelled before it began, so it never runs
+            if scope.phase is Phase.MUTED:  # the request was cancelled before its handler began
                 return
             try:
                 async with trio.open_nursery() as nursery:
@@ -221,27 +221,30 @@ class RequestRunner:
                         answer = self._handler.answer(scope)
                         if span is not None:
                             answer = span.follow(answer, nursery.cancel_scope)
-                        del self  # the request may become a background task that outlives this runner
+                        # Don't refer to this runner: the request may become a background task that outlives it.
+                        del self
                         result = await answer
                         scope.handler_returned()
                     except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
                         raise
-                    except BaseException as error:  # Catch even SystemExit, so that it ends only this request.
+                    # Catch every exception, even SystemExit, so that a handler can end only its own request.
+                    except BaseException as error:
                         failure = error
                         nursery.cancel_scope.cancel(reason="the handler failed")
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
             cancelled_inside = scope.leave()
-            # This task may wake before the alarm of the request's deadline has run.
+            # Check the deadline here, because this task may wake before the deadline's alarm has run.
             if scope.request.meta and scope.is_overdue:
                 scope.expire()
             if scope.rounds is not None and scope.from_outside is None:
-                # If the handler returns while its request is parked, wait for the client's retry: it gets the result.
+                # If the handler returns before the client has retried, wait for the retry, which then gets the result.
                 await scope.until_cancelled(scope.rounds.resumed())
             line = _reply_line(scope, result, failure, cancelled_inside)
             if scope.exchange.keeps_outcomes or (line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS)):
                 await _ready_to_reply(scope, line)
-        except Exception as error:  # this is a bug, for example in an observer: fail only this request, not the server
+        # A bug outside the handler, for example in a tracing observer, must not end the server.
+        except Exception as error:
             line = scope.runner.replies.failure(scope.request, error, scope)
         finally:
             del failure  # break the reference cycle: the traceback refers to this frame
@@ -332,7 +335,7 @@ class RequestRunner:
         """Stop counting the request of ``scope`` as parked, because the request continues with the ticket of the
         client's retry."""
         self._forget(scope)
-        scope.exchange.state.finish(scope.request)  # a cancellation can't name the old request id any more
+        scope.exchange.state.finish(scope.request)  # from now on, the client can't cancel by the old request id
         self.admission.release(scope.ticket)
 
     def _forget(self, scope: RequestScope) -> None:
@@ -385,7 +388,7 @@ class RequestRunner:
 
     def _overran(self, scope: RequestScope) -> None:
         self.load.overrun += 1
-        if scope.exchange.is_keeping:  # the handler has already ended, and `Exchange.keep` has logged the reason
+        if scope.exchange.is_keeping:  # only the storage of the result is late
             logger.warning(
                 "%s (request %.100r) has ended, but its result is not stored yet; it no longer counts as in flight",
                 scope.request.method.name,
@@ -463,8 +466,8 @@ def _reply_line(
         return replies.result(request, scope.answered_instead)
     if failure is not None:
         if scope.exchange.ending.is_set() and isinstance(sole_exception(failure), ConnectionLost):
-            # The handler's own request to the peer failed because the connection is lost.
-            # That isn't a bug in the handler, so log no traceback.
+            # The handler sent a request to its peer, and this request failed because the connection was lost.
+            # A lost connection isn't a bug in the handler, so log no traceback.
             logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
             return replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
         return replies.failure(request, failure, scope)

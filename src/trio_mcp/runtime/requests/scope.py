@@ -117,7 +117,8 @@ class RequestScope:
         due, token = math.inf, request.progress_token
         if REMAINING_MS in request.meta:
             due = deadline_of(request.meta) + limits.deadline_grace
-        if due < math.inf or self._deadline is not None:  # a retry without a deadline removes the earlier deadline
+        # A client's retry without a deadline removes the deadline of the first request.
+        if due < math.inf or self._deadline is not None:
             self.set_deadline(alarms.set(due, self.expire) if due < math.inf else None)
         if (endings := self.runner.endings) is not None:
             endings.enter(self)
@@ -145,7 +146,7 @@ class RequestScope:
         self.begun = trio.current_time()
         self.handler_task = trio.lowlevel.current_task()
         self.nursery = nursery
-        if self._deadline is not None:  # outgoing calls of the handler get their deadline from this cancel scope
+        if self._deadline is not None:  # the handler's outgoing calls inherit the deadline of this cancel scope
             nursery.cancel_scope.deadline = self._deadline.due
         current_request.set(self)
 
@@ -228,7 +229,7 @@ class RequestScope:
             self._reporter.forget()
         if self._reply_wait is not None:
             self._reply_wait.cancel(reason=cancellation.text)
-        # End the input requests after cancelling the nursery, so that its tasks see the cancellation instead.
+        # Cancel the nursery before failing the input requests, so that the handler's tasks see the cancellation.
         if self.rounds is not None:
             self.rounds.close()
         return True
@@ -259,8 +260,8 @@ class RequestScope:
         """The cause, reason and time of the request's cancellation. `None` if the request isn't cancelled. Can be read
         from any thread."""
         known, limit = self.from_outside or self._inside, self._limit
-        # Only trio's own thread can read the clock.
-        # Other threads use the cancellation that `_watch_nursery` or the alarm recorded.
+        # Only code in trio's thread can read trio's clock, to check whether a deadline has passed.
+        # In other threads, return the cancellation that `_watch_nursery` or the deadline's alarm has recorded.
         if known is not None or not self._is_in_trio():
             return known
         while limit is not None:
@@ -270,8 +271,8 @@ class RequestScope:
         if self.is_overdue:
             return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
         if self.nursery is not None and self.nursery.cancel_scope.cancel_called:
-            # Read the reason from a private attribute: trio passes it only in the exception to cancelled tasks.
-            # The task that reads this property may not have got that exception.
+            # Read the reason from trio's private attribute. trio publishes it only in a cancelled task's exception.
+            # The task that reads `cancellation` may not have got this exception.
             told: Any = getattr(self.nursery.cancel_scope, "_cancel_reason", None)
             words = told.reason if told is not None and told.source == "explicit" else None
             return self._note(Cancellation(CancelCause.PARENT, words, trio.current_time()))
@@ -350,7 +351,7 @@ class RequestScope:
             with limit.scope:
                 yield
         finally:
-            if limit.scope.cancel_called:  # the handler may end before the task that watches the deadline wakes
+            if limit.scope.cancel_called:  # the handler may end before `_watch` wakes and records that the time is over
                 self._passed(limit)
             watching.cancel(reason="the handler has ended")
             self._limit = outer
@@ -467,10 +468,10 @@ class RequestScope:
             reporter.flush()
         self._go_to(runner, exchange, ticket)
         if exchange.related_task is not None:
-            # By MCP 2025-11-25 (tasks page), all messages of a background task MUST contain its id.
+            # In MCP 2025-11-25 (tasks page), all messages of a background task MUST contain the task's id.
             self.line_end = b"," + encode_value(with_related_task(None, exchange.related_task))[1:] + LINE_END[1:]
         if reporter is not None:
-            if self.outbox.over:  # the outbox drops all lines, so progress can't be sent any more
+            if self.outbox.over:  # the new outbox drops all lines, so no more progress can be sent
                 reporter.forget()
                 self._reporter = None
             else:
@@ -478,4 +479,4 @@ class RequestScope:
 
     def _go_to(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
         self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket
-        self.lines = Owner()  # create a new owner, because all lines of an owner must be in the same outbox
+        self.lines = Owner()  # all lines of one owner must be in the same outbox
