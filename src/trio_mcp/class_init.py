@@ -110,13 +110,13 @@ def plain_fields(kind: type) -> tuple[Field, ...] | None:
             if "__attrs_attrs__" in vars(base):
                 return None
             continue
-        # Releases of attrs differ in whether inherited fields become keyword-only, so let attrs decide.
+        # Let attrs decide about inherited fields, because releases of attrs differ in making them keyword-only.
         if own.kw_only and fields:
             return None
         for field in _read(own):
             if field is None:
                 return None
-            fields.pop(field.name, None)  # if a field is overridden, the position of the override counts
+            fields.pop(field.name, None)  # an overridden field gets the position of its override
             fields[field.name] = field
     return tuple(fields.values())
 
@@ -138,7 +138,8 @@ _FIELD: Final = cast("type[Any]", type(attrs.field()))
 
 
 def _compiled(kind: type, fields: tuple[Field, ...], frozen: bool) -> FunctionType:
-    names: dict[str, Any] = dict(vars(sys.modules[kind.__module__]))  # The names that the annotations refer to.
+    # The annotations refer to names in the module of the class.
+    names: dict[str, Any] = dict(vars(sys.modules[kind.__module__]))
     names |= {"NOTHING": attrs.NOTHING, "_bound": object.__setattr__.__get__}
     positional: list[str] = []
     by_name: list[str] = []

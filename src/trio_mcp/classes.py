@@ -169,8 +169,8 @@ class _LazyInit(_LazyMember):
         self._instances = 0
 
     def __get__(self, instance: object, owner: type) -> Any:
-        # In CPython 3.13, `inspect.signature` binds this object to the class.
-        # Without the GIL, concurrent threads may count past the limit, which is harmless.
+        # Check for a class as ``instance``: in CPython 3.13, `inspect.signature` calls ``__get__`` with the class.
+        # In free-threaded Python, threads may count past the limit, which is harmless.
         if instance is None or isinstance(instance, type) or self._instances >= _FEW:
             return super().__get__(instance, owner)
         self._instances += 1
@@ -207,7 +207,7 @@ class FieldsDocumented(str):
         self._owner = owner
 
     def __get__(self, instance: object, owner: type) -> str | None:
-        from .fields_documented import documented  # lazy import, because few programs read the docstring
+        from .fields_documented import documented  # imported here, because few programs read the docstring
 
         return documented(owner, str(self))
 

@@ -40,7 +40,7 @@ class _Missing:
         raise ImportError(self._message)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name[:2] == "__":  # inspect, copy and pickle look for these attributes, and handle the AttributeError
+        if name[:2] == "__":  # inspect, copy and pickle expect an AttributeError here
             raise AttributeError(name)
         self.fail()
 
@@ -54,8 +54,8 @@ def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) ->
     module = next((module for module, text in names.items() if name in text.split()), None)
     if module is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
-    # Collect no garbage during an import, because nearly all objects that it creates are permanent.
-    # The garbage collector would traverse each of them a dozen times.
+    # Pause the garbage collector during the import, because nearly all objects of a module are permanent.
+    # Otherwise, the garbage collector would traverse each of these objects a dozen times.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

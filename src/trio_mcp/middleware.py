@@ -114,7 +114,7 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
     ``limit`` is greater than 0, and `TypeError` unless it is an integer.
     """
     _check_positive("limit", limit)
-    trio.CapacityLimiter(limit)  # check the limit now, so that an invalid limit raises before any request
+    trio.CapacityLimiter(limit)  # raise for an invalid limit now, not at the first request
     limiters: dict[Hashable, trio.CapacityLimiter] = {}
 
     async def limit_concurrency(request: ServerRequest, next: Next) -> Any:
@@ -124,7 +124,7 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
         limiter = limiters.setdefault(name, trio.CapacityLimiter(limit))
         try:
             try:
-                # Don't checkpoint here, because that would change the order of handlers.
+                # Acquire the token without a checkpoint, because a checkpoint would change the order of handlers.
                 limiter.acquire_on_behalf_of_nowait(borrower)
             except trio.WouldBlock:
                 await limiter.acquire_on_behalf_of(borrower)
@@ -133,8 +133,8 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
             finally:
                 limiter.release_on_behalf_of(borrower)
         finally:
-            # Remove the limiter if no token is borrowed.
-            # A returned token goes to a waiting request at once, so no request is waiting then.
+            # Remove the limiter if no token is borrowed, because then no request waits for a token.
+            # trio passes a released token to a waiting request at once.
             if not limiter.borrowed_tokens and limiters.get(name) is limiter:
                 del limiters[name]
 
@@ -287,7 +287,7 @@ def _plain(key: object) -> bytes:
             return b"t%d:%b" % (len(members), b"".join(members))
         case _:
             raise TypeError(
-                f"a shared rate limit needs a key of str, bytes, int, None or a tuple of these, not {type(key).__name__}"
+                f"a shared rate limit needs a str, bytes, int, None or tuple of these as key, not {type(key).__name__}"
             )
 
 
@@ -307,7 +307,7 @@ class _Buckets:
         """Take a token from a bucket, and return 0. If the bucket is empty, return the seconds until its next token."""
         full_at = max(self._full_at.get(key, now), now) + self._interval
         wait = full_at - now - self._interval * self._burst
-        if wait > 1e-9:  # smaller waits are rounding errors from adding intervals
+        if wait > 1e-9:  # a shorter wait is a rounding error of the added intervals
             return wait
         self._full_at[key] = full_at
         return 0

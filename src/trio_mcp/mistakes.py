@@ -223,7 +223,7 @@ def options_of(function: str) -> Mapping[str, str]:
     """Return the options that other SDKs have for ``function``, each with what to write instead."""
     if function.startswith("serve_"):
         return _SERVE_OPTIONS
-    if function == "http_app":  # these options belong to the ASGI server, which does the listening
+    if function == "http_app":  # http_app doesn't listen, so omit the options of listeners
         return {name: words for name, words in _SERVE_OPTIONS.items() if name not in _OF_LISTENERS}
     return _OPEN_OPTIONS if "open" in function else {}
 

@@ -47,7 +47,7 @@ class AsyncioThread:
         self._ended = trio.Event()
         self._is_ending = False
         self._loop = asyncio.new_event_loop()
-        # Use a daemon thread: a handler that blocks the loop forever must not keep the interpreter from exiting.
+        # Use a daemon thread, so that a handler that blocks the event loop forever doesn't keep Python from exiting.
         self._thread = threading.Thread(target=self._run_loop, name="trio-mcp asyncio", daemon=True)
         self._thread.start()
 
@@ -85,13 +85,12 @@ class AsyncioThread:
                 with graces.grace():
                     await task.over.wait()
                 if not task.over.is_set() and await calls.end_waiting():
-                    with (
-                        graces.grace()
-                    ):  # allow a second grace period, because the inner trio call has used up the first period
+                    with graces.grace():  # the inner trio call has used up the first grace period
                         await task.over.wait()
                 if not task.over.is_set():
                     self._abandoned.append(task)
-                    called: Any = getattr(function, "func", function)  # don't log arguments, which may be private
+                    # Log only the function, because its arguments may be private.
+                    called: Any = getattr(function, "func", function)
                     logger.warning(
                         "a handler on asyncio did not end within %g s of its cancel, and is abandoned: %s swallows "
                         "asyncio.CancelledError, or blocks the event loop",
@@ -156,12 +155,12 @@ class AsyncioThread:
         for task in self._running:
             task.over.set()
 
-    # Methods that run in the thread of the event loop
+    # The methods below run in the thread of the asyncio event loop
 
     def _run_loop(self) -> None:
         try:
             self._run_until(lambda: self._is_ending)
-            ending = self._loop.create_task(self._end_tasks())  # asyncio.Runner would wait here without a time limit
+            ending = self._loop.create_task(self._end_tasks())  # not asyncio.Runner, which has no time limit
             ending.add_done_callback(lambda _: self._loop.stop())
             self._run_until(ending.done)
         except Exception:
@@ -174,7 +173,7 @@ class AsyncioThread:
         while not is_over():
             try:
                 self._loop.run_forever()
-            # These exceptions would end the event loop, and with it all calls, so log them and continue.
+            # Log these exceptions and continue, because they would end the event loop and all its calls.
             except (SystemExit, KeyboardInterrupt) as error:
                 logger.exception("a task of asyncio raised %s, which would end the server", type(error).__name__)
 
@@ -199,7 +198,7 @@ class AsyncioThread:
 async def _contained(function: Callable[[], Awaitable[T]]) -> T:
     try:
         return await function()
-    except (SystemExit, KeyboardInterrupt) as error:  # this exception would end the event loop
+    except (SystemExit, KeyboardInterrupt) as error:  # an unchanged exception would end the event loop
         raise RuntimeError(f"the handler must not raise {type(error).__name__}, which would end the server") from error
 
 
@@ -260,13 +259,13 @@ class LoopCalls:
         scope = trio.CancelScope()
 
         def tell(end: outcome.Outcome[T] | None) -> None:
-            with suppress(RuntimeError):  # asyncio raises RuntimeError if the event loop is closed
+            with suppress(RuntimeError):  # if the event loop is closed, asyncio raises RuntimeError
                 self._loop.call_soon_threadsafe(ended.set_result, end)
 
         async def run() -> None:
             end: outcome.Outcome[T] | None = None
-            # Cancelling the request cancels the asyncio task, and this cancels the call.
-            # Without the shield, trio would cancel the call as well, and the asyncio task would be cancelled twice.
+            # If the MCP request is cancelled, its asyncio task is cancelled, which cancels this trio call.
+            # Without the shield, trio would cancel this call as well, and the asyncio task would be cancelled twice.
             scope.shield = trio.current_effective_deadline() > trio.current_time()
             try:
                 with scope:

@@ -27,10 +27,10 @@ def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, An
             value = thrown = None
             try:
                 value = yield trap
-            except BaseException as error:  # for example, trio raises GeneratorExit when it closes an abandoned task
+            except BaseException as error:  # catch everything, even GeneratorExit
                 thrown = error
     finally:
-        value = thrown = None  # break the reference cycle: a thrown exception refers to this frame
+        value = thrown = None  # break the reference cycle: the traceback of a thrown exception refers to this frame
 
 
 @define(eq=False)

@@ -225,7 +225,7 @@ class HeldBytes:
 
     def release(self) -> None:
         """Set the number of counted bytes to 0. Idempotent."""
-        if self.size:  # most requests have counted no bytes
+        if self.size:  # skip the common case: most requests have counted no bytes
             self.add(-self.size)
 
     def hold(self, size: int) -> bool:

@@ -34,7 +34,7 @@ class LoopTask(Generic[T]):
         """Event that is set when the task has ended."""
         loop.call_soon_threadsafe(self._start, context)
 
-    # Methods that run in the thread of the event loop
+    # The methods below run in the thread of the asyncio event loop
 
     def _start(self, context: Context) -> None:
         self._task = self._loop.create_task(self._run(), context=context)

@@ -58,20 +58,20 @@ async def run_together(
     except BaseExceptionGroup as group:
         failed += failures_in(group)
         if not failed:
-            # Raise the cancellation again, with its reason, but without an exception group.
+            # Raise the cancellation again without an exception group. The checkpoint raises it with its reason.
             await trio.lowlevel.checkpoint_if_cancelled()
             raise
-    # An interrupt of the program takes precedence over all failures.
+    # Raise an interrupt such as KeyboardInterrupt in preference to other exceptions.
     failed.sort(key=lambda each: isinstance(each, Exception))
     for later in failed[1:]:
-        # Drop a CodedError, which stands for an error reply that the peer already has.
+        # Don't log a CodedError: it stands for an error reply that the peer already has.
         if not isinstance(later, CodedError):
             logger.error("a call failed after another one had failed", exc_info=later)
     if failed:
         try:
             raise failed[0]
         finally:
-            failed.clear()  # break the reference cycle: a traceback refers to this frame
+            failed.clear()  # break the reference cycle: the exception's traceback refers to this frame
     return [results[place] for place in range(len(calls))]
 
 
@@ -140,8 +140,8 @@ class ServiceNursery:
         self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...], *, task_status: trio.TaskStatus[Any]
     ) -> None:
         with trio.CancelScope() as scope:
-            # Don't shield the task before it has started: until then, it belongs to the task that called `start`.
-            # Don't shield it either if the calling task was cancelled, because that task then waits for it to end.
+            # Don't shield the new task before it has started, because a cancellation of `start` must still stop it.
+            # Don't shield it if the calling task was cancelled, because the calling task then waits until it has ended.
             def shield() -> None:
                 if trio.current_effective_deadline() > -math.inf:
                     self._shield(scope)
@@ -210,9 +210,9 @@ async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
         if broken := failures_in(group):
             raised = [] if failure is None or isinstance(failure, trio.Cancelled) else [failure]
             raise BaseExceptionGroup("services failed", [*raised, *broken]) from None
-        # The group contains only a cancellation from outside, which has also cancelled the services.
+        # No exception is left: the group contains only a cancellation from outside, which also cancelled the services.
         if failure is None:
-            # Raise the cancellation, with its reason, without an exception group.
+            # Raise the cancellation without an exception group. The checkpoint raises it with its reason.
             await trio.lowlevel.checkpoint_if_cancelled()
             raise
     if failure is not None:

@@ -64,7 +64,8 @@ class TrioRun:
         """True if the current code runs in this trio run."""
         if get_ident() != self._ident or not trio.lowlevel.in_trio_run():
             return False
-        return trio.lowlevel.current_trio_token() is self._token  # a later trio run may use a thread with the same id
+        # Compare the tokens: a later trio run may use the same thread.
+        return trio.lowlevel.current_trio_token() is self._token
 
     def call(self, call: Callable[[], T], *, wait_forever: bool = False) -> T:
         """Run ``call`` in trio's thread, and return its result. If called in any other thread, blocks until ``call``
@@ -168,7 +169,7 @@ class ActiveRuns:
     def register(self) -> Generator[None]:
         """Register the current trio run as a user of the object, for the duration of the ``with`` block."""
         run = current_run()
-        with self._lock:  # wait if another thread is changing the object
+        with self._lock:  # `call_in_run` holds the lock while it changes the object
             self._runs.append(run)
         try:
             yield
@@ -201,7 +202,7 @@ class ActiveRuns:
                 )
             try:
                 return run.call(change)
-            except trio.RunFinishedError:  # the trio run has crashed, or has just ended
+            except trio.RunFinishedError:  # this trio run has just ended, or has crashed
                 if run.is_here:
                     raise
                 self._leave(run)

@@ -59,9 +59,9 @@ async def run_in_worker(
             work = Work(call, WorkerSlot(share), nursery)
             token = _here.set(work)
             ends.append(await outcome.acapture(work.run, graces, abandoned))
-            _here.reset(token)  # the nursery refers to this task, so the task's context must not refer to the nursery
+            _here.reset(token)  # avoid a reference cycle: the nursery refers to this task and its context
             nursery.cancel_scope.cancel(reason="the thread has ended")
-        return ends.pop().unwrap()  # raise the error outside the nursery: inside, trio would wrap it in a group
+        return ends.pop().unwrap()  # not inside the nursery, where trio would wrap the error in a group
     finally:
         ends.clear()  # break the reference cycle: an exception's traceback refers to this frame
 
@@ -85,8 +85,8 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
         return trio.from_thread.run(_awaiting, call)
     nursery = here.nursery
     wait = here.while_asking if asks else _awaiting
-    # Don't use `trio.from_thread.run`: because the thread can be abandoned, it would use a system task.
-    # System tasks aren't cancelled together with the request.
+    # Don't use `trio.from_thread.run`: for a thread that can be abandoned, it runs the call in a system task.
+    # A system task wouldn't be cancelled together with the request.
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def run() -> None:
@@ -101,13 +101,13 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
     trio.from_thread.check_cancelled()
     try:
         trio.from_thread.run_sync(nursery.start_soon, run)
-    except RuntimeError:  # the nursery is closed, because the thread was abandoned
+    except RuntimeError:  # the thread was abandoned, and its nursery is closed
         trio.from_thread.check_cancelled()
         raise
     end = ends.get()
     try:
         if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
-            trio.from_thread.check_cancelled()  # this call raises the `trio.Cancelled` of this thread
+            trio.from_thread.check_cancelled()  # raises the `trio.Cancelled` of this thread's own call
         return end.unwrap()
     finally:
         del end
@@ -121,7 +121,7 @@ def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awa
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def capture() -> None:
-        ends.put(await outcome.acapture(call))  # raise a cancellation only in the thread, not in the nursery
+        ends.put(await outcome.acapture(call))  # don't let a cancellation out of this task: only the thread raises it
 
     run.call(partial(nursery.start_soon, capture))
     return ends.get().unwrap()
@@ -184,8 +184,8 @@ class Work(Generic[T]):
         return self._ends.pop().unwrap()
 
     def _body(self) -> None:
-        # Each thread sets its own flag before it checks the flag of the other thread.
-        # So at least one of the two threads sees the other thread's flag.
+        # The worker thread sets `_started` before it checks `_given_up`. trio's thread does it the other way round.
+        # So at least one of the two threads sees the flag of the other thread.
         self._started = True
         if self._given_up:
             return
@@ -214,17 +214,17 @@ class Work(Generic[T]):
         if ident is None:
             return []
         frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this purpose
-        if frame is None or self._ident is None:  # the call has ended, and the thread may be doing something else
+        if frame is None or self._ident is None:  # the call has ended, and its thread may now do other work
             return []
         inside = list(takewhile(lambda one: one[0].f_code is not _BODY, traceback.walk_stack(frame)))
-        return inside[-2::-1]  # drop the last frame, the frame of `outcome.capture`
+        return inside[-2::-1]  # omit the frame of `outcome.capture`
 
     def describe(self) -> str:
         """Return the name of the called function and its current position, for the log.
 
         Arguments aren't shown, because arguments may be private, and of any length.
         """
-        function = getattr(self._call, "func", self._call)  # a partial has no name, so use the function that it calls
+        function = getattr(self._call, "func", self._call)  # a `partial` has no name, so name the function inside
         name = getattr(function, "__qualname__", type(function).__qualname__)
         return f"{name}, at:\n{''.join(traceback.StackSummary.extract(self.frames()).format())}"
 

@@ -57,7 +57,7 @@ class Writer:
         self._shares: dict[LogShares, int] = {}
         """The log limits (`LogShares`) of the running servers, and how often `enter` was called for each."""
         atexit.register(self._at_exit)
-        if hasattr(os, "register_at_fork"):  # Windows has no fork, and lacks this function
+        if hasattr(os, "register_at_fork"):  # Windows has no fork, and Python lacks this function there
             os.register_at_fork(after_in_child=self._start_again)
 
     def _start_again(self) -> None:
@@ -116,7 +116,7 @@ class Writer:
         self._jobs.put((job, characters))
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="trio_mcp log", daemon=True)
-            # RuntimeError: too many threads, or the interpreter is about to exit. The next `put` tries again.
+            # Python raises RuntimeError if it can't start another thread, or at exit. The next `put` tries again.
             with suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
@@ -169,8 +169,8 @@ class Writer:
         try:
             job()
         except BaseException:
-            # A logging handler should report its errors itself, but this one has raised an exception.
-            # Show the exception like one in any other thread, and continue.
+            # The job raised an exception, although a logging handler should report its own errors.
+            # Show the exception like an uncaught exception of any thread, and continue with the next job.
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
     def _report_due(self, shares: LogShares) -> None:
@@ -192,7 +192,7 @@ class Writer:
 
     def _at_exit(self) -> None:
         if not self.wait_until_written(_LAST_WAIT):
-            # Unblock the log thread, because the interpreter would wait for locks that this thread holds.
+            # Unblock the log thread, because at exit Python would wait for locks that the log thread holds.
             discard_unread_output()
             self.wait_until_written(_LAST_WAIT)
 
@@ -220,7 +220,7 @@ def discard_unread_output() -> None:
     the locks of its stream and of its log handler. The interpreter flushes both at the end of a script and of the
     process, and would wait for the thread forever. Outside the main thread, this does nothing.
     """
-    # Skip a stream that was closed when Python started: its descriptor may now belong to something else.
+    # Skip an output stream that was closed when Python started: its descriptor may now belong to another file.
     ours = [descriptor for descriptor, stream in ((1, sys.__stdout__), (2, sys.__stderr__)) if stream is not None]
     full = [descriptor for descriptor in ours if not is_writable(descriptor)]
     if full and threading.current_thread() is threading.main_thread():
@@ -234,14 +234,14 @@ def _discard_output_of(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         os.dup2(null, descriptor)
     os.close(null)
-    # Interrupt blocked writes with an unused signal: Python then writes the rest to the new target.
-    # The signal needs a handler, because an ignored signal interrupts no write.
+    # Interrupt blocked writes by a signal: Python then repeats each write, with the null device as its target.
+    # Set a handler that does nothing, because a signal that is ignored doesn't interrupt a write.
     signal.signal(signal.SIGURG, _ignore_signal)
-    # Don't use `threading.enumerate`, which may include ended threads that Python didn't start.
-    # A signal to an ended thread can crash the process.
+    # Don't take the threads from `threading.enumerate`, which may list ended threads that Python didn't start.
+    # Never send a signal to an ended thread, because that can crash the process.
     threads = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented; lists only existing threads
     for ident in threads.keys() - {threading.get_ident()}:
-        with suppress(ProcessLookupError):  # the thread has ended by now
+        with suppress(ProcessLookupError):  # ignore a thread that has ended by now
             signal.pthread_kill(ident, signal.SIGURG)
     atexit.unregister(_end_printing)
     atexit.register(_end_printing)
@@ -337,7 +337,7 @@ async def log_in_thread() -> AsyncGenerator[None]:
         _leave(shares)
         is_read = writer.wait_until_written(0)
         if not is_read:
-            with trio.CancelScope(shield=True):  # don't let a cancellation skip the wait, which has its own time limit
+            with trio.CancelScope(shield=True):  # wait even if cancelled: the wait has its own time limit
                 limiter = trio.CapacityLimiter(1)
                 is_read = await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH, limiter=limiter)
             if not is_read and not writer.serving:

@@ -23,7 +23,7 @@ def message_of(record: logging.LogRecord) -> str:
     """Return the formatted message of ``record``, or its format string if formatting fails."""
     try:
         return record.getMessage()
-    except Exception:  # formatting may raise anything, and the logging handlers will report it
+    except Exception:  # formatting may raise any exception, which the logging handlers will report
         return str(record.msg)
 
 
@@ -35,7 +35,7 @@ def bound(record: logging.LogRecord) -> None:
     if record.exc_info and not record.exc_text:
         text = _FORMATTER.formatException(record.exc_info)
         if len(text) > LONGEST:
-            # Formatters use this attribute as the cached text of the exception.
+            # Logging formatters take the text of the traceback from `exc_text`, if it is set.
             record.exc_text = _cut(text)
 
 
@@ -83,7 +83,7 @@ def _renew_lock() -> None:
     _lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork, and lacks this function
+if hasattr(os, "register_at_fork"):  # Windows has no fork, and Python lacks this function there
     os.register_at_fork(after_in_child=_renew_lock)
 
 
@@ -182,7 +182,7 @@ class LogShares:
             if len(share.counts) >= _MOST_KINDS:
                 _drop_expired(share, now)
             if len(share.counts) >= _MOST_KINDS:
-                kind = ()  # there are too many kinds, so count all others as one kind
+                kind = ()  # too many kinds of log records: count all further kinds as one
                 count = share.counts.get(kind)
             if count is None:
                 count = share.counts[kind] = _KindCount(kind, _example_of(record), overall=share is self._all)
@@ -212,7 +212,7 @@ class LogShares:
         """Return the reports that are due now: for each kind of log records whose time window is over, the number of
         suppressed ones."""
         told = list[_Report]()
-        if self._holding:  # checked without the lock, because it is rarely true
+        if self._holding:  # check without the lock, because reports are rare
             now = self._clock()
             with _lock:
                 while self._holding and self._holding[0][0] <= now:
@@ -238,10 +238,10 @@ class LogShares:
 
     def _report(self, count: _KindCount, now: float, reports: list[_Report]) -> None:
         number, count.held_back = count.held_back, 0
-        if not number:  # nothing to report, because the counts were reported when the peer disconnected
+        if not number:  # the count was already reported when the peer disconnected
             return
         count.until = now
-        # Limit the reports too, because peers that connect and disconnect repeatedly must not fill the log with them.
+        # Limit the reports too: peers that connect and disconnect repeatedly must not fill the log with reports.
         overall = count if count.overall else self._count(count.example, count.kind, self._all, now)
         if overall is not count:
             if overall.passed >= OVERALL:
@@ -265,8 +265,8 @@ def _example_of(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _record_of(example: logging.LogRecord, number: int) -> logging.LogRecord:
-    # Create the record like `logging.Logger.makeRecord`: the format may need attributes from the record factory.
-    # Call this function without holding the lock of the log shares.
+    # Create the record by the record factory, because the log format may need attributes that the factory adds.
+    # Call `_record_of` without the lock of this module, because a record factory is the application's code.
     make, place = logging.getLogRecordFactory(), (example.pathname, example.lineno)
     values = example.msg, f"{number:,}"
     return make(example.name, example.levelno, *place, "%s … and %s more like it", values, None, example.funcName)

@@ -123,7 +123,7 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         if kind not in _KINDS:
             shown = repr(kind[:_SHOWN]) if isinstance(kind, str) else "none" if kind is None else "several"
             raise ValueError(
-                f'{where}: an argument in a header must have one "type": string, integer or boolean, but has {shown}.  '
+                f'{where}: an argument in a header must have one "type": string, integer or boolean, but has {shown}. '
                 "If the argument is optional, give it a default of that type instead of null"
             )
         header = ParamHeader(tuple(place.keys()[1::2]), _PREFIX + name)
