@@ -38,7 +38,7 @@ bytes. The callback must be quick, and must not raise."""
 
 @value
 class CallOutcome:
-    """The outcome of an outgoing request: result or error.
+    """How an outgoing request ended: with a result or with an error.
 
     ``notifications_before`` is the number of notifications about requests that arrived before the outcome.
     """
@@ -50,8 +50,8 @@ class CallOutcome:
 
 @define(eq=False)
 class RoundTrips:
-    """A client's call that may need several requests, because the server can first return input requests such as
-    elicitation (2026-07-28 mrtr)."""
+    """One call of a client, which may need several requests. A server can answer a request with input requests such as
+    elicitation, and the client then sends the next request with the answers (2026-07-28 mrtr)."""
 
     _cancel: Callable[[RequestId, BaseException], None]
     asked: RequestId | None = None
@@ -63,15 +63,17 @@ class RoundTrips:
     cached."""
 
     def cancel(self, error: BaseException) -> None:
-        """If the server waits for the client's next request of this call, send the server a cancellation, because of
-        ``error``. Idempotent."""
+        """Send a cancellation, because of ``error``, if the server waits for the client's next request of this call.
+
+        Idempotent.
+        """
         if self.asked is not None:
             self._cancel(self.asked, error)
             self.asked = None
 
 
 class Call(Owner):
-    """An outgoing request whose caller waits for progress and for the outcome.
+    """An outgoing request whose sender waits for the outcome, and can get progress notifications meanwhile.
 
     ``backlog`` stores progress for a callback; it's `None` if there is no callback. ``deadline`` is the time on trio's
     clock at which the caller leaves the call at the latest.
@@ -118,7 +120,7 @@ class Call(Owner):
         self._waiting = Sleeper()
 
     def receive_progress(self, progress: Progress, size: int) -> None:
-        """Handle a progress notification of this call that is ``size`` bytes long."""
+        """Handle a progress notification of this call. ``size`` is its length in bytes."""
         for limit in self._limits:
             limit.restart()
         if self._items is not None:
@@ -149,7 +151,7 @@ class Call(Owner):
 
 
 class Ask(Protocol):
-    """Type of the function with which handlers send requests to the other side: see `Outbound.request`."""
+    """Type of the function with which handlers send requests to the peer: see `Outbound.request`."""
 
     def __call__(
         self,
@@ -167,12 +169,14 @@ class Ask(Protocol):
 
 
 class CallOwner(Protocol):
-    """The sender of a `DetachedCall`. No task waits for the outcome; instead, `receive_outcome` is called with the
-    outcome."""
+    """The sender of a `DetachedCall`, a request for which no task waits. When the request ends, `receive_outcome` is
+    called."""
 
     def receive_outcome(self, call: DetachedCall, result: Any, error: MCPError | None) -> None:
-        """Handle the outcome of a request: plain data or an error. The reader task calls this method, which must be
-        quick and must not raise."""
+        """Handle the outcome of a request: plain data or an error.
+
+        The reader task calls this method, which must be quick and must not raise.
+        """
         ...
 
 
@@ -182,8 +186,9 @@ which later gets the outcome: see `Outbound.send_detached`."""
 
 
 class DetachedCall(Owner):
-    """A request that ``owner`` sent through ``outbox`` without waiting for the reply. A `DetachedCall` takes much less
-    memory than a waiting task.
+    """A request that ``owner`` sent through ``outbox``, and for which no task waits.
+
+    A `DetachedCall` takes much less memory than a waiting task.
 
     ``calls`` are the calls in flight. ``name`` identifies the request for its sender. ``over`` is called with the
     outcome.
@@ -215,8 +220,10 @@ class DetachedCall(Owner):
         self._over = over
 
     def abandon(self, reason: str | BaseException) -> None:
-        """Withdraw the request if it's still unsent. Otherwise, send a cancellation of the request. See
-        `Outbound.abandon_detached`."""
+        """Withdraw the request if it hasn't been sent yet. Otherwise, send a cancellation for it.
+
+        See `Outbound.abandon_detached`.
+        """
         self._abandon(self, reason)
 
     def settle(self, end: CallOutcome) -> None:
@@ -225,8 +232,10 @@ class DetachedCall(Owner):
             self._call_owner.receive_outcome(self, end.result, end.error)
 
     def finish(self, result: Any, error: BaseException | None) -> bool:
-        """Remove the request from the calls in flight, because it ended with ``result`` or ``error``. Return false if
-        the request had already ended."""
+        """Remove this request from the pending calls, because it ended with ``result`` or ``error``.
+
+        Return false if the request had already ended.
+        """
         if self._calls.pop(self.request.id, None) is None:
             return False
         if self._over is not None:
@@ -236,8 +245,11 @@ class DetachedCall(Owner):
 
 @frozen
 class Progress:
-    """One progress notification of a call. ``progress`` only increases, ``total`` is in the same unit as ``progress``,
-    and ``message`` is a text for people."""
+    """One progress notification of a call.
+
+    ``progress`` increases with each notification. ``total`` has the same unit as ``progress``. ``message`` is text for
+    people.
+    """
 
     progress: float
     total: float | None = None
@@ -252,7 +264,7 @@ returns. It can be async."""
 def send_ignoring_reply(
     state: ConnectionState, outbox: Outbox, method: str, params: dict[str, Any], revision: Revision
 ) -> None:
-    """Send a request without waiting for its reply.
+    """Send a request, and ignore its reply when it arrives.
 
     The request goes before all queued messages, even if ``outbox`` is full. Synchronous, so that a cancelled task can
     call it. Raises `MethodUnavailable` if the protocol revision doesn't have the method.

@@ -21,7 +21,7 @@ DEADLINE_PASSED: Final = "the caller's deadline passed"
 
 
 class CancelCause(StrEnum):
-    """The cause of a request's cancellation, such as a disconnect or a time limit."""
+    """Why a request was cancelled, for example because the client disconnected or a time limit has passed."""
 
     PEER = "peer"
     """The caller cancelled the request."""
@@ -60,13 +60,15 @@ class Cancellation:
 
     @property
     def text(self) -> str:
-        """The reason for the cancellation or, without a reason, the name of the cause. The request's tasks see this
-        text as the reason of `trio.Cancelled`."""
+        """The reason for the cancellation or, if no reason was given, the name of the cause.
+
+        The request's tasks see this text as the reason of `trio.Cancelled`.
+        """
         return self.reason or self.cause.value
 
 
 def reason_of(cancelled: BaseException) -> str:
-    """Return the reason to send in ``notifications/cancelled`` when the exception ``cancelled`` ends a call.
+    """Return the reason to send in ``notifications/cancelled`` if the exception ``cancelled`` ends an outgoing call.
 
     Besides fixed phrases, only two texts are sent: the reason of an explicit `trio.CancelScope.cancel`, and the message
     of a `CodedError`, which is written for the peer. trio's own reasons aren't sent, because they name tasks and
@@ -97,8 +99,8 @@ author."""
 
 
 def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) -> dict[str, Any] | None:
-    """Add to the request parameters ``params``, in ``_meta``, the time that remains until ``deadline``
-    (`trio.current_time`).
+    """Add the time that remains until ``deadline`` to the ``_meta`` of the request parameters ``params``. ``deadline``
+    is a time on trio's clock.
 
     Return ``params`` unchanged if there is no deadline, or if requests of the method carry no deadline.
     """
@@ -112,7 +114,7 @@ def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) 
 
 
 def deadline_of(meta: Mapping[str, Any]) -> float:
-    """Return the deadline that the caller of a request set, on trio's clock.
+    """Return the deadline that the sender of a request set in ``meta``, as a time on trio's clock.
 
     The deadline is calculated from the remaining milliseconds in the ``meta`` of a request that has just arrived.
     Return `math.inf` if ``meta`` has no valid number of milliseconds.

@@ -45,8 +45,9 @@ _HURRIED_GRACE: Final = 0.3
 
 
 class Connection:
-    """Serves one MCP connection while `run` is running. ``host``, the `RequestHost` that runs the handlers, must be
-    running for the whole time.
+    """Serves one MCP connection while `run` is running.
+
+    ``host``, the `RequestHost` that runs the handlers, must be running for the whole time.
 
     If messages arrive through `process_event` instead of a transport, pass an outbox as ``transport``, and take the
     lines from it.
@@ -110,13 +111,13 @@ class Connection:
 
     @property
     def stateless(self) -> bool:
-        """True if the connection stores no state between requests."""
+        """True if the connection keeps no state between requests, as over stateless HTTP."""
         return self.host.stateless
 
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the connection until the connection ends, and then close the transport.
+        """Serve the connection until it ends, and then close the transport.
 
         Returns normally however the connection ends. If the connection is lost, only the calls that wait for replies
         raise (ruling 17). At the end of input, or after `shut_down`, accepted requests continue for up to
@@ -179,7 +180,7 @@ class Connection:
         del self._dispatch
 
     async def _wait_until_drained(self) -> None:
-        """Wait until the last accepted request has ended.
+        """Wait until the connection is ending and its last accepted request has ended.
 
         If this task is cancelled first, record the cause for all requests before any handler sees the cancellation.
         trio makes this possible: it calls ``abort`` functions at once, and wakes the tasks afterwards.
@@ -211,7 +212,7 @@ class Connection:
             self._sleeper = None
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """Refuse new requests from now on, and end the connection when the accepted requests are done.
+        """Refuse new requests from now on, and end the connection when the accepted requests have ended.
 
         ``drain_timeout`` in seconds replaces `Limits.drain_timeout`. If the connection is already ending, the remaining
         requests are cancelled at once instead. ``hurry``: less than a second is left for everything.
@@ -234,11 +235,14 @@ class Connection:
 
     @property
     def is_ending(self) -> bool:
-        """True if the connection has started to end."""
+        """True if the connection no longer accepts requests, because it is ending."""
         return self.exchange.ending.is_set()
 
     async def until_ending(self) -> None:
-        """Wait until the connection starts to end. Subscription streams end then, while other requests continue."""
+        """Wait until the connection stops accepting requests.
+
+        Subscription streams end then, while other requests continue.
+        """
         await self.exchange.ending.wait()
 
     async def _drain(self) -> None:
@@ -258,15 +262,17 @@ class Connection:
         self._wake()
 
     def _cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests of the connection, because this side or the peer is ending."""
+        """Cancel all requests of the connection, because this side or the peer is closing it."""
         if cause is not CancelCause.DISCONNECT or self.is_only:
             self._runner.graces.shorten(self.limits.shutdown_grace)
         self.exchange.cancel_all(cause, reason)
         self._runner.cancel_parked(self.exchange, cause, reason)
 
     def lose(self, error: ConnectionLost) -> None:
-        """End the connection because it was lost in both directions. All requests are cancelled, because no reply can
-        be sent or arrive. Idempotent."""
+        """End the connection because it was lost in both directions.
+
+        All requests are cancelled, because no reply can be sent or arrive. Idempotent.
+        """
         # Remove the error's traceback and causes: their frames would keep this connection object alive.
         # No traceback gets lost, because each waiting call raises its own copy of the error.
         error.__traceback__ = error.__context__ = error.__cause__ = None
@@ -288,11 +294,11 @@ class Connection:
             self.lose(error)
 
     async def room(self) -> None:
-        """Wait until the outbox has room for another message to the peer: see `Outbox.room`."""
+        """Wait until few enough bytes wait to be sent that another message can be queued: see `Outbox.room`."""
         await self.outbox.room()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send the peer a notification that isn't about a request: see `Announcements.put`."""
+        """Send the peer a notification that doesn't belong to a request: see `Announcements.put`."""
         self._announcements.put(method, params)
 
     def request(
@@ -356,13 +362,12 @@ class Connection:
                 act(state.receive(decode(received, max_batch=self.limits.max_batch)), received)
 
     def process_event(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
-        """Handle ``event``, which was read from the bytes ``line``, as a part of ``exchange``.
+        """Handle ``event``, which was read from the bytes ``line`` and belongs to ``exchange``.
 
         Synchronous. Call it only while `run` is running.
         """
         self._dispatch.handle(event, line, exchange=exchange)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
-        """Queue a change notification that is ``size`` bytes long. Later, `RequestHandler.notified` is called with the
-        notification."""
+        """Queue a received change notification for `RequestHandler.notified`. ``size`` is its length in bytes."""
         self._changes.put(event, size)

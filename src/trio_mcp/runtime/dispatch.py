@@ -37,7 +37,7 @@ The callback must be quick, and must not raise."""
 
 
 class Dispatch:
-    """Passes each received message, as an event, to the object that handles it.
+    """Passes each message that a connection receives to the object that handles it.
 
     - Requests, which belong to ``exchange``, and cancellations go to ``runner``.
     - Replies and progress go to their call.
@@ -71,7 +71,7 @@ class Dispatch:
         batch: BatchExchange | None = None,
         exchange: Exchange | None = None,
     ) -> None:
-        """Handle ``event``, the message in ``line``.
+        """Handle ``event``, which was read from the bytes ``line``.
 
         A request in a JSON-RPC batch belongs to ``batch``, which collects the replies. Any other request belongs to
         ``exchange`` or, if ``exchange`` is `None`, to the connection's own exchange.
@@ -153,5 +153,5 @@ def _peer_error(error: ErrorResponse) -> PeerError:
 
 
 def _size(line: bytes | bytearray, batch: BatchExchange | None, params: dict[str, Any]) -> int:
-    """Return the approximate size in bytes of a notification with ``params``, as sent over the connection."""
+    """Return the approximate length in bytes of a received notification with ``params``."""
     return len(line) if batch is None else len(pack_value(params))

@@ -22,22 +22,21 @@ if TYPE_CHECKING:
 
 
 class ClientChannel(Protocol):
-    """A channel through which messages can still be sent to a client after the client's requests have ended, for
-    example a connection's `Exchange`."""
+    """A way to send messages to a client after its requests have ended, such as the `Exchange` of a connection."""
 
     @property
     def outbox(self) -> Outbox:
-        """The outbox through which the channel sends lines."""
+        """The queue of messages that are sent to the client."""
         ...
 
     @property
     def is_open(self) -> bool:
-        """True if messages reach the client now, without waiting until the client reconnects."""
+        """True if messages can be sent to the client now, so that they needn't wait for it to reconnect."""
         ...
 
 
 class Exchange:
-    """Holds the MCP requests that belong to one connection, or to a part of a connection such as one HTTP POST.
+    """Holds the MCP requests that belong to one connection, or to one part of a connection, such as an HTTP POST.
 
     ``state`` decides what is legal for the requests; ``outbox`` gets their lines; ``peer`` is the client or server that
     sent them. The end of an exchange cancels all held requests (`cancel_all`). While a request waits for its client's
@@ -73,13 +72,14 @@ class Exchange:
 
     @property
     def is_keeping(self) -> bool:
-        """True if `keep` has started to store the result of a request. The request's handler has ended by then."""
+        """True if `keep` has started to store the result of a request, whose handler has ended."""
         return False
 
     @property
     def party(self) -> object:
-        """Identifies the client whose retry can continue a parked handler: the principal or, without a principal, the
-        exchange itself.
+        """The client that may continue a handler that waits for the client's retry.
+
+        This is the principal or, without a principal, the exchange itself.
 
         Without principals, all clients of a stateless HTTP endpoint, on all of its replicas, count as one client.
         """
@@ -89,8 +89,9 @@ class Exchange:
 
     @property
     def connection(self) -> trio.Event | None:
-        """An object that all requests and tasks of the client's connection share, and that lives as long as any of
-        them.
+        """An object that identifies the client's connection: all its requests and tasks share it.
+
+        The object lives as long as any of these requests and tasks.
 
         `None` if a request doesn't show to which connection it belongs.
         """
@@ -98,26 +99,28 @@ class Exchange:
 
     @property
     def client_channel(self) -> ClientChannel:
-        """The channel to the client for messages that can be sent after their request has ended."""
+        """The channel for messages that can be sent to the client after their request has ended."""
         return self
 
     @property
     def is_open(self) -> bool:
-        """True if messages reach the client now, without waiting until the client reconnects."""
+        """True if messages can be sent to the client now, so that they needn't wait for it to reconnect."""
         return not self.outbox.over
 
     # Held requests
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Register ``held``, the `RequestScope` of ``request``, so that the request is cancelled when the exchange
-        ends."""
+        """Register a running request in this exchange, so that it is cancelled when the exchange ends. ``held`` is its
+        `RequestScope`."""
         self._held[request] = held
         if request.method.streams:
             self._streams += 1
 
     def release(self, request: InboundRequest) -> None:
-        """Remove a request from the exchange, because the request has ended or waits for its client's retry.
-        Idempotent."""
+        """Remove a request from this exchange, because it has ended or waits for its client's retry.
+
+        Idempotent.
+        """
         if self._held.pop(request, None) is None:
             return
         if request.method.streams:
@@ -126,21 +129,21 @@ class Exchange:
             self._emptied.unpark_all()
 
     def find(self, request: InboundRequest) -> RequestScope | None:
-        """Return the `RequestScope` of ``request``. Return `None` if the exchange doesn't hold the request."""
+        """Return the `RequestScope` of ``request``, or `None` if this exchange doesn't hold the request."""
         return self._held.get(request)
 
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests that the exchange holds, oldest first."""
+        """Cancel all requests that this exchange holds, oldest first."""
         for held in tuple(self._held.values()):
             held.abort(cause, reason)
 
     async def idle(self) -> None:
-        """Wait until the exchange holds no requests."""
+        """Wait until this exchange holds no requests."""
         while self._held:
             await self._one_less()
 
     async def streams_idle(self) -> None:
-        """Wait until the exchange holds no subscription streams."""
+        """Wait until this exchange holds no subscription streams."""
         while self._streams:
             await self._one_less()
 
@@ -150,18 +153,22 @@ class Exchange:
         await self._emptied.park()
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
-        """Called when ``request`` is cancelled. From then on, the request gets no reply, even if its handler is still
-        cleaning up."""
+        """Called when ``request`` is cancelled.
+
+        From then on, the request gets no reply, even if its handler is still cleaning up.
+        """
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
-        """Check that each HTTP header of ``request`` that mirrors an argument equals this argument.
+        """Check that each HTTP header that repeats an argument of ``request`` has the value of the argument.
 
         ``table`` maps the headers to the arguments. Raises `CodedError` if a header differs.
         """
 
     def check_scopes(self, needed: frozenset[str]) -> None:
-        """Raise `CodedError` if the caller lacks any of the ``needed`` OAuth scopes. Do nothing if the caller's scopes
-        are unknown."""
+        """Raise `CodedError` if the caller's token lacks any of the ``needed`` OAuth scopes.
+
+        Do nothing if the caller's scopes are unknown.
+        """
         if needed and self.peer.check_scopes is not None:
             self.peer.check_scopes(needed)
 
@@ -173,22 +180,23 @@ class Exchange:
         return CodedError(TOO_BUSY, reason)
 
     def method_not_found(self, request: InboundRequest) -> CodedError:
-        """Return the error for ``request`` if the request's method turns out to be missing after the request's task has
-        started.
+        """Return the error for a request whose method turns out to be missing after the request's task has started.
 
         Over HTTP, the error also sets the status, unless the response has already begun.
         """
         return CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def close_stream(self, retry: float) -> bool:
-        """Close the HTTP stream to the client. The client reconnects after ``retry`` seconds. Return false if the
-        stream can't be closed."""
+        """Close the HTTP stream to the client, which reconnects after ``retry`` seconds.
+
+        Return false if the stream can't be closed.
+        """
         return False
 
     # Replies
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        """Store the reply ``line`` to ``request``, whose handler has ended.
+        """Store the reply ``line`` for ``request``, whose handler has ended, instead of sending it.
 
         ``line`` is `None` if the request was cancelled. Called only if `keeps_outcomes` is true.
         """
@@ -204,18 +212,21 @@ class Exchange:
             self.outbox.put_now(line, owner)
 
     def reply_at_once(self, line: bytes | None) -> None:
-        """Send the reply to a request directly from the reader task, without starting a task. Otherwise like
-        `reply`."""
+        """Send the reply to a request that the reader task answers itself, without starting a task.
+
+        Otherwise like `reply`.
+        """
         if line is not None:
             self.outbox.put_now(line, self.at_once)
 
     def refuse(self, code: int, line: bytes) -> None:
-        """Send ``line``, an encoded error reply with this error code, to a message that isn't a valid request."""
+        """Send an error reply to a message that isn't a valid request. ``line`` is the encoded reply, and ``code`` its
+        error code."""
         self.reply_at_once(line)
 
 
 class PartExchange(Exchange):
-    """A part of ``connection``, such as an HTTP POST, with its own ``outbox`` and ``peer``.
+    """A part of ``connection``, such as an HTTP POST, that has its own ``outbox`` and ``peer``.
 
     The exchange of the whole connection holds and cancels the MCP requests.
     """
@@ -250,7 +261,8 @@ class PartExchange(Exchange):
 
 
 class BatchExchange(PartExchange):
-    """A JSON-RPC batch of ``members`` messages that arrived over ``connection``.
+    """Collects the replies to a JSON-RPC batch that arrived over ``connection``. ``members`` is the number of messages
+    in the batch.
 
     The replies are sent together in one array (JSON-RPC 2.0, section 6). In all other respects, a batch behaves like
     the connection's own exchange.
@@ -264,8 +276,8 @@ class BatchExchange(PartExchange):
         self._lines: list[bytes] = []
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Store the reply to one message of the JSON-RPC batch, or `None` if that message is a notification or a
-        cancelled request.
+        """Add the reply to one message of the JSON-RPC batch. ``line`` is `None` for a notification or a cancelled
+        request.
 
         After the last message, send all replies.
         """

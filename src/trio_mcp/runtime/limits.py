@@ -30,7 +30,9 @@ def _seconds(default: float) -> Any:
 
 @frozen(kw_only=True)
 class Limits:
-    """The limits of a client or server. Times are in seconds. Counts and bytes apply to each connection by default.
+    """The limits of a client or server.
+
+    Times are in seconds. Counts and bytes apply to each connection by default.
 
     Limits of the whole server are shared fairly among callers. A caller can use at most as much as it leaves free, over
     all its connections: half of a limit if no other caller uses any, a third if two callers use as much as they can.
@@ -242,7 +244,8 @@ class Limits:
     should take less."""
 
     def _server_wide(self) -> Limits:
-        """Return limits for requests that belong to no connection, such as requests of all stateless clients together.
+        """Return the limits for requests that belong to no connection, such as the requests of all stateless HTTP
+        clients together.
 
         The limits of the whole server apply to their number, their streams and their bytes.
         """
@@ -260,7 +263,7 @@ DEFAULT_LIMITS = Limits()
 
 @frozen
 class Statistics:
-    """The counters of a server: current numbers, and totals since the server object was created."""
+    """The counters of a server: current values, and totals since the server object was created."""
 
     connections: int
     """Number of connections that are open now."""
@@ -312,8 +315,10 @@ class Statistics:
 
 
 class LinkCounts:
-    """Counters of a server's connections to its other replicas: how many connections are open, and totals including
-    closed connections."""
+    """Counters of a server's connections to the other replicas of the same service.
+
+    They count the open connections, and contain totals that include closed connections.
+    """
 
     def __init__(self) -> None:
         self._open: list[tuple[StorageCounters | None, Callable[[], int]]] = []
@@ -329,8 +334,10 @@ class LinkCounts:
         return all(states) if states else None
 
     def total(self) -> Counter[str]:
-        """Return the sum of each counter over all connections to other replicas, by the counter's name in
-        `Statistics`."""
+        """Return the sum of each counter over all connections to other replicas.
+
+        The keys are the names of the counters in `Statistics`.
+        """
         return sum((_counted(*each) for each in self._open), Counter(self._past))
 
     @contextmanager

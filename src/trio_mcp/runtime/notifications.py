@@ -31,7 +31,7 @@ _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", de
 
 
 class NotificationQueue:
-    """A queue of received notifications, in order of arrival.
+    """Received notifications that wait for a callback, in order of arrival.
 
     ``backlog`` limits how many notifications can wait. If there are more, some notifications are dropped and counted.
 
@@ -67,7 +67,7 @@ class NotificationQueue:
         """Number of the callback that was last logged because it took longer than ``grace``."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Add a received notification that is ``size`` bytes long to the queue."""
+        """Add a received notification to the queue. ``size`` is its length in bytes."""
         self.received += 1
         waits = size > _WORTH_PACKING and self.received - self.handled > 1
         if dropped := self._waiting.put(event.packed() if waits else event, size):
@@ -102,7 +102,7 @@ class NotificationQueue:
         del self._handle
 
     async def wait_until_handled(self, count: int) -> None:
-        """Wait until ``count`` notifications are handled or dropped.
+        """Wait until the first ``count`` notifications have been handled or dropped.
 
         When called from a notification callback, return at once, because the callback would wait for itself.
         """
@@ -137,8 +137,7 @@ class NotificationQueue:
 
     @property
     def _running_or_next(self) -> int:
-        """Sequence number of the notification whose callback is running or, if no callback is running, of the next
-        notification."""
+        """Sequence number of the notification whose callback is running, or else of the next notification."""
         return self.running or self._begun + 1
 
     def _report(self, number: int) -> None:
@@ -152,7 +151,7 @@ class NotificationQueue:
 def notification_queue(
     limits: Limits, notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = inf
 ) -> NotificationQueue:
-    """Return a queue that passes one kind of notification to the callback ``notified``.
+    """Return a queue that passes received notifications of one kind to the callback ``notified``.
 
     Each kind has its own queue, so that many log messages don't displace change notifications, and a slow callback for
     changes doesn't delay replies.
@@ -172,7 +171,7 @@ _KEPT: Final = 10_000
 
 
 class Announcements:
-    """Puts notifications into ``outbox``, unless an equal notification is already waiting in ``outbox``."""
+    """Puts notifications into ``outbox``, except if an equal notification already waits there."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -181,8 +180,9 @@ class Announcements:
         taken some of them."""
 
     def put(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification without waiting. Raises `NotSerializable` if the notification's parameters can't be
-        encoded as JSON.
+        """Send a notification without waiting.
+
+        Raises `NotSerializable` if the notification's parameters can't be encoded as JSON.
 
         If an equal notification still waits to be written, nothing is added, since a duplicate carries no information.
         """

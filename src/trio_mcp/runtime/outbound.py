@@ -61,7 +61,7 @@ _ANSWER_ONLY: Final = (
 
 @frozen
 class CallSettings:
-    """Settings for outgoing requests.
+    """Default settings for the outgoing requests of a connection.
 
     ``tell_deadlines``: send the remaining time with each request. ``send_cancels``: send a cancellation when a request
     is abandoned.
@@ -72,7 +72,7 @@ class CallSettings:
 
 
 class Outbound:
-    """Sends requests to the peer and waits for their results."""
+    """Sends requests to the peer and waits for their replies."""
 
     def __init__(
         self,
@@ -112,8 +112,10 @@ class Outbound:
         self._waiting: set[trio.CancelScope] = set()
 
     def check_run(self) -> None:
-        """Raise `RuntimeError` if the current task belongs to a different `trio.run`, because the connection can't wake
-        such a task."""
+        """Raise `RuntimeError` if the current task belongs to another `trio.run` than the connection.
+
+        The connection couldn't wake such a task.
+        """
         self._run.check("a connection")
 
     async def request(
@@ -224,7 +226,7 @@ class Outbound:
         raise trio.TooSlowError(f"{method}: no answer within {waited}{self.strays_since(strays)}")
 
     def record_stray(self, line: bytes | bytearray) -> None:
-        """Store the beginning of a line from the server that isn't a reply to any call.
+        """Remember the beginning of a line from the server that isn't a reply to any call.
 
         If a call times out later, its error quotes the line, because the line may be what the call was waiting for.
         """
@@ -232,7 +234,7 @@ class Outbound:
         self._last_stray = bytes(line[:_QUOTED])
 
     def strays_since(self, strays: int) -> str:
-        """Return text for an error message: it quotes the server's last line that wasn't a reply to any call.
+        """Return text for an error message that quotes the last line from the server that wasn't a reply to any call.
 
         Return an empty string if no such line has arrived since the number of such lines was ``strays``.
         """
@@ -249,7 +251,7 @@ class Outbound:
         name: str,
         outbox: Outbox,
     ) -> DetachedCall:
-        """Send a request through ``outbox`` without waiting.
+        """Send a request through ``outbox`` without waiting for its reply.
 
         ``owner`` gets the outcome later: see `CallOwner`. Synchronous. Raises the exceptions of `request`, except for
         errors of the peer.
@@ -270,7 +272,7 @@ class Outbound:
         return posted
 
     def abandon_detached(self, call: DetachedCall, reason: str | BaseException) -> None:
-        """Withdraw a request that `send_detached` sent.
+        """Withdraw a request that `send_detached` sent, if it hasn't been written yet.
 
         If the request was already written, send a cancellation instead. The request's owner isn't notified. Does
         nothing if the request has ended.
@@ -286,8 +288,9 @@ class Outbound:
         return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
 
     async def request_ahead(self, method: str, params: dict[str, Any], revision: Revision) -> Any:
-        """Send a request before all queued messages, even if the outbox is full, wait for its result, and return the
-        result.
+        """Send a request before all queued messages, wait for its reply, and return the result.
+
+        The request is queued even if the outbox is full.
 
         If the calling task is cancelled, the request is cancelled too. Raises the exceptions of `request`.
         """
@@ -315,7 +318,7 @@ class Outbound:
         return end.result
 
     def _abandon(self, call: Call, outbox: Outbox, error: BaseException) -> bool:
-        """Give up the request of ``call``, which was sent through ``outbox``.
+        """Give up the request of ``call``, which was sent through ``outbox``, because its caller no longer waits.
 
         Return true if the request had already been written. Then the peer gets a cancellation, unless cancellations are
         switched off.
@@ -338,15 +341,19 @@ class Outbound:
             (outbox or self._outbox).put_cancel(request_id, cancel_reason(error))
 
     def send_ignoring_reply(self, method: str, params: dict[str, Any], revision: Revision) -> None:
-        """Send a request without waiting for its reply: see the function `send_ignoring_reply` in `runtime.calls`. Do
-        nothing if the connection is lost."""
+        """Send a request, and ignore its reply when it arrives: see the function `send_ignoring_reply` in
+        `runtime.calls`.
+
+        Do nothing if the connection is lost.
+        """
         if self.closed_error is None:
             send_ignoring_reply(self._state, self._outbox, method, params, revision)
 
     @contextmanager
     def round_trips(self) -> Generator[RoundTrips]:
-        """Open a call that may send several requests, one after another. The context manager's value is a `RoundTrips`:
-        pass it to `request` as ``trips``.
+        """Open a call that may need several requests, one after another.
+
+        The context manager's value is a `RoundTrips`: pass it to `request` as ``trips``.
 
         If the block raises while the server waits for the next request, exactly one ``notifications/cancelled`` is
         sent. It names the last request that the server answered. `RoundTrips.cancel` sends it earlier. In 2026-07-28 a
@@ -361,8 +368,10 @@ class Outbound:
 
     @contextmanager
     def while_connected(self) -> Generator[None]:
-        """Run a ``with`` block while the connection is up. If the connection is lost, cancel the block and raise
-        `ConnectionLost`."""
+        """Run a ``with`` block while the connection exists.
+
+        If the connection is lost, cancel the block and raise `ConnectionLost`.
+        """
         self.check_run()
         if self.closed_error is not None:
             raise _again(self.closed_error)
@@ -376,17 +385,17 @@ class Outbound:
             raise _again(self.closed_error)
 
     def call_of(self, request: OutboundRequest) -> Call | DetachedCall:
-        """Return the call that sent ``request``. The request is in flight, or the peer has just ended the request."""
+        """Return the call that sent ``request``, which is pending or was just ended by the peer."""
         return self._calls[request.id]
 
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
-        """Set the outcome of the call that sent ``request``, because the peer has answered the request."""
+        """Set the outcome of the call that sent ``request``, because the peer has replied."""
         if self._left and type(request.id) is int and request.id > self._left:
             self._left = 0  # the peer has answered a later request, so it has also read the last cancellation
         self._calls[request.id].settle(CallOutcome(result, error, self._request_notifications.received))
 
     def caller_of(self, request_id: RequestId | None) -> Context | None:
-        """Return the context variables of the caller that waits for the outgoing request with this id.
+        """Return the context variables of the task that waits for the outgoing request with this id.
 
         Return `None` if no caller waits for it. Don't change the returned context.
         """
@@ -394,7 +403,7 @@ class Outbound:
         return call.context if isinstance(call, Call) else None
 
     def only_caller(self) -> Context | None:
-        """Return the context variables of the only outgoing request during which the peer can send requests of its own.
+        """Return the context variables of the only pending call during which the peer may send its own requests.
 
         Return `None` if there is no such request, or more than one, or if the peer may still send requests for a
         cancelled call.
@@ -414,11 +423,11 @@ class Outbound:
         return None if found is None else found.context
 
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
-        """End the call that sent ``request`` with an error, because the reply can't be read."""
+        """Fail the call that sent ``request``, because its reply can't be read."""
         self._violated(request, f"the answer cannot be read: {reason}")
 
     def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
-        """A reply to one of ``requests`` can't be read, and the id in the reply is unknown.
+        """Handle the loss of a reply to one of ``requests``: it can't be read, and its id is unknown.
 
         Fail every call that could be waiting for this reply, because the call would wait forever.
 
@@ -443,7 +452,7 @@ class Outbound:
         return violation
 
     def fail_all(self, error: ConnectionLost) -> None:
-        """End all current and later calls with ``error``, because no more replies can arrive."""
+        """Fail all current and later calls with ``error``, because no more replies can arrive."""
         self.closed_error = self.closed_error or error
         for request in self._state.abandon_all():
             self._calls[request.id].settle(CallOutcome(None, error))
@@ -460,18 +469,18 @@ _QUOTED: Final = 200
 
 
 def quoted(line: bytes | bytearray) -> str:
-    """Return the beginning of ``line`` in quotes, as printable text."""
+    """Return the beginning of ``line`` in quotes, as printable text for an error or log message."""
     return repr(clean(line[:_QUOTED].decode("utf-8", "replace")))
 
 
 def _carrying(trace: TraceContext, params: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the request parameters ``params`` with the trace context added."""
+    """Return the request parameters ``params`` with the trace context ``trace`` added to their ``_meta``."""
     params = params or {}
     return {**params, "_meta": trace.inject_into(params.get("_meta") or {})}
 
 
 def cancel_reason(error: BaseException) -> str | None:
-    """Return the reason to send for an abandoned outgoing request.
+    """Return the reason to send in the cancellation of an outgoing request that its caller has abandoned.
 
     If the inbound request that is being handled was cancelled, return the reason of that cancellation, or `None` if the
     peer gave no reason. Otherwise return `reason_of` the error.
@@ -484,8 +493,10 @@ def cancel_reason(error: BaseException) -> str | None:
 
 
 def _again(error: MCPError) -> MCPError:
-    """Return a copy of ``error`` for one waiting call. With one shared exception, the tracebacks of all calls would
-    accumulate on it."""
+    """Return a copy of ``error`` for one waiting call.
+
+    With one shared exception, the tracebacks of all calls would accumulate on it.
+    """
     fresh = error.__class__.__new__(error.__class__)
     fresh.__dict__.update(error.__dict__)
     fresh.args = error.args
@@ -502,8 +513,9 @@ _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = Contex
 
 
 def present_trace() -> TraceContext | None:
-    """Return the trace context of the inbound request that this task handles, as the request's ``_meta`` contains it
-    now.
+    """Return the trace context of the incoming request that this task handles.
+
+    It is the trace context that the request's ``_meta`` contains now.
 
     While a client answers the input requests that a server returned for a call, return the trace context of that call.
     Return `None` if there is no trace.
@@ -518,7 +530,7 @@ def present_trace() -> TraceContext | None:
 
 @contextmanager
 def answering(meta: Mapping[str, Any]) -> Generator[None]:
-    """Use the trace context in ``meta`` in the ``with`` block and in tasks started in it.
+    """In the ``with`` block, and in tasks started in it, use the trace context in ``meta`` for outgoing requests.
 
     The block answers input requests that the server returned for a request with this ``meta``. Requests that a server
     sends itself have their own trace context, and don't need this.

@@ -46,8 +46,10 @@ class Segment:
 
 @define(eq=False)
 class Owner:
-    """A producer of lines in the outbox, such as a request. Lines of an owner that aren't written yet can be
-    withdrawn."""
+    """The sender of lines in the outbox, such as a request.
+
+    The lines of an owner can be withdrawn until they are written.
+    """
 
     segments: list[Segment] = attrs.field(factory=list[Segment], init=False)
     """Segments of this owner that wait in the outbox, in the order in which they will be written."""
@@ -63,14 +65,17 @@ def _taken(segment: Segment) -> bytes | bytearray:
 
 
 def dropping_outbox(high_water: int) -> Outbox:
-    """Return an outbox that drops all lines, for messages that can't reach their peer."""
+    """Return an outbox that drops every line, for messages whose receiver can't be reached."""
     outbox = Outbox(high_water)
     outbox.call_writer(_dropping(ref(outbox)))
     return outbox
 
 
 def _dropping(outbox: ref[Outbox]) -> Callable[[], None]:
-    """Return a function that drops the lines in ``outbox``. The function holds no reference to the outbox."""
+    """Return a function that removes all lines from ``outbox``.
+
+    The function holds no reference to the outbox.
+    """
 
     def drop() -> None:
         if (over := outbox()) is not None:
@@ -94,7 +99,7 @@ def cancel_line(request_id: RequestId, reason: str | None) -> bytes:
 
 
 class Outbox:
-    """Queue of lines that wait to be written to one stream.
+    """The queue of lines that wait to be written to one stream.
 
     ``high_water`` is the number of bytes above which `room` waits. `put` itself never waits, because some lines
     (answers to pings, cancellations) come from code that can't wait. ``send_nowait`` is the transport's method; see
@@ -136,8 +141,10 @@ class Outbox:
         self._append(line, owner, sealed=False)
 
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
-        """Send ``line``, for which the peer waits. Write the line at once if that is possible without waiting, else
-        queue it. ``line`` includes its newline."""
+        """Send ``line``, for which the peer waits. ``line`` includes its newline.
+
+        The line is written at once if that is possible without waiting. Otherwise it is queued.
+        """
         if self._writer.task is None or not self._write(line):
             self.put(line, owner)
 
@@ -160,7 +167,7 @@ class Outbox:
 
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C here could send half a line
     def _write(self, line: bytes) -> bool:
-        """Write ``line``, or its first part, at once.
+        """Try to write ``line``, or its first part, without waiting.
 
         Return false if nothing was written. Call it only while the writer task sleeps and no other line waits. A long
         line is left to the writer task, because here the unwritten part of the line would have to be copied.
@@ -175,18 +182,22 @@ class Outbox:
         return count > 0
 
     def write_nothing_now(self) -> None:
-        """From now on, let the writer task write all lines. Before, some lines were written at once by the task that
-        sends them."""
+        """Let only the writer task write lines from now on.
+
+        Before this call, the task that sends a line may write it at once.
+        """
         self._send_nowait = _never
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
-        """Append ``line`` to the outbox as a separate segment, and return the segment. `replace` can replace the line
-        later."""
+        """Append ``line`` to the outbox so that `replace` can replace it later. Return its segment, which contains no
+        other line."""
         return self._append(line, owner, sealed=True)
 
     def put_first(self, line: bytes) -> None:
-        """Put ``line`` before all lines that the writer hasn't begun. If several tasks call this method at the same
-        moment, their lines are written together."""
+        """Put ``line`` before all lines that the writer hasn't begun.
+
+        If several tasks call this method at the same moment, their lines are written together.
+        """
         segments = self._segments
         # The first segment can still be in the queue although the writer has taken it.
         # Such a taken segment is either the unwritten rest of a line, or empty because it was withdrawn.
@@ -194,7 +205,7 @@ class Outbox:
         self._added(len(line))
 
     def _data(self, line: bytes) -> bytes | bytearray:
-        """Return ``line`` as a bytearray that later lines can be appended to.
+        """Return ``line`` as a bytearray, so that later lines can be appended to it.
 
         If ``line`` alone fills the outbox, it is returned unchanged, since nothing is appended to such a line.
         """
@@ -216,7 +227,7 @@ class Outbox:
             self.on_put()
 
     def call_writer(self, call: Callable[[], object] | None) -> None:
-        """From now on, call ``call`` whenever a line is put into the outbox, because no writer task takes lines.
+        """Call ``call`` whenever a line is put into the outbox from now on, instead of waking a writer task.
 
         `None` means that a writer task takes lines again. After `close`, lines are dropped in any case.
         """
@@ -224,7 +235,7 @@ class Outbox:
             self.on_put = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
-        """Replace the line in a segment that `put_sealed` returned: write ``line`` instead.
+        """Replace the line in a segment that `put_sealed` returned by ``line``.
 
         If the writer has taken the segment, or the segment was withdrawn, change nothing and return false.
         """
@@ -235,7 +246,7 @@ class Outbox:
         return True
 
     def withdraw(self, owner: Owner) -> bool:
-        """Remove all waiting lines of ``owner``. Return true if any were waiting."""
+        """Remove all unwritten lines of ``owner`` from the outbox. Return true if there were any."""
         if not owner.segments:
             return False
         for segment in owner.segments:
@@ -249,12 +260,14 @@ class Outbox:
         return True
 
     def is_full(self, marks: int = 1) -> bool:
-        """Return true if `room` would wait, because too many bytes are in the outbox."""
+        """Return true if `room` would wait, because too many bytes wait in the outbox."""
         return self.size >= marks * self.high_water
 
     async def room(self, marks: int = 1) -> None:
-        """Wait until fewer than ``marks`` times `high_water` bytes are in the outbox. If that is already true, return
-        without a checkpoint."""
+        """Wait until fewer than ``marks`` times `high_water` bytes wait in the outbox.
+
+        If that is already true, return without a checkpoint.
+        """
         while self.size >= marks * self.high_water:
             await self._blocked_in(self._producers)
             # Wake the next waiting producer here: if this producer puts no line, nothing else would wake the next one.
@@ -278,8 +291,9 @@ class Outbox:
             await self._blocked_in(self._watchers)
 
     async def take(self) -> bytes | bytearray:
-        """Wait until there are lines in the outbox, and return about ``high_water`` bytes of whole lines. Called by the
-        writer task.
+        """Wait until the outbox has lines, and return whole lines with about ``high_water`` bytes in total.
+
+        The writer task calls this method.
 
         If lines are waiting, this isn't a checkpoint. Taken lines can't be withdrawn or replaced. Returns empty bytes
         after `nudge`.
@@ -296,8 +310,10 @@ class Outbox:
             await self._writer.sleep()
 
     def nudge(self) -> None:
-        """If no line waits in the outbox, wake the task that waits in `take`, so that `take` returns once without
-        lines."""
+        """Wake the task that waits in `take`, so that `take` returns once without lines.
+
+        Do nothing if lines wait in the outbox.
+        """
         self._nudged = True
         self._writer.wake()
 
@@ -320,8 +336,10 @@ class Outbox:
         return chunk
 
     def close(self) -> None:
-        """Drop all lines in the outbox and all later lines, because no more lines will be written. Wake the tasks that
-        wait in `room` and `flushed`. Idempotent."""
+        """Drop all lines now in the outbox and all later lines, because the stream is closed.
+
+        Wake the tasks that wait in `room` and `flushed`. Idempotent.
+        """
         self.write_nothing_now()
         self.call_writer(_dropping(ref(self)))
         self.over = True
@@ -340,14 +358,14 @@ class Outbox:
             self._emptied = None
 
     async def flushed(self) -> None:
-        """Wait until the writer has written all lines, or until no more lines will be written."""
+        """Wait until the writer has written all lines, or the outbox is closed."""
         while (self.size or self._writing) and not self.over:
             if self._emptied is None:
                 self._emptied = trio.Event()
             await self._emptied.wait()
 
     def statistics(self) -> dict[str, Any]:
-        """Return the ``size`` of the outbox in bytes, and the number of ``producers`` that wait for room."""
+        """Return the ``size`` of the outbox in bytes, and the number of ``producers`` that wait for room in it."""
         return {"size": self.size, "producers": len(self._producers)}
 
 
@@ -358,8 +376,10 @@ _HURRIED_FLUSH: Final = 0.1
 
 
 class LastFlush:
-    """Time limit for writing the last lines of a connection that is closing: until the drain time is over, but at least
-    `LEAST_FLUSH` seconds."""
+    """Limits the time for writing the last lines of a connection that is closing.
+
+    The limit is the end of the drain time, but at least `LEAST_FLUSH` seconds.
+    """
 
     def __init__(self) -> None:
         self._end = math.inf
@@ -367,16 +387,19 @@ class LastFlush:
         self._scope = trio.CancelScope()
 
     def end_at(self, deadline: float) -> None:
-        """End the flush at ``deadline``, when the connection's drain time is over."""
+        """Set the time limit of the last flush to ``deadline``, when the connection's drain time is over."""
         self._end = min(self._end, deadline)
 
     def hurry(self) -> None:
-        """Limit the flush to 0.1 seconds, because less than a second is left until the process must end."""
+        """Limit the last flush to 0.1 seconds, because the process must end in less than a second."""
         now = trio.current_time()
         self._end, self._least, self._scope.deadline = now, _HURRIED_FLUSH, now + _HURRIED_FLUSH
 
     async def run(self, flushed: Callable[[], Awaitable[None]]) -> None:
-        """Wait until ``flushed`` has returned, or the time for the flush is over. Call this method only once."""
+        """Wait until ``flushed`` has returned, or the time limit has passed.
+
+        Call this method only once.
+        """
         self._scope.deadline = max(self._end, trio.current_time() + self._least)
         with self._scope:
             await flushed()

@@ -37,7 +37,7 @@ _LONGEST_TOLD: Final = 4000
 
 
 class Replies:
-    """Encodes the replies that a server or client sends.
+    """Encodes the replies of a server or client to incoming requests.
 
     ``server_info``: the server's description that results carry in ``_meta``, for each revision that needs one.
     ``expose_errors``: whether replies contain the text of unexpected exceptions.
@@ -48,7 +48,7 @@ class Replies:
         self._expose_errors = expose_errors
 
     def result(self, request: InboundRequest, result: Any, scope: RequestScope | None = None) -> bytes:
-        """Encode ``result`` as the JSON line of the reply.
+        """Encode ``result`` as the reply to ``request``, in one JSON line.
 
         If the result can't be encoded or sent, return the line of an error reply instead. See `failure` for ``scope``.
         """
@@ -62,7 +62,7 @@ class Replies:
             return self.failure(request, error, scope)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
-        """Encode ``result`` as the JSON line of the reply.
+        """Encode ``result`` as the reply to ``request``, in one JSON line.
 
         Raises `NotExpressible`, `NotSerializable`, and any exception caused by a value that isn't of the
         specification's class.
@@ -84,8 +84,10 @@ class Replies:
         return self._internal(request, error, reason)
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
-        """Encode the error reply for ``error`` as a JSON line, with an error code that exists in the protocol revision
-        of ``request``."""
+        """Encode ``error`` as the error reply to ``request``.
+
+        Its error code is replaced if the protocol revision of ``request`` uses another code.
+        """
         code = request.revision.renamed_errors.get(error.code, error.code)
         # Store a copy of the error, because the traceback of the raised error refers to the request.
         # A reference from the request to the raised error would be a cycle, which only the garbage collector frees.
@@ -99,7 +101,7 @@ class Replies:
         scope: RequestScope | None = None,
         peer: Peer | None = None,
     ) -> bytes:
-        """A handler raised an exception: encode the reply as a JSON line.
+        """Encode the reply to a request whose handler raised the exception ``failure``.
 
         A `CodedError` or `ToolError` is sent to the peer. Any other exception is logged instead, with the caller: if
         there is a ``scope``, also with what was called and for how long, and otherwise with the ``peer``. The failure
@@ -124,8 +126,10 @@ class Replies:
         return self._internal(request, failure)
 
     def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
-        """Encode the error reply for an unexpected ``failure`` as a JSON line. ``reason`` is the part of the failure's
-        text that can be sent to the peer."""
+        """Encode the error reply for an unexpected ``failure`` as a JSON line.
+
+        ``reason`` is the part of the failure's text that the peer may see.
+        """
         if request.method.tells_failures:
             request.unpack()
             told = f"internal error in tool {str(request.params.get('name'))[:200]}"
@@ -145,7 +149,10 @@ class Replies:
 
 
 def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | None, peer: Peer | None) -> None:
-    """Log a ``failure`` with its traceback. Values in the log message are also attributes of the log record."""
+    """Log the exception ``failure`` of a handler, with its traceback.
+
+    Values in the log message are also attributes of the log record.
+    """
     from ..mistakes import explain
 
     # Import `param_headers` here, because servers over stdio need it only for this log message.
@@ -167,8 +174,10 @@ def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | 
 
 
 def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
-    """Log an illegal key in a result's ``meta``. Doesn't raise, because the result may be forwarded from another
-    server."""
+    """Log an illegal key in the ``meta`` of a result.
+
+    This doesn't raise, because the result may come from another server through a proxy.
+    """
     try:
         check_meta_keys(meta)
     except ValueError as error:
@@ -176,8 +185,9 @@ def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
 
 
 def _missing_in(failure: BaseException) -> set[str]:
-    """Return the missing capabilities that an exception names, if the exception is a `CapabilityMissing` or a group of
-    only such errors.
+    """Return the missing capabilities that an exception names.
+
+    The exception must be a `CapabilityMissing`, or a group of such errors only.
 
     Return an empty set for any other exception.
     """
@@ -190,7 +200,10 @@ def _missing_in(failure: BaseException) -> set[str]:
 
 
 def _error_text(failure: BaseException) -> str:
-    """Return text for the peer: the type and message of an exception, or of each exception in a group."""
+    """Return the type and message of an exception as text for the peer.
+
+    For a group, the text contains each exception.
+    """
     members = (
         failures_in(cast("BaseExceptionGroup[BaseException]", failure))
         if isinstance(failure, BaseExceptionGroup)
@@ -201,8 +214,10 @@ def _error_text(failure: BaseException) -> str:
 
 
 def error_line(reply: ErrorResponse) -> bytes:
-    """Encode an error reply as a JSON line. If the error's data or message can't be encoded, return an internal error
-    that reports this instead."""
+    """Encode an error reply as a JSON line.
+
+    If the error's data or message can't be encoded, return an internal error that says so.
+    """
     try:
         return frame_error(reply.id, reply.code, reply.message, reply.data) + b"\n"
     except NotSerializable:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class ConnectionLost(MCPError):
-    """The connection was lost. Every call that waited on the connection raises this error once.
+    """The connection was lost.
+
+    Every call that waited on the connection raises this error once.
 
     If the peer was a child process, ``exit_status`` is its exit status (a negative number: the signal that killed it),
     and ``stderr`` has its last lines of standard error. Otherwise they are `None` and empty. If the connection could
@@ -58,7 +60,8 @@ class ConnectionLost(MCPError):
 
     @property
     def details(self) -> str:
-        """The command and the last lines of output of the server process, as text to append to an error message."""
+        """The server process's command and its last lines of output, as text that can be appended to an error
+        message."""
         outputs = {"stderr": self.stderr, "stdout": self.stdout}.items()
         parts = [f"its last lines on {name}:\n  " + "\n  ".join(lines) for name, lines in outputs if lines]
         parts += [] if self.command is None else [f"its command: {self.command}"]
@@ -66,7 +69,7 @@ class ConnectionLost(MCPError):
 
 
 class UnreadableFrame(Exception):
-    """A message could not be read, for example because the message was too long. The transport can still be used.
+    """A message could not be read, for example because it was too long. The transport can still be used.
 
     The ``reason`` is sent to the peer. ``head`` and ``tail`` are the beginning and the end of the message, which may
     contain the id of the waiting call.
@@ -81,7 +84,7 @@ class UnreadableFrame(Exception):
 
 @value
 class Frame:
-    """A message that the transport has decoded, together with the message's original bytes."""
+    """A received message that the transport itself has decoded, together with its original bytes."""
 
     message: Message | Batch | Unreadable
     data: bytes
@@ -92,7 +95,8 @@ class Frame:
 
 @value
 class ReplyLost:
-    """No reply to the outgoing request ``request_id`` will arrive, so its call ends with ``error``.
+    """The notice of a transport that no reply to the outgoing request ``request_id`` will arrive. The call ends with
+    ``error``.
 
     The transport can still be used. The call may already have ended.
     """
@@ -103,8 +107,10 @@ class ReplyLost:
 
 @value
 class QuestionsLost:
-    """Because of ``reason``, the peer no longer wants answers to its requests with the ids ``request_ids``. The
-    connection stays up."""
+    """The notice of a transport that the peer no longer waits for answers to its requests with the ids ``request_ids``.
+
+    ``reason`` says why. The connection isn't lost.
+    """
 
     request_ids: tuple[RequestId, ...]
     reason: str
@@ -135,7 +141,9 @@ class ChildProcess:
 
 
 class Transport(ABC):
-    """A channel for whole MCP messages, over which a client or server runs. See `open_client` and `serve_transport`.
+    """A channel for whole MCP messages between a client and a server.
+
+    See `open_client` and `serve_transport`.
 
     To run MCP over your own protocol, derive from this class. A transport doesn't interpret JSON-RPC. One task
     receives, and one task at a time sends. To refuse a message that is too long, raise `ConnectionLost`. The function
@@ -165,8 +173,10 @@ class Transport(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close both directions of the transport. Idempotent. If this method is cancelled, it closes the transport
-        forcefully, like `trio.abc.AsyncResource`."""
+        """Close both directions of the transport. Idempotent.
+
+        If this method is cancelled, it closes the transport forcefully, like `trio.abc.AsyncResource`.
+        """
 
 
 class FramedTransport(Transport):
@@ -187,16 +197,18 @@ class FramedTransport(Transport):
 
     @abstractmethod
     async def receive(self) -> Received:  # pyright: ignore[reportIncompatibleMethodOverride] - for the runtime only
-        """Return the next message, or a notice that a reply or request was lost. A message that the transport had to
-        decode is returned as a `Frame`.
+        """Return the next message, or a notice that a reply or request was lost.
+
+        A message that the transport had to decode is returned as a `Frame`.
 
         Raises like `Transport.receive`, and `UnreadableFrame` for a message that was skipped. Doesn't have to be a
         checkpoint while messages are buffered.
         """
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the first part of a whole message, which ends with a newline, without waiting. Return the number of
-        bytes sent.
+        """Send as much as possible of a whole message without waiting. Return the number of bytes sent.
+
+        The message ends with a newline.
 
         Returns ``0`` if sending would wait, isn't worthwhile, or fails; `send` reports the failure. Never raises.
         Before anything else, the rest of the message must be sent by `send`. Must not be called while a task is in
@@ -205,12 +217,17 @@ class FramedTransport(Transport):
         return 0
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return a new outbox for a connection over this transport. If ``recorded`` is given, the outbox sends all
-        messages through ``recorded``."""
+        """Return a new outbox for a connection over this transport.
+
+        If ``recorded`` is given, the outbox sends all messages through ``recorded``.
+        """
         return Outbox(high_water, self.send_nowait if recorded is None else recorded.send_nowait)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
-        """Create the observer of a connection over this transport, with the ``tracing`` of the connection's host."""
+        """Return the factory of observers for a connection over this transport: ``tracing`` or a wrapper of it.
+
+        `None` if nothing is observed.
+        """
         return tracing
 
 
@@ -226,7 +243,7 @@ def framed(transport: Transport) -> FramedTransport:
 
 
 class _Framed(FramedTransport):
-    """Wraps a user's `Transport` as a `FramedTransport`."""
+    """Makes a `FramedTransport` of a user's `Transport`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -252,7 +269,9 @@ _LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class HTTPError(MCPError):
-    """The HTTP exchange of a request ended without a reply. Other calls aren't affected, and the client stays usable.
+    """The HTTP exchange of a request ended without a reply to the request.
+
+    Other calls aren't affected, and the client stays usable.
 
     ``status`` is the HTTP status that the server, or a proxy in between, returned. It's `None` if no response arrived,
     for example because nothing listens at the address. ``body`` is the text of the response, in plain words, up to 500
@@ -279,8 +298,10 @@ class HTTPError(MCPError):
 
     @classmethod
     def _refused(cls, status: int, body: str, retry_after: float | None = None, location: str = "") -> HTTPError:
-        """Return the error for an HTTP response whose status means that the request failed. ``location`` is the URL of
-        a redirect."""
+        """Return the error for a request that got an HTTP response with an error status.
+
+        ``location`` is the URL of a redirect.
+        """
         from http import HTTPStatus  # imported here, because a stdio server starts 1 ms faster without this module
 
         try:
@@ -299,11 +320,11 @@ class Tracing(Protocol):
     """Creates an observer for each connection, which traces the connection's requests."""
 
     def _watch_load(self, load: Load) -> None:
-        """Observe the request counters of a server or client that is starting."""
+        """Start to observe the request counters of a server or client, which is starting."""
         ...
 
     def _tracer_of(self, network: str | None) -> Tracer:
-        """Return the observer of a connection with this type of ``network``: see `Transport.network`."""
+        """Return the observer of a connection. ``network`` is its type of network: see `Transport.network`."""
         ...
 
 
@@ -317,27 +338,31 @@ class Tracer(Protocol):
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> CallSpan | None:
-        """Return the span of a request that the current task is about to send. ``present`` is the trace context that
-        the new span continues."""
+        """Return the span of a request that the current task is about to send.
+
+        ``present`` is the trace context that the new span continues.
+        """
         ...
 
     def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
-        """Return the span of a handler that is about to run in the current task, after its request waited ``queued``
-        seconds."""
+        """Return the span of a handler that is about to run in the current task.
+
+        Its request waited in the queue for ``queued`` seconds.
+        """
         ...
 
 
 class CallSpan(Protocol):
-    """Observes one outgoing request, until its outcome."""
+    """Observes one outgoing request until it has ended."""
 
     @property
     def params(self) -> dict[str, Any] | None:
-        """The request's parameters to send, with the trace context added."""
+        """The request's parameters with the trace context added, as they are sent."""
         ...
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """Record the outcome of the request: ``result`` as plain data or, if the request failed, the exception
-        ``error`` that its caller gets."""
+        """Record how the request ended: with ``result`` as plain data, or with the exception ``error`` that its caller
+        gets."""
         ...
 
 
@@ -345,7 +370,7 @@ class HandlerSpan(Protocol):
     """Observes one incoming request while its handler runs."""
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return ``answer``, the awaitable that runs the handler, or a wrapper of ``answer``.
+        """Return ``answer``, the awaitable that runs the handler, or an awaitable that wraps it.
 
         A wrapper can record the first step after the cancellation of ``scope``, and the end of the handler.
         """

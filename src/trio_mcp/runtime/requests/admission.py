@@ -21,8 +21,10 @@ _REQUESTS, _STREAMS, _BYTES = (attrgetter(name) for name in ("requests", "stream
 
 
 def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -> None:
-    """Add these numbers of requests, streams and bytes to the counters of ``caller``, and of every `Caller` that
-    contains ``caller``."""
+    """Add numbers of requests, streams and bytes to the counters of ``caller``.
+
+    They are also added to every `Caller` that contains ``caller``.
+    """
     party: Caller | None = caller
     while party is not None:
         party.requests += requests
@@ -32,7 +34,7 @@ def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -
 
 
 def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool:
-    """Return true if the whole server has memory for one more request of ``caller``, with ``size`` bytes.
+    """Return true if the server may use memory for a request of ``size`` bytes from ``caller``.
 
     Otherwise, the request is refused. If true, the limits of the connection can still make `Admission` refuse the
     request.
@@ -43,8 +45,10 @@ def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool
 
 @define(eq=False)
 class Ticket:
-    """What one request uses of the limits, from the request's admission until its end. Only `Admission` sets the
-    attributes."""
+    """What one request uses of the limits, from its admission until its end.
+
+    Only `Admission` sets the attributes.
+    """
 
     caller: Caller
     """The caller, or part of a caller, whose limits the request counts towards."""
@@ -62,12 +66,13 @@ class Ticket:
     measured."""
 
     def waited(self, now: float) -> float:
-        """Return how many seconds the request has waited for a slot. ``now`` is the current time."""
+        """Return for how many seconds the request has waited to run. ``now`` is the current time."""
         return 0.0 if self.waiting_since is None else now - self.waiting_since
 
 
 class Admission(Generic[T]):
-    """Decides which inbound requests of one connection may run within ``limits``, and queues all other requests.
+    """Decides which incoming requests of one connection may run within ``limits``. All other requests are queued or
+    refused.
 
     Requests are also counted in ``load``, and for the callers that sent them.
 
@@ -89,12 +94,14 @@ class Admission(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """Number of requests that wait for a slot."""
+        """Number of queued requests, which wait until they may run."""
         return len(self._waiting)
 
     def admit(self, request: InboundRequest, caller: Caller) -> Ticket | None:
-        """Return a ticket for a request of ``caller``, or `None` if a limit is reached. A ticket without a slot must be
-        passed to `wait`."""
+        """Return a ticket for a request of ``caller``, or `None` if a limit is reached.
+
+        If the ticket's ``runs`` is false, the request may not run yet: pass the ticket to `wait`.
+        """
         method = request.method
         if method.streams:
             return self._admit_stream(request, caller)
@@ -138,7 +145,12 @@ class Admission(Generic[T]):
         return leaves_enough(held, limits.max_server_bytes - all_others, size)
 
     def reserve(self, request: InboundRequest, caller: Caller) -> Ticket:
-        """Return a ticket for a request of ``caller``. Call this method only after `has_room` has returned true."""
+        """Return a ticket for a request of ``caller`` without checking any limit.
+
+        Call this method only after `has_room` has returned true.
+
+        Call `has_room` first.
+        """
         size, load = request.size, self._load
         ticket = Ticket(caller, size, request.method.streams)
         self._bytes += size
@@ -195,8 +207,7 @@ class Admission(Generic[T]):
         _count(ticket.caller, 1)
 
     def wait(self, ticket: Ticket, waiting: T, now: float | None = None) -> None:
-        """Queue ``waiting``, which stands for the request of ``ticket``, until a slot is free. ``now`` is the current
-        time."""
+        """Queue the entry ``waiting`` until the request of ``ticket`` may run. ``now`` is the current time."""
         ticket.waiting_since = now
         self._waiting[ticket] = waiting
         self._count_waiting(ticket, 1)
@@ -206,8 +217,10 @@ class Admission(Generic[T]):
         _count(ticket.caller, number)
 
     def drop_waiting(self, ticket: Ticket) -> bool:
-        """Remove from the queue a request that waits for a slot and has never run. Return false if the request isn't
-        waiting."""
+        """Remove a request that has never run from the queue of waiting requests.
+
+        Return false if the request isn't in the queue.
+        """
         if self._waiting.pop(ticket, None) is None:
             return False
         self._count_waiting(ticket, -1)
@@ -215,7 +228,7 @@ class Admission(Generic[T]):
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
-        """Give a slot to a cancelled request that has no slot, because it was parked or waited to continue.
+        """Let a cancelled request run, so that its handler can clean up. The request was parked, or waited to continue.
 
         The request needs the slot to clean up, and the slot may exceed the limit. Without counting the slot, a client
         could have any number of requests cleaning up.
@@ -225,8 +238,8 @@ class Admission(Generic[T]):
         self._take_slot(ticket)
 
     def park(self, ticket: Ticket) -> Sequence[T]:
-        """Release the slot of a request that was answered with input requests, and whose handler waits for the client's
-        retry.
+        """Release the slot of a request whose handler waits for the client's retry. The request was answered with input
+        requests.
 
         Return the queued entries that can run now. The request's bytes still count.
         """
@@ -235,14 +248,18 @@ class Admission(Generic[T]):
         return self.release_slot(ticket)
 
     def unpark(self, ticket: Ticket) -> None:
-        """Stop counting a request as parked, because the request continues with the ticket of the client's retry, or
-        needs a slot for cleanup (`clean_up`)."""
+        """Stop counting a request among those whose handlers wait for the client's retry.
+
+        Either the client has retried, or the handler must clean up (`clean_up`).
+        """
         self._load.parked -= 1
         _count(ticket.caller, -1)
 
     def release_slot(self, ticket: Ticket) -> Sequence[T]:
-        """Release the slot of ``ticket`` before the request has ended, and return the queued entries that can run now.
-        Idempotent."""
+        """Let other requests run in place of the request of ``ticket``, which hasn't ended.
+
+        Return the queued entries that can run now. Idempotent.
+        """
         if not ticket.runs or ticket.streams:
             return _NOBODY
         ticket.runs = False
@@ -264,8 +281,10 @@ class Admission(Generic[T]):
         return turns
 
     def release(self, ticket: Ticket) -> Sequence[T]:
-        """Stop counting the request of ``ticket`` towards any limit, because the request has ended. Return the queued
-        entries that can run now. Idempotent."""
+        """Stop counting the request of ``ticket``, because the request has ended.
+
+        Return the queued entries that can run now. Idempotent.
+        """
         load, caller, size = self._load, ticket.caller, ticket.size
         self._bytes -= size
         load.inbound_bytes -= size

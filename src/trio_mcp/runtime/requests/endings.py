@@ -39,8 +39,10 @@ _UNKNOWN: Final = CancelResult("unknown")
 
 
 class Ending:
-    """Records how one request ends, including its retries and its background task. ``endings`` stores the record for
-    ``caller``."""
+    """Records how one request ends, together with its retries and its background task.
+
+    ``endings`` stores the record for ``caller``.
+    """
 
     __slots__ = ("_behind", "_endings", "_over", "caller", "is_abandoned", "kept_until", "key", "result", "scope")
 
@@ -60,7 +62,7 @@ class Ending:
         """Tasks that wait until the request ends. `None` until the first task waits."""
 
     def note_behind(self, result: CancelResult) -> None:
-        """A proxy had forwarded the request to an upstream server: record how the request ended there."""
+        """Record how a forwarded request ended at the upstream server of a proxy."""
         self._behind = result
 
     def end(self, scope: RequestScope, *, has_reply: bool) -> None:
@@ -84,7 +86,7 @@ class Ending:
             self._over.unpark_all()
 
     async def over(self, seconds: float) -> CancelResult:
-        """Wait until the request has ended, but at most ``seconds``, and return how it ended."""
+        """Wait until the request has ended, but at most ``seconds``. Return how it ended."""
         if self.result is None:
             if self._over is None:
                 self._over = trio.lowlevel.ParkingLot()
@@ -94,7 +96,10 @@ class Ending:
 
 
 class Endings:
-    """Records how requests with a ``trio-mcp/cancelAcknowledged`` token end, on all connections of a running server.
+    """Records how requests end, for clients that want confirmation of their cancellations.
+
+    A record exists for each request with a ``trio-mcp/cancelAcknowledged`` token, on all connections of a running
+    server.
 
     ``max_wait``: how many seconds one request can wait for the end of another. ``alarms`` are used to forget endings in
     time.
@@ -113,11 +118,12 @@ class Endings:
         """True if an alarm is set that removes the oldest record."""
 
     def __len__(self) -> int:
-        """Return the number of records, including the records of requests in progress."""
+        """Return the number of records, including records of requests that haven't ended."""
         return len(self._all)
 
     def enter(self, scope: RequestScope) -> None:
-        """Start to record how the request of ``scope`` ends, if the request has a token.
+        """Start to record how the request of ``scope`` ends, if the request has a ``trio-mcp/cancelAcknowledged``
+        token.
 
         Called when the request is accepted or retried. Ignores a malformed token, and a token that a request in
         progress already uses.
@@ -135,8 +141,9 @@ class Endings:
         scope.ending = self._all[key] = Ending(self, key, scope)
 
     def cancel(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject | None:
-        """``request`` is a request of ``principal`` to cancel a call: cancel that call. Do nothing if the call is
-        already cancelled or has ended. Synchronous.
+        """Cancel the call that ``request``, a cancel request of ``principal``, names.
+
+        Do nothing if the call is already cancelled or has ended. Synchronous.
 
         Returns how the call ended, or `None` if it hasn't ended yet. Raises `CodedError` for invalid parameters. A task
         isn't cancelled here, but by ``tasks/cancel``, because its record must be changed first (ruling 25).
@@ -151,7 +158,7 @@ class Endings:
         return None if ending.result is None else unstructure(ending.result, request.revision)
 
     async def over(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject:
-        """``request`` is a client's request to cancel a call.
+        """Wait until the call that ``request``, a client's cancel request, names has ended. Return how it ended.
 
         Wait until that call has ended, and return how it ended. Wait at most `max_wait` seconds, or less if ``request``
         sets a time limit.
@@ -162,8 +169,10 @@ class Endings:
         return unstructure(_UNKNOWN if ending is None else await ending.over(wait), request.revision)
 
     def keep(self, ending: Ending) -> None:
-        """Store the record ``ending`` of a finished request for a limited time. If there are too many records, the
-        oldest are removed."""
+        """Store ``ending``, the record of a finished request, for a limited time.
+
+        If there are too many records, the oldest are removed.
+        """
         limits = self._limits
         ending.kept_until = trio.current_time() + limits.ending_timeout
         self._kept[ending] = None

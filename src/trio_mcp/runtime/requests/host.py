@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class RequestHost:
-    """Runs the handlers of a running server, and holds what all connections of the server share.
+    """Runs the handlers of a running server, and holds what all its connections share.
 
     A handler may still need the host after its connection has ended.
 
@@ -84,8 +84,10 @@ class RequestHost:
 
     @property
     def asyncio(self) -> AsyncioThread:
-        """The asyncio event loop in which asyncio handlers run. The loop starts when first used, and again after it has
-        failed."""
+        """The asyncio event loop in which asyncio handlers run.
+
+        The loop starts when it is first used, and again after it has failed.
+        """
         if self._asyncio is None or self._asyncio.has_ended:
             # Import asyncio support only here, because few servers have asyncio handlers.
             from ...concurrency.asyncio_thread import AsyncioThread
@@ -94,12 +96,12 @@ class RequestHost:
         return self._asyncio
 
     async def end_asyncio(self) -> None:
-        """Stop the event loop of asyncio handlers, if it has started."""
+        """Stop the asyncio event loop in which asyncio handlers run, if it has started."""
         if self._asyncio is not None:
             await self._asyncio.aclose()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the nursery in which handlers run open until this task is cancelled.
+        """Keep the nursery for handlers open until this task is cancelled.
 
         On cancellation, the cause is recorded for parked handlers before any handler runs. All connections must end
         before the cancellation.
@@ -109,7 +111,7 @@ class RequestHost:
     async def run_while(
         self, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Call ``serve`` with ``task_status``, and keep the nursery in which handlers run open until ``serve`` returns.
+        """Call ``serve``, and keep the nursery for handlers open until it returns. ``serve`` gets ``task_status``.
 
         There is no checkpoint before ``serve``, so that ``serve`` can close its resources however early a cancellation
         arrives.
@@ -152,8 +154,9 @@ class _ParkedHandler(Generic[T]):
 
 
 class Parking(Generic[T]):
-    """The handlers of a running server or client that are parked until the client retries. Each handler has a handle
-    that is valid for one retry.
+    """The parked handlers of a server or client, which wait until the client retries its request.
+
+    Each handler has a handle that is valid for one retry.
 
     Only the ``party`` for which a handler was parked can find it: a principal from any connection or, without a
     principal, the same connection (ruling 19). A handler stays for up to ``timeout`` seconds. If one caller has more
@@ -180,21 +183,23 @@ class Parking(Generic[T]):
         return len(self._places)
 
     def __iter__(self) -> Iterator[T]:
-        """Iterate over the handlers that are parked now, oldest first."""
+        """Iterate over the handlers that wait for a client's retry now, oldest first."""
         return iter([place.parked for place in self._places.values()])
 
     def of(self, party: object) -> list[T]:
-        """Return the parked handlers that the client ``party`` can continue by a retry, oldest first."""
+        """Return the waiting handlers that the client ``party`` can continue by a retry, oldest first."""
         return [self._places[handle].parked for handle in self._parties.get(party, ())]
 
     def named(self, request: InboundRequest) -> T | None:
-        """Return the handler that was parked when ``request`` was answered with input requests. Return `None` if the
-        handler is no longer parked."""
+        """Return the handler that waits for the retry of ``request``.
+
+        Return `None` if no handler waits for it any more.
+        """
         handle = self._handles.get(request)
         return None if handle is None else self._places[handle].parked
 
     def find(self, handle: bytes, party: object) -> T | None:
-        """Return the parked handler with this ``handle``, which the client ``party`` can continue by a retry.
+        """Return the waiting handler with this ``handle``, which the client ``party`` can continue by a retry.
 
         Return `None` if the handle is invalid or was already used.
         """
@@ -202,7 +207,7 @@ class Parking(Generic[T]):
         return place.parked if place is not None and place.party == party else None
 
     def add(self, handle: bytes, parked: T, request: InboundRequest, party: object, caller: Caller) -> None:
-        """Park the handler ``parked`` of ``request`` under ``handle``, until the client ``party`` retries.
+        """Store the handler ``parked`` of ``request`` under ``handle`` until the client ``party`` retries.
 
         ``request`` was answered with input requests. The handler counts towards the limits of ``caller``.
         """
@@ -217,8 +222,10 @@ class Parking(Generic[T]):
             self._expire(oldest.parked, "too many handlers wait for answers")
 
     def remove(self, request: InboundRequest) -> bool:
-        """Remove the handler that was parked when ``request`` was answered with input requests. Return false if this
-        handler was already removed."""
+        """Remove the handler that waits for the retry of ``request``.
+
+        Return false if this handler was already removed.
+        """
         handle = self._handles.pop(request, None)
         if handle is None:
             return False
@@ -234,7 +241,7 @@ class Parking(Generic[T]):
         return True
 
     async def emptied(self) -> None:
-        """Wait until no handler is parked."""
+        """Wait until no handler waits for a client's retry."""
         while self._places:
             if self._emptied is None:
                 self._emptied = trio.lowlevel.ParkingLot()
@@ -254,7 +261,7 @@ LATER: Final = _Later.LATER
 
 @value
 class Now:
-    """Returned by `RequestHandler.answer_now` to answer a request at once, with ``result``."""
+    """Result of `RequestHandler.answer_now` that answers a request at once, with ``result``."""
 
     result: Any
 
@@ -264,15 +271,19 @@ Decision: TypeAlias = "Now | Literal[_Later.LATER] | Retry"
 
 
 class RequestHandler(Protocol):
-    """Interface for handling the peer's requests and notifications. Servers and clients implement it."""
+    """Interface that servers and clients implement to handle the peer's requests and notifications."""
 
     @property
     def seal(self) -> Seal | None:
-        """Function that creates ``requestState``. `None` if this side never answers requests with input requests."""
+        """Function that creates the ``requestState`` of an `InputRequiredResult`.
+
+        `None` if this side never answers requests with input requests.
+        """
         ...
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Decide how to answer a request that arrived through ``exchange``: at once, or by starting a task.
+        """Decide how to answer a request that arrived through ``exchange``: at once, in a new task, or by a handler
+        that waits for a retry.
 
         The reader task calls this method, which must be quick. Raises `CodedError` to send an error reply.
         """
@@ -291,5 +302,8 @@ class RequestHandler(Protocol):
         ...
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
-        """Handle one notification. Called for one notification at a time, in the order of arrival."""
+        """Handle one notification.
+
+        This is called for one notification at a time, in the order of arrival.
+        """
         ...

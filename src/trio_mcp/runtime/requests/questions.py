@@ -23,7 +23,10 @@ from ...protocol.types.input_required import InputRequest
 
 @define(eq=False)
 class Question:
-    """A request that a handler sends to its client (elicitation, sampling, roots), until it's answered or abandoned."""
+    """A request that a handler sends to its client for input: elicitation, sampling or roots.
+
+    The object exists until the request is answered or abandoned.
+    """
 
     key: str
     request: InputRequest
@@ -39,21 +42,21 @@ class Question:
 
     @property
     def is_open(self) -> bool:
-        """True until the input request to the client is answered or has failed."""
+        """True until the client has answered this input request, or it has failed."""
         return self.answer is None and self.failure is None
 
     @property
     def is_waiting(self) -> bool:
-        """True if the input request hasn't been sent to the client yet."""
+        """True if this input request hasn't been sent to the client yet."""
         return self.is_open and not self.sent
 
     def resolve(self, answer: JSONObject) -> None:
-        """Set the client's answer to the input request."""
+        """Set the client's answer to this input request, and wake the task that waits for it."""
         self.answer = answer
         self.asker.wake()
 
     def fail(self, failure: Exception) -> None:
-        """End the input request with an error, because the input request can't be sent to the client."""
+        """End this input request with an error, which the waiting task gets instead of an answer."""
         self.failure = failure
         self.asker.wake()
 
@@ -63,13 +66,16 @@ _MOST: Final = 4 * 1024 * 1024
 
 
 def question_content(key: str) -> str:
-    """Return the part of an input request's key that depends only on the input request's content, not on its number."""
+    """Return the part of an input request's key that depends only on its content.
+
+    The rest of the key is a number.
+    """
     return key.rpartition("-")[0]
 
 
 @frozen
 class AskedBefore:
-    """An input request that the handler made in an earlier run, before a restart."""
+    """An input request that the handler made in an earlier run, before the server restarted."""
 
     key: str
     beside: frozenset[str]
@@ -83,8 +89,9 @@ class AskedBefore:
 
 
 class AnswerLog:
-    """Records the input requests that a handler makes, in order, so that the handler can run again after a restart
-    without asking the user again.
+    """Records the input requests of a handler and their answers, in order.
+
+    After a restart, the handler can then run again without asking the user again.
 
     ``before``: the input requests of earlier runs. ``run``: text that distinguishes the keys of this run from those of
     others; empty in the first run.
@@ -108,8 +115,8 @@ class AnswerLog:
         self._is_off = False
 
     def note(self, question: Question, others: Sequence[Question]) -> None:
-        """Record the input request ``question``, which the current task makes while the input requests ``others`` are
-        open."""
+        """Record the input request ``question``, which the current task makes now. ``others`` are the input requests
+        that are still open."""
         if self._is_off:
             return
         words, task = question_content(question.key), trio.lowlevel.current_task()
@@ -123,12 +130,14 @@ class AnswerLog:
 
     @property
     def noted(self) -> list[Question]:
-        """Input requests of this run that were sent, answered or abandoned since the last `drain`."""
+        """Input requests of this run that were sent, answered or abandoned since `drain` was last called."""
         return [each for each in self._noted if each.failure is None and not each.is_waiting]
 
     def drain(self) -> list[Question]:
-        """Return the input requests in `noted`, which the caller is about to store in a task record, and empty
-        `noted`."""
+        """Return the input requests in `noted`, and empty `noted`.
+
+        The caller is about to store the input requests in a task record.
+        """
         noted, self._noted = self.noted, [each for each in self._noted if each.is_waiting]
         return noted
 
@@ -139,15 +148,19 @@ class AnswerLog:
             self.given_up += (question.key,)
 
     def count_bytes(self, size: int) -> None:
-        """Count ``size`` bytes of answers that arrived before the background task has a record. Above 4 MiB, stop
-        recording."""
+        """Count ``size`` bytes of answers that arrived before the background task has a stored record.
+
+        Above 4 MiB, stop recording.
+        """
         self._size += size
         if self._size > _MOST:
             self.switch_off()
 
     def switch_off(self) -> None:
-        """Stop recording input requests and answers. A log without its beginning can't be used, because this log would
-        look like the log of a different run."""
+        """Stop recording input requests and answers, and delete the existing records.
+
+        A log without its beginning can't be used, because it would look like the log of a different run.
+        """
         self._is_off = True
         self.forget()
 
@@ -165,14 +178,13 @@ class AnswerLog:
 
     @property
     def has_more(self) -> bool:
-        """True if an earlier run of the handler made input requests that this run hasn't repeated yet."""
+        """True if an earlier run of the handler made input requests that the current run hasn't made yet."""
         return bool(self._before)
 
     def recall(
         self, asked: Sequence[Question], waiting: Sequence[Question], handler: trio.lowlevel.Task
     ) -> Mapping[Question, AskedBefore]:
-        """Find which of the input requests ``asked`` an earlier run of the handler has already made, and return the
-        earlier run's records of these.
+        """Return the records of those input requests in ``asked`` that an earlier run of the handler has already made.
 
         An input request matches if it is made at the same point of the handler's run, and is answered or still open at
         the client.
@@ -207,20 +219,21 @@ class AnswerLog:
         return True
 
     def forget_earlier_run(self) -> None:
-        """Delete the records of the earlier run's input requests, because this run now makes different input requests,
-        or the handler has saved a checkpoint."""
+        """Delete the records of the earlier run's input requests.
+
+        The current run makes different input requests, or the handler has saved a checkpoint.
+        """
         self._forgotten += tuple(self._before)
         self._before = {}
 
     def take_forgotten(self) -> tuple[str, ...]:
-        """Return the keys of the input requests whose records were deleted since this method was last called."""
+        """Return the keys of the input requests whose records were deleted since the last call of this method."""
         forgotten, self._forgotten = self._forgotten, ()
         return forgotten
 
 
 def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
-    """Return the keys of input requests that have the same text as another input request that was open at the same
-    time."""
+    """Yield the keys of input requests that were open at the same time and have the same text."""
     for question in questions:
         for key in question.beside:
             if question_content(key) == question_content(question.key):
@@ -228,8 +241,11 @@ def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
 
 
 def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:
-    """Return the task that made the input request ``question``, and the tasks that started that task, except the
-    handler's task."""
+    """Return the task that made the input request ``question``, followed by the tasks that started it, up to the
+    handler's task.
+
+    The handler's task isn't included.
+    """
     line, task = list[trio.lowlevel.Task](), question.asker.task
     while task is not None and task is not handler and task.parent_nursery is not None:
         line.append(task)
@@ -238,8 +254,10 @@ def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowle
 
 
 def _is_only_one(line: Sequence[trio.lowlevel.Task], asking: Container[trio.lowlevel.Task]) -> bool:
-    """Return true if no other task of the same function could have made this input request. trio starts tasks in any
-    order, so in the next run, workers that share a queue may swap roles.
+    """Return true if only this task could have made this input request, because no other running task has the same
+    function.
+
+    trio starts tasks in any order, so in the next run, workers that share a queue may swap roles.
 
     Tasks that are ``asking`` wait for different input requests.
     """

@@ -44,14 +44,16 @@ this time."""
 
 
 def _head(level: str, logger: str | None = None) -> bytes:
-    """Return the beginning of the JSON line of a log message, up to the message's data."""
+    """Return the beginning of a log message as a JSON line, up to the value of ``data``."""
     named = b"" if logger is None else b',"logger":' + encode_readable(logger)
     return b"".join((_BEFORE_LEVEL, encode_value(level), named, b',"data":'))
 
 
 class _Heads(dict[str, bytes]):
-    """Caches the beginnings (`_head`) of log messages without a logger name, by level, so that each level is encoded
-    only once."""
+    """Caches the beginning (`_head`) of a log message for each level, so that each level is encoded only once.
+
+    The cached messages have no logger name.
+    """
 
     def __missing__(self, level: str) -> bytes:
         return _head(level)
@@ -61,8 +63,9 @@ _HEADS: Final = _Heads((level.value, _head(level.value)) for level in LogLevel)
 
 
 class RequestLog:
-    """The log of one request, which sends messages to the client. `RequestLog` has one method per level, from the least
-    to the most severe.
+    """The log of one request, whose messages are sent to the client.
+
+    There is one method per level, from the least to the most severe.
 
     Each method takes any JSON value and an optional ``logger`` name. A value that can't be encoded as JSON raises
     `NotSerializable`, and nothing is sent. Each call checks for cancellation. If a handler only logs, one call in 32
@@ -86,8 +89,10 @@ class RequestLog:
 
     @property
     def _minimum_rank(self) -> int:
-        """The number of the lowest log level that is sent to the client. The level is set by the request or, if the
-        request sets no level, by the connection."""
+        """Rank of the lowest log level that is sent to the client.
+
+        The request sets the level or, if it sets no level, the connection.
+        """
         scope = self._scope
         if not self._has_own_level:
             return scope.exchange.state.log_rank
@@ -96,7 +101,7 @@ class RequestLog:
         return log_level_rank(level) if level is not None and scope.runner.may_log else NEVER_LOGGED
 
     def _admits(self, level: str) -> bool:
-        """Return true if the client wants log messages of ``level`` now."""
+        """Return true if log messages of ``level`` are sent to the client now."""
         minimum = self._minimum_rank
         return self._scope.sends and minimum < NEVER_LOGGED and not 0 <= log_level_rank(level) < minimum
 
@@ -133,7 +138,7 @@ class RequestLog:
         outbox.put(line, scope.lines)
 
     async def _let_others_run(self) -> None:
-        """Let other trio tasks run, if this task had its last checkpoint a millisecond ago or more."""
+        """Let other trio tasks run, if this task has run for a millisecond or more since its last checkpoint."""
         self._count += 1
         if self._count >= _LOOK_EVERY:
             self._count = 0
@@ -208,8 +213,9 @@ this number is the smallest."""
 
 
 def reportable(progress: object, total: object = None, message: object = None) -> Report | None:
-    """Return a progress report as plain numbers and plain text, ready to be sent. Return `None` if the report can't be
-    sent.
+    """Return the values of a progress report as plain numbers and text.
+
+    Return `None` if the report can't be sent.
 
     Reported values can come from anywhere, and must not make a handler fail. A number is any finite `numbers.Real`
     (such as numpy's) except booleans. A message is text that UTF-8 can encode.
@@ -246,7 +252,7 @@ def _plain_text(value: object) -> str | None:
 
 
 class ProgressReporter:
-    """Reports the progress of one request to the client, with the progress token that the client sent.
+    """Sends the progress of one request to the client, with the progress token from the request.
 
     ``interval`` in seconds is the minimum time between two notifications. ``alarms`` send a stored value once the
     interval has passed. ``with_message``: the revision has the ``message`` member. `report` never blocks.
@@ -280,7 +286,8 @@ class ProgressReporter:
         """Progress reports from other threads, which `let_in` processes. `None` if there are none."""
 
     def redirect(self, outbox: Outbox, owner: Owner, end: bytes) -> None:
-        """Send progress to ``outbox`` from now on, and end each line with ``end``: see `RequestScope.line_end`."""
+        """Send progress to another ``outbox`` from now on, and end each line with ``end``: see
+        `RequestScope.line_end`."""
         self._outbox, self._owner, self._segment, self._end = outbox, owner, None, end
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
@@ -312,8 +319,10 @@ class ProgressReporter:
         return self._report_first(progress, total, message)
 
     def _report_first(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Handle a progress value that can't be sent at once: store it, or send it if the minimum interval since the
-        last notification has passed."""
+        """Handle a progress value for which no other value is waiting.
+
+        Send it if the minimum interval since the last notification has passed. Otherwise store it, to be sent later.
+        """
         if self._alarms.are_elsewhere:
             raise RuntimeError("progress must be reported in trio's thread, not in another thread")
         now = current_time()
@@ -325,34 +334,44 @@ class ProgressReporter:
         return False
 
     def report_later(self, progress: float, total: float | None, message: str | None) -> None:
-        """Store a progress report from any thread. Trio's thread sends the report soon afterwards, at the latest before
-        the response."""
+        """Store a progress report from any thread.
+
+        Trio's thread sends the report soon afterwards, at the latest before the response.
+        """
         with _LATE:
             if self._late is None:
                 self._late = []
             self._late.append((progress, total, message))
 
     def let_in(self) -> None:
-        """Process the progress reports that other threads have stored with `report_later`, in order."""
+        """Process, in order, the progress reports that other threads have stored with `report_later`."""
         with _LATE:
             late, self._late = self._late, None
         for report in late or ():
             self.report(*report)
 
     def let_out(self) -> bool:
-        """Send the stored progress if the minimum interval since the last notification has passed. Return true if a
-        notification was sent."""
+        """Send the stored progress if the minimum interval since the last notification has passed.
+
+        Return true if a notification was sent.
+        """
         if self._pending is None or current_time() < self._due:
             return False
         return self._send(*self._pending)
 
     @property
     def due(self) -> float | None:
-        """Time at which the stored progress may be sent (`trio.current_time`). `None` if no progress is stored."""
+        """Time at which the stored progress may be sent, on trio's clock.
+
+        `None` if no progress is stored.
+        """
         return self._due if self._pending is not None else None
 
     def flush(self) -> bool:
-        """Send the stored progress now, even if the minimum interval hasn't passed. Return true if there was any."""
+        """Send the stored progress now, even if the minimum interval hasn't passed.
+
+        Return true if progress was stored.
+        """
         if self._late is not None:
             self.let_in()
         if self._pending is None:

@@ -38,7 +38,8 @@ Send: TypeAlias = "Callable[[Sequence[Question]], None]"
 
 
 class Rounds:
-    """The input requests (elicitation, sampling, roots) that the handler of one request makes to its client.
+    """Sends the input requests (elicitation, sampling, roots) of one request's handler to its client, and collects the
+    answers.
 
     Input requests that several tasks make at the same moment are passed to ``send`` together. ``known`` are the
     client's earlier answers, for a handler that runs again from the start. ``log`` has the input requests of a run
@@ -107,7 +108,7 @@ class Rounds:
         return question.answer
 
     def _key(self, request: InputRequest) -> str:
-        """Return a name for an input request, derived from its content.
+        """Return a name for the input request ``request``, derived from its content.
 
         If the handler runs again, the name stays the same, even if the handler's tasks make their input requests in
         another order. A number distinguishes input requests with the same content.
@@ -120,7 +121,7 @@ class Rounds:
         return f"{name}-{run}{self._asked[name]}"
 
     def _give_up(self, question: Question) -> None:
-        """Mark the input request ``question`` as abandoned, even if its answer has already arrived."""
+        """Mark the input request ``question`` as abandoned by its task, even if its answer has already arrived."""
         if self._over:
             return  # the handler was stopped, and its next run makes the same input request again
         if self._log is not None:
@@ -152,8 +153,8 @@ class Rounds:
             self._send(questions)
 
     def _recall(self, log: AnswerLog, asked: list[Question]) -> list[Question]:
-        """Answer the input requests ``asked`` with the answers that were stored before the restart. Return the input
-        requests that have no stored answer."""
+        """Answer those input requests in ``asked`` whose answers were stored before a restart. Return the other input
+        requests."""
         self.deliver(self.known)
         if not log.has_more:
             return [question for question in asked if question.is_open]
@@ -182,7 +183,7 @@ class Rounds:
         return not missing
 
     def redirect(self, send: Send, given_up: Callable[[str], None]) -> None:
-        """From now on, send input requests by calling ``send``, also input requests that haven't been sent yet.
+        """Send input requests by calling ``send`` from now on. This includes input requests that haven't been sent yet.
 
         ``given_up`` is called with the key of a sent input request if the handler no longer waits for its answer.
         """
@@ -191,7 +192,7 @@ class Rounds:
 
     @property
     def log(self) -> AnswerLog:
-        """The records of the input requests that the handler has made, in this run and in an earlier run."""
+        """Records the input requests of the handler, in this run and in an earlier run."""
         if self._log is None:
             self._log = AnswerLog()
         return self._log
@@ -206,7 +207,7 @@ class Rounds:
         self.log.forget()
 
     def deliver(self, answers: Mapping[str, JSONObject | Exception]) -> None:
-        """Pass the client's answers, or errors instead of answers, to the tasks that wait for these answers.
+        """Pass answers of the client to the tasks that wait for them. An answer can also be an exception.
 
         Input requests that aren't in ``answers`` stay open.
         """
@@ -225,22 +226,24 @@ class Rounds:
 
     @property
     def is_waiting(self) -> bool:
-        """True if a task of the request waits for the answer to an input request that was sent."""
+        """True if a task of the request waits for the client's answer to an input request."""
         return any(question.sent and question.is_open for question in self._open.values())
 
     # Between two rounds
 
     def park(self) -> None:
-        """Mark the request as parked, because its input requests were sent and the client has not retried yet."""
+        """Make `resumed` wait for the client's retry, because the input requests were sent."""
         self._resumed = trio.Event()
 
     def receive(self, responses: Mapping[str, JSONObject]) -> None:
-        """Store the answers from the client's retry until the request gets a slot and continues."""
+        """Store the answers from the client's retry until the request may run again."""
         self._responses = responses
 
     async def resumed(self) -> None:
-        """If the request is parked, wait until the client has retried with answers and the request may continue.
-        Otherwise, return at once."""
+        """If the handler waits for the client's retry, wait until the client has retried and the request may continue.
+
+        Otherwise, return at once.
+        """
         if self._resumed is not None:
             await self._resumed.wait()
 
@@ -265,8 +268,7 @@ class Rounds:
             self._announce()
 
     def close(self) -> None:
-        """End all current and later input requests with an error, because the request was cancelled or its nursery is
-        closed.
+        """Fail all current and later input requests, because the request was cancelled or its nursery is closed.
 
         Without this, a task that still waits would wait forever, because it is shielded or doesn't belong to the
         request. Idempotent.
@@ -278,8 +280,7 @@ class Rounds:
 
 
 def sends_questions(scope: RequestScope) -> bool:
-    """Return true if the client of ``scope`` gets elicitation, sampling and roots requests as separate JSON-RPC
-    requests.
+    """Return true if elicitation, sampling and roots requests are sent to the client as JSON-RPC requests.
 
     Otherwise, these requests are sent in the result, or in the background task.
     """
@@ -287,14 +288,17 @@ def sends_questions(scope: RequestScope) -> bool:
 
 
 def keeps_answers(scope: RequestScope) -> bool:
-    """Return true if the client's answers must be stored, because the handler could run again after a restart and make
-    the same input requests."""
+    """Return true if the client's answers must be stored for a run after a restart.
+
+    In that run, the handler may make the same input requests again.
+    """
     return scope.task is not None and scope.task.keeps_answers
 
 
 def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> Awaitable[Any]:
-    """Send a request (elicitation, sampling, roots) to the client of ``scope``, in the form that the client's protocol
-    revision and transport require.
+    """Send an elicitation, sampling or roots request to the client of ``scope``.
+
+    The client's protocol revision and transport determine in which form it is sent.
 
     Return the answer as plain data.
     """
@@ -306,8 +310,10 @@ def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> A
 def require_input(
     scope: RequestScope, method: str, params: JSONObject | None, key: str | None = None
 ) -> Awaitable[JSONObject]:
-    """Request input from a client to which the server can't send requests, and return the client's answer: see
-    `Rounds.ask`."""
+    """Request input from a client to which the server can't send JSON-RPC requests, and return the client's answer.
+
+    See `Rounds.ask`.
+    """
     rounds = scope.rounds
     if rounds is None:
         # Read `scope.runner` at each call, because a retry on another connection gives the request another runner.
@@ -327,8 +333,8 @@ def _no_back_channel() -> NoBackChannel:
 
 @frozen
 class Retry:
-    """Returned by `RequestHandler.answer_now` for a client's retry. A `Retry` contains the answers for a parked
-    handler."""
+    """Result of `RequestHandler.answer_now` for a client's retry. It contains the answers for the handler that waits
+    for the retry."""
 
     handle: bytes
     """Identifies the parked handler, as passed to `Seal`."""
@@ -337,7 +343,7 @@ class Retry:
 
 
 class Seal(Protocol):
-    """Function that creates the ``requestState`` that is sent with input requests.
+    """Function that creates the ``requestState`` of an `InputRequiredResult`.
 
     Only this server and its replicas can read or change the ``requestState``.
     """
@@ -352,8 +358,9 @@ class Seal(Protocol):
         answers: Mapping[str, Any] | None = None,
         state: str = "",
     ) -> str:
-        """Return the ``requestState`` to send in the response to ``request``. Only a retry of ``request`` can use this
-        ``requestState``.
+        """Return the ``requestState`` to send in the response to ``request``.
+
+        Only a retry of ``request`` can use this ``requestState``.
 
         ``handle``: the handle of the parked handler. If the handler isn't parked, pass the keys that were ``asked``
         now, the ``answers`` so far, and the handler's own ``state``.

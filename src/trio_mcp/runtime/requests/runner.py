@@ -110,13 +110,13 @@ class RequestRunner:
         """Requests that have a task but whose handler has not started yet, oldest first."""
 
     def _party(self, peer: Peer) -> Caller:
-        """Return the `Caller` towards whose limits the requests of ``peer`` count."""
+        """Return the `Caller` whose limits apply to the requests of ``peer``."""
         if peer.caller is not None:
             return peer.caller
         return self.caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
 
     def _caller_of(self, request: InboundRequest, exchange: Exchange) -> Caller:
-        """Return the `Caller` towards whose limits ``request`` counts.
+        """Return the `Caller` whose limits apply to ``request``.
 
         If a connection carries requests of several clients, each client has its own `Caller`. The request names its
         client in ``_meta`` or, over HTTP, by the name of the program.
@@ -136,13 +136,17 @@ class RequestRunner:
         return self._part
 
     def refuse_new(self, reason: str) -> None:
-        """Refuse new requests from now on, with the error message ``reason``. If called again, the first reason
-        stays."""
+        """Refuse new requests from now on, with the error message ``reason``.
+
+        A later call doesn't change the message.
+        """
         self.refuse_reason = self.refuse_reason or reason
 
     def accept(self, request: InboundRequest, exchange: Exchange) -> None:
-        """Accept an incoming ``request``: answer, start, queue or refuse the request, or resume a parked handler with
-        the request's answers. Synchronous."""
+        """Handle a new incoming ``request``: answer, start, queue or refuse it.
+
+        If the request is a retry, its answers go to the handler that waits for them. Synchronous.
+        """
         try:
             decision = self._handler.answer_now(request, exchange)
         except Exception as error:  # catch every exception, because the reader task must continue
@@ -168,8 +172,10 @@ class RequestRunner:
             self.go_on(request, exchange, decision)
 
     def go_on(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
-        """Resume a parked handler with the answers in ``request``, a client's retry, or refuse the retry.
-        Synchronous."""
+        """Continue the handler that waits for ``request``, a client's retry.
+
+        If the handler can't continue, refuse the retry. Synchronous.
+        """
         try:
             self._resume(request, exchange, retry)
         except CodedError as error:
@@ -183,7 +189,7 @@ class RequestRunner:
         exchange.reply_at_once(line)
 
     def start(self, scope: RequestScope) -> None:
-        """A request has got its slot: start a task for the request, or resume its parked handler."""
+        """Start a task for a request that may run now, or continue the handler that waits for its retry."""
         if scope.handler_task is not None:
             assert scope.rounds is not None, "only what is parked goes on"
             scope.advance(Step.START)
@@ -198,8 +204,8 @@ class RequestRunner:
         nursery.start_soon(self._answer, name=_TASK_NAME)
 
     async def _answer(self) -> None:
-        """Run the oldest request whose handler has not begun: its handler and all tasks of the handler. Then answer the
-        request.
+        """Take the oldest request whose handler hasn't begun, run its handler and all tasks of the handler, and send
+        the reply.
 
         trio runs ready tasks in any order. So each task takes the next request when its turn comes, and handlers begin
         in the order in which their requests arrived, including handlers in threads.
@@ -261,7 +267,7 @@ class RequestRunner:
     # Rounds
 
     def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
-        """Answer the request of ``scope`` with the input requests ``questions``, and let the handler wait for the
+        """Answer the request of ``scope`` with the input requests ``questions``. Its handler then waits for the
         client's retry.
 
         Synchronous. Raises `NotSerializable`, without any effect, if the input requests can't be encoded.
@@ -285,7 +291,9 @@ class RequestRunner:
         self.host.parking.add(handle, scope, request, exchange.party, scope.ticket.caller)
 
     def _resume(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
-        """Resume the parked handler with the answers in ``request``, as soon as the request gets a slot.
+        """Pass the answers in ``request`` to the handler that waits for them.
+
+        The handler continues as soon as the limits allow it.
 
         Raises `CodedError`, without any effect: -32602 if the handle isn't valid, or no longer valid; "too busy" if
         there are too many requests.
@@ -308,8 +316,9 @@ class RequestRunner:
             self.admission.wait(ticket, scope, None if self._tracer is None else trio.current_time())
 
     def hand_over(self, scope: RequestScope, runner: RequestRunner, exchange: Exchange, answer: Any) -> None:
-        """Send ``answer`` as the response to the request of ``scope``, and let the handler continue in ``exchange``,
-        within the limits of ``runner``.
+        """Send ``answer`` as the response to the request of ``scope`` while its handler still runs.
+
+        The handler continues in ``exchange``, within the limits of ``runner``.
 
         Synchronous.
         """
@@ -324,16 +333,18 @@ class RequestRunner:
             self.start(ready)
 
     def new_scope(self, request: InboundRequest, exchange: Exchange) -> RequestScope:
-        """Return the `RequestScope` of a request that didn't arrive over a connection. Pass this `RequestScope` to
-        `start`."""
+        """Return the `RequestScope` of a request that didn't arrive over a connection, to pass it to `start`."""
         ticket = self.admission.reserve(request, self._party(exchange.peer))
         scope = RequestScope(self, exchange, request, ticket)
         exchange.hold(request, scope)
         return scope
 
     def unpark(self, scope: RequestScope) -> None:
-        """Stop counting the request of ``scope`` as parked, because the request continues with the ticket of the
-        client's retry."""
+        """Stop counting the request of ``scope`` among those that wait for a client's retry, because the retry has
+        arrived.
+
+        From now on, the ticket of the retry counts.
+        """
         self._forget(scope)
         scope.exchange.state.finish(scope.request)  # from now on, the client can't cancel by the old request id
         self.admission.release(scope.ticket)
@@ -345,14 +356,17 @@ class RequestRunner:
     # Cancels
 
     def cancel_received(self, event: CancelReceived, exchange: Exchange) -> None:
-        """Cancel a request that the peer has cancelled, immediately, before everything that is queued."""
+        """Cancel a request at once, because the peer has cancelled it.
+
+        This happens before everything that is queued.
+        """
         held = exchange.find(event.request) or self.host.parking.named(event.request)
         if held is not None:
             logger.debug("request %.100r cancelled by the peer: %.200r", event.request.id, event.reason)
             held.runner.cancel(held, CancelCause.PEER, event.reason)
 
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all parked requests that only a retry over ``exchange`` could continue.
+        """Cancel all requests whose handlers wait for a retry that can arrive only over ``exchange``.
 
         All other requests stay parked: a principal can retry over another exchange, and an anonymous client can retry
         at another replica.
@@ -363,7 +377,10 @@ class RequestRunner:
                 self.cancel(scope, cause, reason)
 
     def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
-        """Cancel a request, for any cause. Do nothing if the request was already cancelled or has ended."""
+        """Cancel a request, for any cause.
+
+        Do nothing if the request was already cancelled or has ended.
+        """
         cancellation = Cancellation(cause, reason, trio.current_time())
         if not scope.cancel(cancellation):
             return
@@ -416,17 +433,20 @@ class RequestRunner:
             task.context.run(warn)
 
     def detach(self) -> None:
-        """Remove the reference to the handler, because the connection and all its requests have ended."""
+        """Remove the reference to the request handler, because the connection and all its requests have ended."""
         del self._handler
 
 
 def unknown_state() -> CodedError:
-    """Return the error for a retry whose parked handler doesn't exist, or belongs to another client."""
+    """Return the error for a retry for which no handler waits, or whose handler waits for another client."""
     return CodedError(INVALID_PARAMS, _UNKNOWN)
 
 
 def _name_of(info: Any) -> str | None:
-    """Return the name and version of the client program from its ``info``. Return `None` if ``info`` isn't valid."""
+    """Return the name and version of the client program from its ``info``, the value of ``clientInfo``.
+
+    Return `None` if ``info`` isn't valid.
+    """
     if type(info) is not dict:
         return None
     told = cast("dict[str, Any]", info)
@@ -435,8 +455,7 @@ def _name_of(info: Any) -> str | None:
 
 
 async def _ready_to_reply(scope: RequestScope, line: bytes | None) -> None:
-    """Let the exchange of the request store the reply ``line``, or wait until the exchange's outbox has room for the
-    line."""
+    """Prepare the reply ``line``: let the exchange store it, or wait until the outbox has room for it."""
     scope.mute()
     if scope.exchange.keeps_outcomes:
         await scope.exchange.keep(scope.request, line)
@@ -455,8 +474,10 @@ def _end_span(span: HandlerSpan, scope: RequestScope, result: Any) -> None:
 def _reply_line(
     scope: RequestScope, result: Any, failure: BaseException | None, cancelled_inside: bool
 ) -> bytes | None:
-    """Return the reply as a JSON line. Return `None` for a cancelled request, which never gets a reply, whatever its
-    handler did."""
+    """Return the reply to a request as a JSON line, or `None` for a cancelled request.
+
+    A cancelled request never gets a reply, whatever its handler did.
+    """
     request, replies = scope.request, scope.runner.replies
     if scope.from_outside is not None:
         if failure is not None:
@@ -478,8 +499,10 @@ def _reply_line(
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
-    """Return ``group`` without the exceptions that must propagate: cancellations from outside, and Ctrl-C. If the group
-    contains such exceptions, raise them."""
+    """Return ``group`` without cancellations from outside and Ctrl-C.
+
+    If the group contains such exceptions, raise them, because they must propagate.
+    """
     passing, rest = group.split((trio.Cancelled, KeyboardInterrupt, GeneratorExit))
     try:
         if passing is not None:

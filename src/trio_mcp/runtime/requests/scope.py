@@ -48,7 +48,8 @@ _HANDLER_RETURNED: Final = trio.CancelScope()
 
 
 class RequestScope:
-    """An inbound request and all its retries, until its handler and the handler's tasks have ended.
+    """One incoming request with all its retries, from its arrival until its handler and all tasks of the handler have
+    ended.
 
     The cancel scope of its nursery is the abort signal. `cancel` stops the handler, the tasks that the handler started
     in the nursery, and the requests that it has sent and waits for. `cancellation` and `event` are for code that trio
@@ -111,8 +112,8 @@ class RequestScope:
             self._read_meta()
 
     def _read_meta(self) -> None:
-        """Read the ``_meta`` of the request: apply the caller's deadline, and set up progress if the caller wants
-        it."""
+        """Read the request's ``_meta``: set the caller's deadline, and prepare progress reports if the caller wants
+        them."""
         request, alarms, limits = self.request, self.runner.alarms, self.runner.limits
         due, token = math.inf, request.progress_token
         if REMAINING_MS in request.meta:
@@ -132,8 +133,10 @@ class RequestScope:
     # Life
 
     def advance(self, step: Step) -> None:
-        """Change the request to the phase that follows ``step``. Raises `IllegalStep`, without any change, if ``step``
-        isn't allowed in the current phase."""
+        """Move the request to the phase that follows after ``step``.
+
+        Raises `IllegalStep`, without any change, if ``step`` isn't allowed in the current phase.
+        """
         after = PHASE_AFTER[self.phase][step]
         if after is None:
             raise IllegalStep(f"invalid step {step.name} for a request in the phase {self.phase.name}")
@@ -141,7 +144,7 @@ class RequestScope:
         self.sends = after is _RUNNING
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Called when the handler starts, in the current task and in ``nursery``."""
+        """Called when the handler starts to run in the current task, with ``nursery`` as its nursery."""
         self.advance(Step.START)
         self.begun = trio.current_time()
         self.handler_task = trio.lowlevel.current_task()
@@ -151,29 +154,35 @@ class RequestScope:
         current_request.set(self)
 
     def handler_returned(self) -> None:
-        """Called when the handler function itself has returned. Stops the internal task that would keep the handler's
-        nursery open."""
+        """Called when the handler function itself has returned.
+
+        This stops the internal task that would keep the handler's nursery open.
+        """
         watching, self._watching = self._watching, _HANDLER_RETURNED
         if watching is not None:
             watching.cancel(reason="the handler has ended")
 
     def leave(self) -> bool:
-        """Called when the handler and all its tasks have ended. Return true if the handler's nursery was cancelled, for
-        any cause."""
+        """Called when the handler and all its tasks have ended.
+
+        Return true if the handler's nursery was cancelled, for any cause.
+        """
         nursery, self.nursery = self.nursery, None
         if self.rounds is not None:
             self.rounds.close()
         return nursery is not None and nursery.cancel_scope.cancelled_caught
 
     def mute(self) -> None:
-        """Send the latest progress, and then nothing more except the reply, because the handler has ended."""
+        """Send the latest progress report. After that, send nothing but the reply, because the handler has ended."""
         if self.sends and self._reporter is not None:
             self._reporter.flush()
         self.advance(Step.MUTE)
 
     async def until_cancelled(self, wait: Awaitable[None]) -> None:
-        """Run ``wait`` until it returns or the request is cancelled. The function ``wait`` waits for room for the
-        reply, or for the client's retry."""
+        """Await ``wait`` until it returns or the request is cancelled.
+
+        ``wait`` waits for room for the reply, or for the client's retry.
+        """
         with trio.CancelScope() as self._reply_wait:
             await wait
 
@@ -208,8 +217,9 @@ class RequestScope:
         self.runner.cancel(self, cause, reason)
 
     def cancel(self, cancellation: Cancellation) -> bool:
-        """Cancel the request from outside its handler. If the request was already cancelled from outside, or has ended,
-        do nothing and return false.
+        """Cancel the request from outside its handler.
+
+        If the request was already cancelled from outside, or has ended, do nothing and return false.
 
         Lines of the request that are still in the outbox are withdrawn, and its stored progress is dropped (ruling 1).
         But if the answers to its questions were late, the questions were its answer, and stay. Synchronous, so that
@@ -235,21 +245,24 @@ class RequestScope:
         return True
 
     def cancel_inside(self, cancellation: Cancellation) -> None:
-        """Stop the handler by cancelling its nursery. The request itself isn't cancelled, and still gets a reply."""
+        """Cancel only the handler, by cancelling its nursery. The request itself isn't cancelled, and still gets a
+        reply."""
         self._note(cancellation)
         if self.nursery is not None:
             self.nursery.cancel_scope.cancel(reason=cancellation.text)
 
     def run_again(self, result: Any, reason: str) -> None:
-        """Answer the request with ``result``, and stop its handler, which will run again from the start when the client
-        retries."""
+        """Answer the request with ``result``, and stop its handler.
+
+        When the client retries, the handler runs again from the start.
+        """
         self.answered_instead = result
         self.cancel_inside(Cancellation(CancelCause.REPLAY, reason, trio.current_time()))
         if self.rounds is not None:
             self.rounds.close()
 
     def _note(self, cancellation: Cancellation) -> Cancellation:
-        """Record a cancellation of the handler that trio has already carried out."""
+        """Store the cause of a cancellation that trio has already carried out."""
         self._inside = cancellation
         if self._event is not None:
             self._event.set()
@@ -257,8 +270,10 @@ class RequestScope:
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """The cause, reason and time of the request's cancellation. `None` if the request isn't cancelled. Can be read
-        from any thread."""
+        """Why and when the request was cancelled, or `None` if it isn't cancelled.
+
+        Can be read from any thread.
+        """
         known, limit = self.from_outside or self._inside, self._limit
         # Only code in trio's thread can read trio's clock, to check whether a deadline has passed.
         # In other threads, return the cancellation that `_watch_nursery` or the deadline's alarm has recorded.
@@ -285,8 +300,10 @@ class RequestScope:
 
     @property
     def event(self) -> threading.Event:
-        """An event that is set when the request is cancelled, for threads and for code that can't wait for trio
-        objects."""
+        """An event that is set when the request is cancelled.
+
+        It is for threads, and for other code that can't wait for trio objects.
+        """
         event = self._event
         if event is None:
             event = self._event = threading.Event()
@@ -302,8 +319,10 @@ class RequestScope:
         return trio.lowlevel.in_trio_run() and self.runner.trio_run.is_here
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:
-        """Set `event` when the nursery is cancelled. This method runs as a task inside the nursery, because trio
-        notifies only tasks in the nursery."""
+        """Set `event` when the handler's nursery is cancelled.
+
+        This method runs as a task inside the nursery, because trio notifies only tasks in the nursery.
+        """
         with watching:
             try:
                 await trio.sleep_forever()
@@ -315,16 +334,16 @@ class RequestScope:
 
     @property
     def due(self) -> float:
-        """Time at which the request is cancelled because its caller's deadline has passed (`trio.current_time`)."""
+        """Time on trio's clock at which the request is cancelled, because its caller's deadline has passed."""
         return math.inf if self._deadline is None else self._deadline.due
 
     @property
     def is_overdue(self) -> bool:
-        """True if the time `due` has passed, even if the deadline's alarm hasn't run yet."""
+        """True if the caller's deadline (`due`) has passed, even if the deadline's alarm hasn't run yet."""
         return self._deadline is not None and self._deadline.due <= trio.current_time()
 
     def set_deadline(self, alarm: Alarm | None) -> None:
-        """Replace the previous alarm by ``alarm``, which cancels the request at its deadline."""
+        """Use ``alarm``, which cancels the request at its deadline, in place of the previous alarm."""
         if self._deadline is not None:
             self._deadline.stop()
         self._deadline = alarm
@@ -339,7 +358,7 @@ class RequestScope:
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[None]:
-        """Cancel the ``with`` block, in which the handler runs, after ``seconds``, like `trio.move_on_after`.
+        """Cancel the handler, which runs in the ``with`` block, after ``seconds``, like `trio.move_on_after`.
 
         `cancellation` and `event` report the cancellation. Time spent waiting for the client's user doesn't count.
         """
@@ -366,12 +385,14 @@ class RequestScope:
 
     @property
     def has_time_limit(self) -> bool:
-        """True if the handler runs inside `move_on_after`."""
+        """True if the handler's time is limited, because it runs inside `move_on_after`."""
         return self._limit is not None
 
     async def standing_still(self, asking: Awaitable[T]) -> T:
-        """Pause the handler's time limit while ``asking`` waits for the client's user. Return the result of
-        ``asking``."""
+        """Pause the handler's time limit while ``asking`` waits for an answer of the client's user.
+
+        Return the result of ``asking``.
+        """
         assert self._limit is not None, "the handler has a limit"
         with self._limit.paused():
             return await asking
@@ -379,13 +400,15 @@ class RequestScope:
     # Telling the client
 
     def notification(self, method: str, params: JSONObject | None) -> bytes:
-        """Encode a notification that belongs to this request as a JSON line. Raises `NotSerializable` if the
-        notification's parameters can't be encoded as JSON."""
+        """Encode a notification that belongs to this request as a JSON line.
+
+        Raises `NotSerializable` if the notification's parameters can't be encoded as JSON.
+        """
         task = self.exchange.related_task
         return frame_notification(method, params if task is None else with_related_task(params, task)) + b"\n"
 
     def put(self, line: bytes) -> bool:
-        """Put ``line``, a message of this request to its client, into the outbox.
+        """Queue ``line``, a message of this request to its client, in the outbox.
 
         The message can be withdrawn while it waits there. Return false if the request sends no more messages.
         """
@@ -431,7 +454,9 @@ class RequestScope:
         on_progress: OnProgress | None = None,
         cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
-        """Send a request from the handler to its client, and return the result, like `Connection.request`.
+        """Send a request from the handler to its client, and return the result.
+
+        This is like `Connection.request`.
 
         The request and its cancellation use the outbox of this request. See `Outbound.request` for ``cancel_task``.
         Raises `NoBackChannel` if a background task has lost its client.
@@ -443,7 +468,7 @@ class RequestScope:
     # Rounds and exchanges
 
     def park(self) -> None:
-        """Mark the request as answered with input requests. Nothing more is sent until the client retries."""
+        """Send nothing more until the client retries, because the request was answered with input requests."""
         assert self.rounds is not None, "nothing was asked"
         if self._reporter is not None:
             self._reporter.flush()
@@ -451,7 +476,7 @@ class RequestScope:
         self.rounds.park()
 
     def bind(self, runner: RequestRunner, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
-        """Continue with ``request``, the client's retry, which arrived over ``exchange``.
+        """Continue the handler with the client's retry ``request``, which arrived over ``exchange``.
 
         The retry's deadline replaces the earlier deadline. The handler keeps the arguments that it already has.
         """
@@ -461,8 +486,8 @@ class RequestScope:
         self._read_meta()
 
     def move(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
-        """Continue the request in ``exchange``, because the client has got a response to the request while the handler
-        still runs."""
+        """Continue the running handler in ``exchange``, because its client has already got a response to the
+        request."""
         reporter = self._reporter
         if reporter is not None:
             reporter.flush()
