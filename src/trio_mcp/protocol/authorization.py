@@ -30,7 +30,10 @@ _Code: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\
 
 
 class InvalidDocument(ValueError):
-    """Raised if bytes aren't a valid OAuth document. The message gives the reason, but no values of the document."""
+    """Raised if bytes aren't a valid OAuth document.
+
+    The message gives the reason, but no values of the document.
+    """
 
 
 class _Document:
@@ -46,7 +49,10 @@ class _Document:
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Parse JSON bytes as an OAuth document of this class. Raises `InvalidDocument` if they aren't valid."""
+        """Parse JSON bytes as an OAuth document of this class.
+
+        Raises `InvalidDocument` if the bytes aren't a valid document.
+        """
         if len(data) > _LONGEST:
             raise InvalidDocument(f"{cls._COMPLAINT}: longer than {_LONGEST} bytes")
         data = data.removeprefix(BOM_UTF8)
@@ -67,8 +73,10 @@ class _Document:
 
     @classmethod
     def _read_leniently(cls, members: dict[str, msgspec.Raw]) -> Self:
-        """Parse each member of an OAuth document separately. Many servers write strings for numbers and lists, lists
-        for strings, or null in lists."""
+        """Parse each member of an OAuth document separately, and omit invalid optional members.
+
+        Many servers write strings for numbers and lists, lists for strings, or null in lists.
+        """
         members = cls._usual(members)
         optional = [name for name, field in attrs.fields_dict(cls).items() if field.default is not attrs.NOTHING]
         required = {name: value for name, value in members.items() if name not in optional}
@@ -84,7 +92,8 @@ class _Document:
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Return the document's members in the standard form, if a server wrote them in another known form."""
+        """Return the members of an OAuth document in the standard form, even if a server wrote them in another known
+        form."""
         return members
 
 
@@ -159,8 +168,10 @@ class ServerMetadata(_Document):
 
 @frozen(kw_only=True)
 class ClientMetadata(_Document):
-    """OAuth client metadata, either sent to the registration endpoint, or published at the URL that is the client id
-    (RFC 7591 section 2; OpenID Connect Registration section 2)."""
+    """OAuth client metadata (RFC 7591 section 2; OpenID Connect Registration section 2).
+
+    It is sent to the registration endpoint, or published at the URL that is the client id.
+    """
 
     _COMPLAINT: ClassVar = "invalid client metadata"
 
@@ -179,7 +190,7 @@ class ClientMetadata(_Document):
     software_version: _Text | None = None
 
     def to_json(self) -> bytes:
-        """Return the document as JSON data, without the members that are `None`."""
+        """Return this document as JSON data. Members that are `None` are omitted."""
         members = attrs.asdict(self, recurse=False)
         return msgspec.json.encode({name: value for name, value in members.items() if value is not None})
 
@@ -201,7 +212,7 @@ class ClientInformation(_Document):
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Convert a client id or secret that a server has written as an integer to a string."""
+        """Convert a client id or client secret that a server has written as an integer to a string."""
         texts = {name: bytes(members[name]) for name in ("client_id", "client_secret") if name in members}
         integers = {name: text for name, text in texts.items() if text.isdigit() and len(text) <= _LONGEST_NUMBER}
         return {**members, **{name: msgspec.Raw(b'"%b"' % text) for name, text in integers.items()}}
@@ -224,8 +235,10 @@ class TokenResponse(_Document):
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Return the members of a token response. Some servers wrap them in another object: ``{"code": 0, "data":
-        {"access_token": ...}}``."""
+        """Return the members of a token response without an enclosing object.
+
+        Some servers send ``{"code": 0, "data": {"access_token": ...}}``.
+        """
         if "access_token" in members:
             return members
         objects = [each for each in members.values() if bytes(each).startswith(b"{")]

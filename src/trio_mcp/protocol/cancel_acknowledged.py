@@ -29,15 +29,20 @@ CANCEL_STATES: Final[frozenset[object]] = frozenset(get_args(CancelState))
 
 @frozen
 class CancelSettings:
-    """The settings that a server declares for `CancelAcknowledged`: how long it waits for a cancelled call to stop."""
+    """The settings that a server declares for `CancelAcknowledged`.
+
+    ``max_wait_ms`` is the longest time that the server waits until a cancelled call has stopped.
+    """
 
     max_wait_ms: int = 30_000
 
 
 @frozen
 class CancelParams:
-    """The parameters of a `CANCEL` request: the cancel token of the call, the reason, and how long the receiver should
-    wait until the call has stopped."""
+    """The parameters of a `CANCEL` request.
+
+    They are the cancel token of the call, the reason, and how long the receiver should wait until the call has stopped.
+    """
 
     cancel_token: str
     reason: str | None = None
@@ -52,7 +57,7 @@ class CancelParams:
 
 @frozen
 class CancelResult:
-    """The result of a `CANCEL` request: how the cancelled call ended."""
+    """The result of a `CANCEL` request, which tells how the cancelled call ended."""
 
     state: str
     cleanup_ms: int | None = None
@@ -66,14 +71,14 @@ class CancelResult:
 
 
 def token_in(meta: dict[str, Any]) -> str | None:
-    """Return the cancel token in the ``meta`` of a call. Return `None` if the token is missing or malformed."""
+    """Return the cancel token in the ``meta`` of a call, or `None` if the token is missing or malformed."""
     token = meta.get(CANCEL_TOKEN)
     return token if type(token) is str and _TOKEN.fullmatch(token) is not None else None
 
 
 @define(eq=False)
 class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
-    """The extension ``trio-mcp/cancelAcknowledged``: confirms to the caller that a cancelled call has stopped.
+    """The extension ``trio-mcp/cancelAcknowledged``, with which a server confirms that a cancelled call has stopped.
 
         server = Server("pay", extensions=[CancelAcknowledged()])
 
@@ -104,5 +109,5 @@ class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
         )
 
     def _register(self, server: Any) -> None:
-        """Register the handler of `CANCEL` requests on ``server``."""
+        """Register a handler of `CANCEL` requests on ``server``."""
         server._acknowledge_cancels(self)

@@ -44,8 +44,10 @@ _Refusal: TypeAlias = Callable[[Any, Revision], Callable[[Any], Any] | None]
 
 
 def faults_in(data: Any, kind: Any) -> list[str]:
-    """Return the faults that make JSON data invalid as a ``kind``, each with its JSON path. Return an empty list if the
-    data is valid."""
+    """Return all faults of JSON data that should be parsed as a ``kind``, each with its JSON path.
+
+    Return an empty list if the data is valid.
+    """
     try:
         structurer(None, detailed=True).structure(data, kind)
     except (TypeError, ValueError, cattrs.BaseValidationError) as error:
@@ -54,7 +56,7 @@ def faults_in(data: Any, kind: Any) -> list[str]:
 
 
 def faults_text(error: BaseException, _: type | None) -> str:
-    """Return the text of ``error``, an exception that a reader has raised."""
+    """Return the text of ``error``, an exception of a function that parses JSON data."""
     return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
 
 
@@ -64,15 +66,17 @@ only once."""
 
 
 def _on_the_wire(fault: str) -> str:
-    """Return the fault with its path in JSON names: ``$.maxTokens``, not ``$.max_tokens``."""
+    """Return the text of a fault with JSON names in its path: ``$.maxTokens`` instead of ``$.max_tokens``."""
     words, at, place = fault.rpartition(" @ ")
     return words + at + _PART.sub(lambda m: f".{wire_name(m[1])}" if m[1] else m[0], place)
 
 
 @cache
 def structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.Converter:
-    """Return a cattrs converter that parses JSON data by the same rules as `Readers`. A ``detailed`` converter collects
-    all faults."""
+    """Return a cattrs converter that parses JSON data by the same rules as `Readers`.
+
+    If ``detailed`` is true, the converter collects all faults.
+    """
     converter = cattrs.Converter(detailed_validation=detailed)
     for kind in (str, bool, int, float, LogLevel):
         converter.register_structure_hook(kind, LEAVES[kind])

@@ -26,8 +26,10 @@ def is_ours(kind: Any) -> bool:
 
 
 def fields_of(kind: Any) -> Sequence[Field]:
-    """Return the fields of an attrs class, or an empty sequence for any other type. The types of the fields may be
-    strings: see `hints_of`."""
+    """Return the fields of an attrs class, or an empty sequence for any other type.
+
+    The types of the fields may be strings: see `hints_of`.
+    """
     return (_fields_of(kind) or ()) if isinstance(kind, type) else ()
 
 
@@ -40,12 +42,12 @@ def _fields_of(kind: type) -> Sequence[Field] | None:
 
 @cache
 def hints_of(kind: type) -> dict[str, Any]:
-    """Return the type annotations of the fields of a class, by field name."""
+    """Return the type annotations of a class's fields, keyed by field name."""
     return get_type_hints(kind, include_extras=True)
 
 
 def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], skipped: str | None) -> Any:
-    """Return a generated function that parses JSON data as an instance of ``kind``.
+    """Generate and return a function that parses JSON data as an instance of ``kind``.
 
     It raises `TypeError` for data that isn't an object, and `KeyError` for a missing member.
 
@@ -75,7 +77,8 @@ def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], s
 
 
 def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchanged: Any) -> Any:
-    """Return a generated function that encodes an instance of ``kind`` as a JSON object for the protocol ``revision``.
+    """Generate and return a function that encodes an instance of ``kind`` as a JSON object for the protocol
+    ``revision``.
 
     ``hook_for`` returns the writer of a type, or ``unchanged`` if values stay as they are. A field whose default is
     `None` is omitted while it is `None`.
@@ -101,7 +104,7 @@ def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchange
 
 
 def _hook(names: dict[str, Any], name: str, field: Field, hint: Any, hook_for: Callable[[Any], Any]) -> Any:
-    """Return the function that encodes or decodes the values of a field.
+    """Return the function that encodes or decodes the values of one field.
 
     If the field is optional and its type is a class, create the function only when a value occurs, because most
     capabilities are never declared.

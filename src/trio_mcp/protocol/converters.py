@@ -50,8 +50,10 @@ def structure(data: Any, kind: type[T]) -> T:
 
 
 def structure_notification(params: Any, kind: type[T]) -> T:
-    """Parse the parameters of a notification as an instance of ``kind``, without invalid optional members. Raises
-    `ValueError` if other members are invalid."""
+    """Parse the parameters of a notification as an instance of ``kind``, without invalid optional members.
+
+    Raises `ValueError` if other members are invalid.
+    """
     hook = _hook_for(kind)
     try:
         return hook(params, kind)
@@ -67,7 +69,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 def log_faults(method: str, faults: str) -> None:
-    """Log which parts of a result were omitted or replaced because they were invalid."""
+    """Log which invalid parts of a result were omitted or replaced."""
     logger.warning("the result of %s breaks the specification; left out or replaced: %s", method, faults)
 
 
@@ -84,7 +86,11 @@ def structure_result(method: str, result: Any, kind: type[T], report: Report = l
 
 
 def repaired_result(method: str, result: Any, kind: Any, report: Report = log_faults) -> Any:
-    """Return ``result`` without its invalid items and optional members, so that it can be parsed as a ``kind``.
+    """Return ``result`` without its invalid parts, so that it can be parsed as a ``kind``.
+
+    Invalid list items and optional members are omitted.
+
+    Only list items and optional members can be left out.
 
     The invalid parts are passed to ``report``, and invalid content blocks become `UnknownContent`. Raises
     `ProtocolViolation` if too much is invalid.
@@ -99,7 +105,9 @@ def repaired_result(method: str, result: Any, kind: Any, report: Report = log_fa
 
 
 def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
-    """Return data without its invalid parts, so that it can be parsed as a ``kind``, and a description of these parts.
+    """Return ``data`` without its invalid parts, and a description of these parts.
+
+    The returned data can be parsed as a ``kind``.
 
     Raises `ValueError` with all faults if the data can't be repaired, or if there are more than ``limit`` faults. A
     server may have the same fault in each of its tools.
@@ -115,7 +123,7 @@ def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
 
 
 def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
-    """Parse received parameters as an instance of ``kind``.
+    """Parse the received parameters of a request or notification as an instance of ``kind``.
 
     Members that ``revision`` doesn't have are ignored. Raises `CodedError` -32602 if the parameters are invalid.
     """
@@ -137,8 +145,10 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
 
 
 def unstructure(value: Any, revision: Revision) -> Any:
-    """Encode an object as JSON data for the protocol ``revision``. Raises `NotExpressible` if the revision can't
-    express the object."""
+    """Encode an object as JSON data for the protocol ``revision``.
+
+    Raises `NotExpressible` if the revision can't express the object.
+    """
     return _unhook_for(revision, cast("Any", type(value)))(value)
 
 

@@ -35,7 +35,9 @@ class URLElicitationRequiredData:
 
 
 class CapabilityMissing(CodedError):
-    """Raised if the client hasn't declared the ``missing`` capability or capabilities. Nothing was sent.
+    """Raised if the client hasn't declared a capability that a request to it needs.
+
+    Nothing was sent. ``missing`` names the capability or capabilities.
 
     The code is -32600 in legacy revisions. In modern revisions it is -32021, with all missing capabilities in
     ``data.requiredCapabilities`` (2026-07-28 basic, Per-request protocol fields).
@@ -66,7 +68,7 @@ def _what_is_missing(missing: Sequence[str], revision: Revision) -> str:
 
 
 class BadAnswer(ProtocolViolation, CodedError):
-    """Raised in modern revisions if a client's answer doesn't match the input request.
+    """Raised in modern revisions if the client's answer doesn't match the input request that it answers.
 
     The code is -32602 (invalid params), because the client sends its answers as parameters of a request.
     """
@@ -76,15 +78,19 @@ class BadAnswer(ProtocolViolation, CodedError):
 
 
 class NoBackChannel(CodedError):
-    """Raised if the handler can't send requests to its client (error -32603). Nothing was sent."""
+    """Raised if a handler can't send requests to its client (error -32603).
+
+    Nothing was sent.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(INTERNAL_ERROR, reason)
 
 
 class MethodUnavailable(CodedError):
-    """Raised if the connection's protocol revision doesn't have the method, or the peer hasn't declared its extension.
-    Nothing was sent.
+    """Raised if a method can't be sent to this peer. Nothing was sent.
+
+    Either the connection's protocol revision doesn't have the method, or the peer hasn't declared its extension.
 
     If a handler doesn't catch this error, the client gets error -32603, because the method that the client called does
     exist.

@@ -56,14 +56,18 @@ def check_name(name: str) -> None:
 
 @frozen(eq=False)
 class ExtensionRequest(Method, Generic[P, R]):
-    """A request method of an extension, with parameters of class ``P`` and a result of class ``R``. `Extension.method`
-    creates it. Compared by identity."""
+    """A request method of an extension, created by `Extension.method`.
+
+    ``P`` is the class of its parameters, and ``R`` the class of its result. Compared by identity.
+    """
 
 
 @frozen(eq=False)
 class ExtensionNotification(Method, Generic[P]):
-    """A notification method of an extension, with parameters of class ``P``. `Extension.notification` creates it.
-    Compared by identity."""
+    """A notification method of an extension, created by `Extension.notification`.
+
+    ``P`` is the class of its parameters. Compared by identity.
+    """
 
 
 @define(eq=False)
@@ -204,12 +208,15 @@ class Extension(Generic[S, C]):
         """
 
     def _check(self, server: Any) -> None:
-        """Raise `RuntimeError` if ``server``, which is about to start, has a feature that the extension doesn't allow.
-        The default does nothing."""
+        """Raise `RuntimeError` if ``server`` has a feature that this extension doesn't allow.
+
+        ``server`` is about to start. The default does nothing.
+        """
 
     def _settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
-        """Return the settings that the other side ``declared`` for this extension, as an instance of the class of
-        `server` or `client`, depending on its ``role``.
+        """Return the settings that the other side ``declared`` for this extension.
+
+        They are an instance of the class of `server` or `client`, depending on the other side's ``role``.
 
         Return `None` if the extension isn't declared. Invalid settings count as not declared, and are logged once.
         """
@@ -227,8 +234,10 @@ class Extension(Generic[S, C]):
 
 
 def vocabulary_of(extensions: Collection[Extension[Any, Any]]) -> Vocabulary:
-    """Return the methods of the specification together with those of ``extensions``. Raises `ValueError` if two
-    extensions have the same name or method."""
+    """Return the methods of the specification and of ``extensions``.
+
+    Raises `ValueError` if two extensions have the same name or method.
+    """
     if not extensions:
         return CORE
     names = [extension.name for extension in extensions]
@@ -260,8 +269,10 @@ LONGEST_METHOD: Final = 256
 
 
 class _RowsAndUnknown(Mapping[str, Method]):
-    """Maps the names of methods to `Method` objects: those in ``known``, and a new one for any other name that isn't in
-    the specification."""
+    """Maps the name of any method to a `Method` object.
+
+    For a name that is neither in ``known`` nor in the specification, the object is created when needed.
+    """
 
     def __init__(self, known: Mapping[str, Method], result: Any) -> None:
         self._known = known
@@ -283,7 +294,7 @@ class _RowsAndUnknown(Mapping[str, Method]):
 
 
 def with_unknown(vocabulary: Vocabulary) -> Vocabulary:
-    """Return ``vocabulary`` with all unknown extension methods added, for code that forwards messages.
+    """Return ``vocabulary`` with the methods of all unknown extensions added, for code that forwards messages.
 
     Either side may send them, as requests or notifications. Their names can have up to 256 characters.
     """
@@ -309,8 +320,10 @@ UNKNOWN: Final = with_unknown(CORE)
 def declared_in(
     revision: Revision, extensions: Collection[Extension[Any, Any]], role: Literal["client", "server"]
 ) -> JSONObject:
-    """Return the settings that a client or server (``role``) declares for ``extensions`` in ``revision``, by extension
-    name."""
+    """Return the settings that a client or server declares for ``extensions`` in ``revision``, keyed by extension name.
+
+    ``role`` is ``client`` or ``server``.
+    """
     return {
         each.name: unstructure(each.client if role == "client" else each.server, LATEST_MODERN)
         for each in extensions

@@ -27,25 +27,27 @@ _UNTIL: Final = "trio_mcp.until"
 
 
 def json_type(value: Any) -> str:
-    """Return the name of the JSON type of a value, one of `JSON_TYPES`. Return an empty string if the value isn't JSON
-    data."""
+    """Return the name of the JSON type of a value, one of `JSON_TYPES`.
+
+    Return an empty string if the value isn't JSON data.
+    """
     return "null" if value is None else _TYPES.get(cast("Any", type(value)), "")
 
 
 def hint_parts(hint: Any) -> Iterator[Any]:
-    """Yield a type annotation and, recursively, its arguments and metadata."""
+    """Yield a type annotation and, recursively, its type arguments and its metadata."""
     yield hint
     for part in () if get_origin(hint) is Literal else get_args(hint):
         yield from hint_parts(part)
 
 
 def union_parts(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union type, or nothing for any other type."""
+    """Return the types in a union type. For any other type, return an empty tuple."""
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
 
 
 def since(revision: str, *, until: str | None = None, default: Any = None) -> Any:
-    """Return an attrs field that exists in the protocol revisions from ``revision`` up to and including ``until``.
+    """Return an attrs field that exists only from the protocol revision ``revision`` up to and including ``until``.
 
     Converters of other revisions omit the field. The field always has a default, because older peers never send it.
     """
@@ -53,24 +55,26 @@ def since(revision: str, *, until: str | None = None, default: Any = None) -> An
 
 
 def local() -> Any:
-    """Return an attrs field that exists only in memory. It is never sent and, because of `OPEN` in ``readers.py``,
-    never parsed from received data."""
+    """Return an attrs field that exists only in memory and is never sent.
+
+    Because of `OPEN` in ``readers.py``, it is never parsed from received data either.
+    """
     return attrs.field(default=None, metadata={_SINCE: "never"})
 
 
 def history_of(field: attrs.Attribute[Any] | Field) -> tuple[str | None, str | None]:
-    """Return the first and the last protocol revision of ``field``. `None` means no limit."""
+    """Return the first and the last protocol revision that have ``field``. `None` means no limit."""
     return cast("tuple[str | None, str | None]", (field.metadata.get(_SINCE), field.metadata.get(_UNTIL)))
 
 
 def is_in_revision(field: attrs.Attribute[Any] | Field, revision: str) -> bool:
-    """Return true if ``field`` exists in the protocol ``revision``."""
+    """Return true if the protocol ``revision`` has ``field``."""
     first, last = history_of(field)
     return (first is None or first <= revision) and (last is None or revision <= last)
 
 
 def wire_name(name: str) -> str:
-    """Return the JSON name of an attribute: its name in camelCase, or ``_meta`` for ``meta``."""
+    """Return the JSON name of a Python attribute: its name in camelCase, or ``_meta`` for ``meta``."""
     if name == "meta":
         return "_meta"
     first, *rest = name.rstrip("_").split("_")

@@ -37,12 +37,12 @@ def _models() -> Any:
 
 
 def is_model(kind: Any) -> bool:
-    """Return true if ``kind`` is a class that pydantic parses and encodes, such as a pydantic model."""
+    """Return true if pydantic parses and encodes instances of the class ``kind``, as for a pydantic model."""
     return (models := _pydantic()) is not None and models.knows(kind)
 
 
 def readable(hint: Any) -> Any:
-    """Return an annotation that msgspec can parse.
+    """Return the annotation ``hint``, or a substitute for it that msgspec can parse.
 
     If pydantic must parse the annotation, or msgspec rejects it, return a substitute class (see `Adapter`), otherwise
     ``hint`` itself. Raises `TypeError` for an annotation that pydantic can't parse.
@@ -57,8 +57,10 @@ def readable(hint: Any) -> Any:
 
 
 def read_foreign(kind: type, value: Any) -> Any:
-    """Parse JSON data as an instance of a class that msgspec doesn't know. Raises `TypeError` or `ValueError` for
-    invalid data."""
+    """Parse JSON data as an instance of a class that msgspec doesn't know.
+
+    Raises `TypeError` or `ValueError` for invalid data.
+    """
     if (models := _pydantic()) is not None and models.knows(kind):
         return models.read(kind, value)
     if issubclass(kind, PurePath) and isinstance(value, str):
@@ -69,8 +71,9 @@ def read_foreign(kind: type, value: Any) -> Any:
 
 
 def write_foreign(value: Any, inner: Callable[[Any], Any] = lambda items: items) -> Any:
-    """Encode a value of a class that msgspec doesn't know as JSON data: a path, number, string, pydantic model, numpy
-    scalar or array, or another collection.
+    """Encode a value of a class that msgspec doesn't know as JSON data.
+
+    The value can be a path, number, string, pydantic model, numpy scalar or array, or another collection.
 
     ``inner`` encodes the items of a collection. Raises `TypeError` for anything else.
     """
@@ -94,8 +97,10 @@ _MOST_ITEMS: Final = 1_000_000
 
 
 def collected(value: Any) -> list[Any] | dict[Any, Any]:
-    """Return a collection as a list or dict. Raises `NotSerializable` if there are too many items, because an iterator
-    may be endless."""
+    """Return a collection as a list or dict.
+
+    Raises `NotSerializable` if there are too many items, because an iterator may be endless.
+    """
     if isinstance(value, Mapping):
         return dict(cast("Mapping[Any, Any]", value))
     items: list[Any] = list(islice(value, _MOST_ITEMS + 1))
@@ -105,7 +110,9 @@ def collected(value: Any) -> list[Any] | dict[Any, Any]:
 
 
 def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject:
-    """Return the JSON Schema of a class that msgspec doesn't know, for values that are parsed (``read``) or encoded.
+    """Return the JSON Schema of a class that msgspec doesn't know.
+
+    ``read`` is true for values that are parsed, and false for values that are encoded.
 
     See `schema_of_model` for ``prefix``. Raises `TypeError` if the class has no schema.
     """

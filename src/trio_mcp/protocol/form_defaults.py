@@ -16,8 +16,9 @@ CHECKS_FORMATS: Final = "http://json-schema.org/draft-07/schema#"
 
 
 def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
-    """Return an elicitation answer, completed with the defaults of the form ``schema`` if the user accepted. Other
-    answers are returned unchanged.
+    """If the user has accepted a form, return the answer completed with the defaults of the form ``schema``.
+
+    Other answers are returned unchanged.
 
     2025-11-25 elicitation, Requested Schema: defaults are the initial values of a form. A field that is `None` is
     omitted, and gets no default. If it is required and may be null, it is null instead.
@@ -31,7 +32,7 @@ def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
 
 
 def required_nullable(schema: JSONObject) -> list[str]:
-    """Return the names of the required fields of the form ``schema`` that may be null.
+    """Return the names of the required fields of the form ``schema`` whose value may be null.
 
     The specification doesn't allow them, but python-sdk sends them for an ``Optional`` field without a default.
     """
@@ -48,7 +49,7 @@ def _may_be_null(field: JSONObject) -> bool:
 
 
 def fitting_defaults(schema: JSONObject) -> JSONObject:
-    """Return the valid default values of the form ``schema``, by field name.
+    """Return the valid defaults of the form ``schema``, keyed by field name.
 
     A default is invalid if it doesn't match its field, or if an answer can't contain it, such as null.
     """
@@ -68,7 +69,7 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
 
 
 def with_fitting_defaults(schema: JSONObject) -> JSONObject:
-    """Return the form ``schema`` without its invalid defaults. See `fitting_defaults`."""
+    """Return the form ``schema`` without its invalid defaults: see `fitting_defaults`."""
     fields, fitting = _fields_of(schema), fitting_defaults(schema)
     without = {name: {**field} for name, field in fields.items() if name not in fitting}
     for field in without.values():

@@ -58,12 +58,13 @@ def inlined(schema: JSONObject) -> JSONObject:
 
 
 def _endless(definitions: dict[str, Any], names: set[str]) -> set[str]:
-    """Return which of the definitions ``names`` refer to themselves, directly or indirectly."""
+    """Return those definitions in ``names`` that refer to themselves, directly or indirectly."""
     return {name for name in names if name in _reached(definitions, name)}
 
 
 class _Inlining:
-    """Replaces the references to ``definitions`` with their content, except for recursive definitions."""
+    """Replaces references to the ``definitions`` of a JSON Schema by their content, except for recursive
+    definitions."""
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self._definitions = definitions
@@ -97,7 +98,10 @@ class _Inlining:
 
 
 def _named_by(reference: Any) -> str | None:
-    """Return the name of the definition that ``reference`` points to, or `None` if it points to something else."""
+    """Return the name of the definition that the ``$ref`` value ``reference`` points to.
+
+    Return `None` if it points to something else.
+    """
     if isinstance(reference, str):
         for prefix in _PREFIXES:
             name = reference.removeprefix(prefix)
@@ -107,7 +111,7 @@ def _named_by(reference: Any) -> str | None:
 
 
 def _reached(definitions: dict[str, Any], start: str) -> set[str]:
-    """Return the names of the definitions that ``start`` refers to, directly or indirectly."""
+    """Return the names of the definitions to which the definition ``start`` refers, directly or indirectly."""
     found: set[str] = set()
     ahead = [start]
     while ahead:
@@ -129,7 +133,9 @@ _ENCODINGS: Final = {"byte": "base64", "base64": "base64", "base64url": "base64u
 
 
 def portable(schema: T) -> T:
-    """Return ``schema`` with only the keywords that all hosts accept. If nothing changes, return the same object.
+    """Return ``schema`` with only those keywords that all MCP hosts accept.
+
+    If nothing changes, return the same object.
 
     An ``enum`` or ``const`` gets the ``type`` of its values. Repeated values of an ``enum``, unknown formats, OpenAPI's
     ``discriminator``, infinite bounds and defaults, and conditions on names that no name can meet are removed.
@@ -145,7 +151,7 @@ def portable(schema: T) -> T:
 
 
 def _fixed(node: JSONObject) -> JSONObject:
-    """Return ``schema`` with only the keywords that all hosts accept, without changing its subschemas."""
+    """Return the schema ``node`` with only those keywords that all MCP hosts accept. Its subschemas aren't changed."""
     made = {
         key: value
         for key, value in node.items()
@@ -175,7 +181,7 @@ def _fixed(node: JSONObject) -> JSONObject:
 
 
 def schemas_in(schema: Any) -> Iterator[JSONObject]:
-    """Yield ``schema`` and all its subschemas, except boolean ones."""
+    """Yield ``schema`` and all its subschemas, except for the schemas ``true`` and ``false``."""
     ahead = [schema]
     while ahead:
         each = ahead.pop()
@@ -192,8 +198,10 @@ def schemas_in(schema: Any) -> Iterator[JSONObject]:
 
 
 def at_pointer(root: JSONObject, pointer: str) -> Any:
-    """Return the value in ``root`` at a JSON Pointer (RFC 6901), with or without a leading ``#``. Return `None` if
-    there is no such value."""
+    """Return the value in ``root`` to which a JSON Pointer (RFC 6901) points.
+
+    The pointer may begin with ``#``. Return `None` if there is no such value.
+    """
     node: Any = root
     for token in pointer.split("/")[1:]:
         token = token.replace("~1", "/").replace("~0", "~")

@@ -30,12 +30,17 @@ _TYPES: Final = f"{__package__}.types."
 
 
 class Fault(ValueError):
-    """Raised if part of the data is invalid. The message contains the reason and the JSON path."""
+    """Raised for an invalid part of JSON data.
+
+    The message contains the reason and the JSON path.
+    """
 
 
 class LenientReading:
-    """Removes or replaces up to ``limit`` invalid parts of data, so that the strict readers from ``hook_for`` accept
-    the rest."""
+    """Repairs JSON data that breaks the specification: it removes or replaces up to ``limit`` invalid parts.
+
+    The strict readers from ``hook_for`` accept the rest.
+    """
 
     def __init__(self, hook_for: HookFor, limit: int) -> None:
         self._hook_for = hook_for
@@ -43,8 +48,10 @@ class LenientReading:
         self._faults: list[str] = []
 
     def summary(self) -> str:
-        """Return a description of the removed and replaced parts: the paths of the first ones, and the number of the
-        others."""
+        """Return a text that lists the first removed and replaced parts by their paths.
+
+        It also contains the number of further parts.
+        """
         more = len(self._faults) - _SHOWN
         return clean("; ".join(self._faults[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else ""))
 
@@ -88,7 +95,7 @@ class LenientReading:
         self._faults.append(f"{fault} ({name[:_LONGEST_NAME]!r})" if isinstance(name, str) else str(fault))
 
     def _list(self, value: Any, kind: Any, place: str, fault: Fault) -> list[Any]:
-        """Return a list without its invalid items.
+        """Return a list without its invalid items, or convert another value to a list.
 
         Null becomes an empty list, because Go encodes a nil slice as null. A single object becomes a list with one
         item. A single string does too, if the items may be written as strings.
@@ -108,7 +115,8 @@ class LenientReading:
         return items
 
     def _content(self, value: Any, kinds: Mapping[Any, Any], place: str, fault: Fault) -> Any:
-        """Return a content block. An invalid block stays unchanged, and a string becomes a text block."""
+        """Return a content block that is repaired if possible. A string becomes a text block, and an invalid block
+        stays unchanged."""
         if value is None:
             raise fault
         block: Any = {"text": value} if type(value) is str else value
@@ -125,7 +133,7 @@ class LenientReading:
         return block
 
     def _object(self, value: Any, kind: Any, place: str, fault: Fault) -> JSONObject:
-        """Return an object without its invalid optional members, and with replacements for invalid required members."""
+        """Return an object without its invalid optional members. Invalid required members are replaced."""
         if type(value) is str and kind in _TEXTS:
             value = {_TEXTS[kind]: value}
         given = _with_one_block_each(value) if kind is prompts.GetPromptResult else as_object(value)
@@ -168,8 +176,10 @@ def _is_true(value: object) -> bool:
 
 
 def _with_one_block_each(prompt: Any) -> JSONObject:
-    """Return a prompt with one content block in each message. Some servers send several blocks, because model APIs
-    accept that."""
+    """Return a prompt with one content block in each message.
+
+    Some servers send several blocks in a message, because model APIs accept that.
+    """
     messages: list[Any] = []
     given = as_object(prompt)
     for each in cast("list[Any]", given["messages"]) if type(given.get("messages")) is list else ():
@@ -204,8 +214,10 @@ def _as_text(contents: JSONObject) -> str:
 
 
 def _is_error(result: JSONObject) -> bool:
-    """Return true if ``isError`` of a tool result means a failure. Unclear values count as failures, because a failure
-    that looks like a success is worse."""
+    """Return true if the value of ``isError`` in a tool result means a failure.
+
+    An unclear value counts as a failure, because a failure that looks like a success is worse.
+    """
     return _is_true(result["isError"])
 
 

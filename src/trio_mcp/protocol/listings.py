@@ -18,8 +18,10 @@ _LEVELS: Final = 3
 
 
 class ListedTexts:
-    """Caches the JSON texts of the items of one list, for each protocol revision. An item can be cached between the
-    calls of `add` and `drop` for this item."""
+    """Caches the JSON texts of the items of one list, for each protocol revision.
+
+    An item can be cached between the calls of `add` and `drop` for it.
+    """
 
     def __init__(self) -> None:
         self._items: dict[int, Any] = {}
@@ -29,7 +31,7 @@ class ListedTexts:
         self._left = _MOST_KEPT
 
     def add(self, item: Any) -> None:
-        """Allow the JSON texts of ``item`` to be cached."""
+        """Allow this cache to store JSON texts of ``item``."""
         self._items[id(item)] = item
 
     def drop(self, item: Any) -> None:
@@ -40,8 +42,10 @@ class ListedTexts:
                 self._left += len(found[1])
 
     def of(self, page: list[Any], revision: Revision) -> msgspec.Raw:
-        """Return the JSON text of a ``page`` of items for the protocol ``revision``. Raises `NotExpressible` or
-        `NotSerializable` if an item can't be encoded."""
+        """Return the JSON text of a list ``page`` for the protocol ``revision``.
+
+        Raises `NotExpressible` or `NotSerializable` if an item can't be encoded.
+        """
         known = self._texts.setdefault(revision, {})
         texts = [found[1] if (found := known.get(id(item))) else self._written(item, revision) for item in page]
         return msgspec.Raw(b"[%b]" % b",".join(texts))
@@ -55,7 +59,7 @@ class ListedTexts:
 
 
 class CachedPage(list[Any]):
-    """A page of a list, with a cache (``texts``) of its items' JSON texts.
+    """A page of a list whose items have cached JSON texts, in ``texts``.
 
     It can be changed like any list, because items without a cached text are simply encoded.
     """

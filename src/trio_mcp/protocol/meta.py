@@ -41,7 +41,7 @@ _DEFINED: Final = frozenset(
 
 
 def check_meta_keys(meta: Iterable[str] | None) -> None:
-    """Raise `ValueError` for a ``_meta`` key that a server or client must not use (2026-07-28 basic, ``_meta``).
+    """Raise `ValueError` for a ``_meta`` key that a server or client must not create (2026-07-28 basic, ``_meta``).
 
     Such a key is malformed, or has a prefix that is reserved for MCP without being defined by MCP. Keys from peers
     aren't checked, and are kept unchanged.
@@ -62,7 +62,7 @@ def check_meta_keys(meta: Iterable[str] | None) -> None:
 
 
 def progress_token_of(meta: object) -> ProgressToken | None:
-    """Return the progress token in the ``meta`` of a request, or `None` if there is no valid token.
+    """Return the progress token in the ``meta`` of a request, or `None` if it has no valid token.
 
     ``0`` and ``""`` are valid tokens. Any value other than a string or an integer is ignored, and the request is served
     without progress (2025-11-25 progress, Progress Flow: MUST be a string or integer value).
@@ -74,7 +74,8 @@ def progress_token_of(meta: object) -> ProgressToken | None:
 
 
 def related_task_of(params: dict[str, Any]) -> str | None:
-    """Return the id of the background task to which a message with these ``params`` belongs, or `None`."""
+    """Return the id of the background task to which a message belongs, or `None`. ``params`` are the message's
+    parameters."""
     meta: Any = params.get("_meta")
     related: Any = cast("dict[str, Any]", meta).get(RELATED_TASK) if type(meta) is dict else None
     task_id: Any = cast("dict[str, Any]", related).get("taskId") if type(related) is dict else None
@@ -82,8 +83,10 @@ def related_task_of(params: dict[str, Any]) -> str | None:
 
 
 def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str, Any]:
-    """Return request parameters or a result with a background task's id added to ``_meta`` (2025-11-25 tasks, Related
-    Task Metadata)."""
+    """Return request parameters or a result with the id of a background task added to ``_meta``.
+
+    (2025-11-25 tasks, Related Task Metadata.)
+    """
     members = members or {}
     return {**members, "_meta": {**(members.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}}
 
@@ -107,8 +110,9 @@ _BAGGAGE: Final = lazy_pattern(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+
 
 @frozen
 class TraceContext:
-    """The trace context in the ``_meta`` of a request, with its values unchanged (2026-07-28 basic, OpenTelemetry trace
-    context).
+    """The trace context in the ``_meta`` of a request (2026-07-28 basic, OpenTelemetry trace context).
+
+    Its values are kept unchanged.
 
     Each member is well-formed or `None`. There is no ``tracestate`` without a ``traceparent``.
     """
@@ -122,7 +126,10 @@ class TraceContext:
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> TraceContext | None:
-        """Return the trace context in ``meta``, or `None` if there is none. Malformed members are ignored."""
+        """Return the trace context in ``meta``, or `None` if it has none.
+
+        Malformed members are ignored.
+        """
         if TRACEPARENT not in meta and BAGGAGE not in meta:
             return None
         traceparent = _text(meta.get(TRACEPARENT), lambda text: _TRACEPARENT.fullmatch(text) is not None)
@@ -143,12 +150,14 @@ class TraceContext:
 
     @property
     def is_sampled(self) -> bool:
-        """True if the caller may have recorded this trace (the ``sampled`` flag)."""
+        """True if the sender of the request may have recorded this trace: the ``sampled`` flag."""
         return self.traceparent is not None and bool(int(self.traceparent[53:55], 16) & 1)
 
     def inject_into(self, meta: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``meta`` with this trace context added, so that a nested request belongs to the same trace. Trace
-        members that ``meta`` already has are kept."""
+        """Return ``meta`` with this trace context added, so that a nested request belongs to the same trace.
+
+        A trace context that ``meta`` already has stays unchanged.
+        """
         carried: dict[str, Any] = {}
         if self.traceparent is not None and TRACEPARENT not in meta and TRACESTATE not in meta:
             carried[TRACEPARENT] = self.traceparent

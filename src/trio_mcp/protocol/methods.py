@@ -15,7 +15,7 @@ Sender: TypeAlias = Literal["client", "server", "both"]
 
 @frozen
 class Method:
-    """One MCP method, as a row of the table of methods.
+    """One MCP method: its name, its sender, its parameters and result, and the revisions that have it.
 
     - ``result``: `None` for notifications.
     - ``since``, ``until``: the first and last revision that have the method.
@@ -49,16 +49,16 @@ class Method:
 
     @property
     def is_request(self) -> bool:
-        """True if the method is a request, which gets a response. False if it's a notification."""
+        """True if the method is a request, which gets a response, and false if it is a notification."""
         return self.result is not None
 
     def is_in(self, revision: str) -> bool:
-        """Return true if the method exists in the protocol revision named ``revision``."""
+        """Return true if the protocol revision named ``revision`` has this method."""
         # The name of an MCP revision is its ISO date, so comparing the names compares the dates.
         return self.since <= revision and (self.until is None or revision <= self.until)
 
     def sent_by(self, role: Literal["client", "server"]) -> bool:
-        """Return true if ``role`` (client or server) may send the method."""
+        """Return true if ``role``, which is ``client`` or ``server``, may send this method."""
         return self.sender == "both" or self.sender == role
 
 
@@ -156,7 +156,9 @@ METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
 
 
 def next_cursor(page: object, seen: set[int]) -> str | None:
-    """Return the cursor of the next page of ``tools/list``, given a ``page``: a result of that method as JSON data.
+    """Return the cursor of the next page of ``tools/list``, or `None` at the end.
+
+    ``page`` is the result for the current page, as JSON data.
 
     Return `None` at the end, if the cursor isn't a string or was returned before, and if no tool of the page is new,
     because a list may be endless. ``seen`` has the hashes of all cursors and names of one list, which may be long.

@@ -64,7 +64,7 @@ schemas request must be limited too."""
 
 @value
 class ParamHeader:
-    """An HTTP header that repeats one argument of a tool.
+    """An HTTP header that repeats the value of one tool argument.
 
     ``path`` lists the property names that lead to the argument. ``name`` is the full header name, such as
     ``Mcp-Param-Region``.
@@ -75,7 +75,7 @@ class ParamHeader:
 
     @property
     def argument(self) -> str:
-        """The name of the argument in error messages."""
+        """The name of the tool argument, for error messages."""
         return repr(".".join(self.path)[:_SHOWN])
 
 
@@ -83,7 +83,7 @@ class ParamHeader:
 
 
 def Header(name: str) -> msgspec.Meta:
-    """Annotation metadata: repeat an argument of a tool in the HTTP header ``Mcp-Param-NAME``.
+    """Annotation metadata that makes clients repeat an argument of a tool in the HTTP header ``Mcp-Param-NAME``.
 
         @server.tool
         async def forecast(region: Annotated[str, Header("Region")]) -> str: ...
@@ -101,7 +101,7 @@ def Header(name: str) -> msgspec.Meta:
 
 
 def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
-    """Return the HTTP headers that ``input_schema`` requests with ``x-mcp-header``.
+    """Return the HTTP headers that ``input_schema`` defines with ``x-mcp-header``.
 
     Raises `ValueError` if any of these annotations is invalid, because the whole tool is invalid then (Schema
     Extension).
@@ -135,7 +135,7 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
 
 
 def _may_ask(schema: Mapping[str, Any]) -> bool:
-    """Return true if the JSON text of ``schema`` contains ``x-mcp-header``.
+    """Return true if ``x-mcp-header`` occurs in the JSON text of ``schema``.
 
     Searching the text is a hundred times faster than searching the objects of the schema.
     """
@@ -147,7 +147,10 @@ def _may_ask(schema: Mapping[str, Any]) -> bool:
 
 
 class _SchemaPlace:
-    """A subschema with its position in the schema: the keyword that leads to it, and the name after that keyword."""
+    """A subschema and its position in the schema.
+
+    The position is the keyword that leads to the subschema, and the name after that keyword.
+    """
 
     __slots__ = ("_keys", "_outer", "is_property", "schema")
 
@@ -160,7 +163,7 @@ class _SchemaPlace:
         """True if only properties lead from the root to the subschema."""
 
     def keys(self) -> list[str]:
-        """Return the keys that lead from the root to the subschema."""
+        """Return the keys that lead from the root of the schema to this subschema."""
         found: list[str] = []
         place: _SchemaPlace | None = self
         while place is not None:
@@ -169,7 +172,10 @@ class _SchemaPlace:
         return found[::-1]
 
     def inside(self) -> Iterator[tuple[Any, tuple[str, ...]]]:
-        """Yield the subschemas, each with the keys that lead to it. References (``$ref``) aren't followed."""
+        """Yield the direct subschemas, each with the keys that lead to it.
+
+        References (``$ref``) aren't followed.
+        """
         for keyword, content in self.schema.items():
             if isinstance(content, dict) and keyword in _NAMED_SCHEMAS:
                 yield from ((inner, (keyword, name)) for name, inner in cast("dict[str, Any]", content).items())
@@ -180,7 +186,7 @@ class _SchemaPlace:
 
 
 def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
-    """Yield the schema ``root`` and all its subschemas, outer ones first."""
+    """Yield the schema ``root`` and all its subschemas, with their positions. Outer schemas come first."""
     ahead = deque([_SchemaPlace(dict(root), None)])
     while ahead:  # use a loop, not recursion, because a peer's schema may be deeply nested
         place = ahead.popleft()
@@ -194,7 +200,8 @@ def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
 
 
 def header_value(value: object) -> str | None:
-    """Return ``value`` encoded as an HTTP header value (Value Encoding).
+    """Return ``value`` as the text of an HTTP header, or `None` if it isn't sent in a header (2026-07-28, Value
+    Encoding).
 
     Return `None` for null, and for values that aren't strings, whole numbers or booleans. Raises `ValueError` for a
     number beyond ±(2^53 - 1), because some readers can't represent such numbers exactly.
@@ -213,7 +220,7 @@ def header_value(value: object) -> str | None:
 
 
 def encoded_name(text: str) -> str:
-    """Encode ``text`` as an HTTP header value, for ``Mcp-Name`` and for arguments.
+    """Encode ``text`` as the value of an HTTP header: of ``Mcp-Name``, or of a header that repeats an argument.
 
     Text that a header can't carry unchanged, or that looks like base64 itself, is encoded in base64. Raises
     `ValueError` for lone surrogates.
@@ -225,7 +232,7 @@ def encoded_name(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """Decode the text in an HTTP header value.
+    """Return the text that the value of an HTTP header encodes.
 
     Raises `ValueError` for invalid characters, and for base64 that `encoded_name` wouldn't produce, because each text
     has only one valid encoding.
@@ -244,8 +251,10 @@ def decoded(text: str) -> str:
 
 
 def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the HTTP headers to send with a tool call (Client Behavior). Raises `ValueError` for an argument that a
-    header can't carry."""
+    """Return the HTTP headers to send with a tool call (Client Behavior).
+
+    Raises `ValueError` for an argument that a header can't carry.
+    """
     headers: list[tuple[str, str]] = []
     for header in table:
         try:
@@ -266,8 +275,9 @@ def check(
     table: Iterable[ParamHeader],
     repeated: Collection[str] = (),
 ) -> str | None:
-    """Return the text of a `HEADER_MISMATCH` error if headers and arguments of a tool call differ, or `None` if they
-    agree (Server Behavior for Custom Headers).
+    """Compare the HTTP headers of a tool call with its arguments (Server Behavior for Custom Headers).
+
+    Return the text of a `HEADER_MISMATCH` error, or `None` if they agree.
 
     The names in ``headers`` are in lower case, and those in ``repeated`` occurred more than once.
     """
@@ -304,7 +314,7 @@ def _agree(text: str, argument: str | float) -> bool:
 
 
 def _at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> object:
-    """Return the value in the arguments at ``path``, or `None` if there is none."""
+    """Return the value at ``path`` in the tool's ``arguments``, or `None` if it doesn't exist."""
     found: Any = arguments
     for name in path:
         found = _plain(found)
@@ -315,7 +325,7 @@ def _at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> object:
 
 
 def _plain(value: object) -> Any:
-    """Return ``value`` as JSON data, because callers may pass enums, dates, etc."""
+    """Return the argument ``value`` as JSON data, because callers may pass enums, dates, etc."""
     if type(value) in (str, int, bool, float, dict, list, type(None)):
         return value
     try:

@@ -31,8 +31,10 @@ def is_plain_class(kind: Any) -> bool:
 
 
 def convert(data: Any, kind: type[T]) -> T:
-    """Parse JSON data as a value of the type ``kind``. Raises `ValueError` with the JSON path of the fault if the data
-    is invalid."""
+    """Parse JSON data as a value of the type ``kind``.
+
+    Raises `ValueError` with the JSON path of the fault if the data is invalid.
+    """
     kind = readable(kind)
     try:
         return msgspec.convert(data, kind, dec_hook=read_foreign)
@@ -44,7 +46,7 @@ def convert(data: Any, kind: type[T]) -> T:
 
 
 def optional_fields(kind: Any) -> list[str]:
-    """Return the JSON names of the fields of a class that may be `None` but have no default."""
+    """Return the JSON names of those fields of a class that may be `None` but have no default."""
     schema = _schema_of(readable(kind))
     fields = schema.get("properties", {})
     return [name for name in schema.get("required", ()) if {"type": "null"} in fields[name].get("anyOf", ())]

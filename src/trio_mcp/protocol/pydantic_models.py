@@ -47,13 +47,13 @@ _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length"
 
 
 class Adapted(metaclass=AnyInstance):
-    """Base class of generated classes, each of which represents an annotation that pydantic must parse as a whole."""
+    """Base class of generated classes. Each stands for an annotation that pydantic must parse as a whole."""
 
     adapter: TypeAdapter[Any]
 
 
 def knows(kind: Any) -> bool:
-    """Return true if pydantic parses and encodes values of the class ``kind``, and no other library does."""
+    """Return true if pydantic, and no other library, parses and encodes values of the class ``kind``."""
     return isinstance(kind, type) and (
         hasattr(kind, "__get_pydantic_core_schema__") or Adapted in kind.__mro__ or _is_dataclass(kind)
     )
@@ -64,8 +64,9 @@ def _is_dataclass(kind: Any) -> bool:
 
 
 def readable(hint: Any) -> Any:
-    """Return the type with which a value of the annotation ``hint`` is decoded: ``hint``, or a class that lets pydantic
-    decode the value.
+    """Return the type with which msgspec decodes a value of the annotation ``hint``.
+
+    It is ``hint`` itself, or a class that lets pydantic decode the value.
 
     This is necessary for some metadata and for dataclasses, and to parse models inside other types in one step.
 
@@ -129,8 +130,10 @@ def _validator_of(kind: Any) -> Any:
 
 
 def _stopping(schema: Any) -> Any:
-    """Return a pydantic-core schema that stops at the first invalid item of a list, set, etc. Otherwise, validating
-    thousands of invalid items would take a hundred times as long as parsing their JSON."""
+    """Return a pydantic-core schema that stops at the first invalid item of a list, set, etc.
+
+    Otherwise, validating thousands of invalid items would take a hundred times as long as parsing their JSON.
+    """
     if isinstance(schema, dict):
         members = cast("dict[str, Any]", schema)
         stopping = {name: member if name in _VALUES else _stopping(member) for name, member in members.items()}
@@ -157,7 +160,7 @@ def _hashes_others(schema: Any) -> bool:
 
 
 def read(kind: Any, value: Any) -> Any:
-    """Parse JSON data as an instance of the class ``kind``.
+    """Parse JSON data as an instance of ``kind``, a class that pydantic knows.
 
     Raises `ValueError` with the invalid fields. Raises `RuntimeError` if a validator raises a `TypeError`, which is a
     bug in the validator.
@@ -188,7 +191,7 @@ def _error_text(place: tuple[int | str, ...], message: str) -> str:
 
 
 def write(value: Any) -> Any:
-    """Encode a value of a class that pydantic knows as JSON data, with the aliases of its fields."""
+    """Encode a value of a class that pydantic knows as JSON data. Fields are written under their aliases."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     return _adapter_of(cast("Any", type(value))).dump_python(value, mode="json", by_alias=True)
@@ -206,7 +209,9 @@ class _Schema(GenerateJsonSchema):
 
 
 def schema_of_model(kind: Any, mode: Literal["validation", "serialization"], prefix: str) -> JSONObject:
-    """Return the JSON Schema of a class that pydantic knows, for values that are parsed (``read``) or encoded.
+    """Return the JSON Schema of a class that pydantic knows.
+
+    ``mode`` tells whether values are parsed or encoded.
 
     References to its ``$defs`` begin with ``prefix``. Raises `TypeError` if the class has no schema.
     """

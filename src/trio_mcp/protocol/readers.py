@@ -30,7 +30,7 @@ HookOf: TypeAlias = Callable[[Any], Hook]
 
 
 class Readers:
-    """Creates the strict readers for one protocol revision, keyed by type.
+    """Creates functions that parse JSON data strictly, for one protocol revision. There is one function per type.
 
     Members that ``revision`` doesn't have are ignored. Without a revision, members of all revisions are parsed.
     ``others`` returns the reader of a type outside the specification.
@@ -45,7 +45,7 @@ class Readers:
         }
 
     def get_structure_hook(self, kind: Any, /) -> Hook:
-        """Return the reader for the type ``kind``."""
+        """Return the function that parses values of the type ``kind``."""
         if (hook := self._known.get(kind)) is None:
             hook = self._known[kind] = self._made(kind)
         return hook
@@ -107,13 +107,13 @@ _SCALARS: Final[dict[Any, str]] = {
 
 
 def is_plain(kind: Any) -> bool:
-    """Return true if JSON values of the type ``kind`` need no conversion: scalars, whole objects, and unions of
+    """Return true if parsed JSON is already a value of the type ``kind``: a scalar, a whole object, or a union of
     these."""
     return all(part in _SCALARS or part == dict[str, Any] for part in union_parts(kind) or (kind,))
 
 
 def plain(kind: Any) -> Hook:
-    """Return the reader for a type whose values need no conversion. See `is_plain`."""
+    """Return the function that checks values of a type that needs no conversion: see `is_plain`."""
     parts = union_parts(kind) or (kind,)
     accepted = {dict if part == dict[str, Any] else part for part in parts}
     words = "an object" if dict in accepted else " or ".join(_SCALARS[part] for part in parts)
@@ -154,13 +154,15 @@ def _log_level(value: Any, _: Any) -> LogLevel:
 
 
 def not_a_list(item_kind: Any) -> TypeError:
-    """Return the error for data that isn't a list."""
+    """Return the error for JSON data that should be a list and isn't."""
     return TypeError(f"expected a list of {getattr(item_kind, '__name__', 'items')}")
 
 
 def tag_of(kind: Any) -> str | None:
-    """Return the value of the class's ``type`` discriminator, such as ``text``, or `None` if it has no
-    discriminator."""
+    """Return the value of the ``type`` field that distinguishes the class in a union, such as ``text``.
+
+    Return `None` if the class has no such field.
+    """
     hint = hints_of(kind).get("type") if fields_of(kind) else None
     return get_args(hint)[0] if get_origin(hint) is Literal else None
 
@@ -196,8 +198,10 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
 
 
 def around_class(kind: Any, read: Hook) -> Hook:
-    """Return a reader for the class ``kind``: it calls ``read``, and any extra steps that the class needs before or
-    after."""
+    """Return a function that parses the class ``kind`` by calling ``read``.
+
+    It also takes extra steps before or after, if the class needs them.
+    """
     with_hints = any(field.name == "cache_scope" for field in fields_of(kind))
     before = _BEFORE.get(kind, with_good_hints if with_hints else None)
     if before is not None:
