@@ -32,7 +32,7 @@ the same time."""
 
 
 class AsyncioThread:
-    """An asyncio event loop in its own thread.
+    """A thread that runs an asyncio event loop.
 
     Create the object in the trio run that uses it, and call `aclose` at the end. While ``max_abandoned`` tasks that
     ignore their cancellation still run, new calls are refused.
@@ -53,12 +53,12 @@ class AsyncioThread:
 
     @property
     def has_ended(self) -> bool:
-        """True if the event loop no longer runs, because of `aclose` or a failure."""
+        """True if the event loop no longer runs, because `aclose` was called or the loop has failed."""
         return self._ended.is_set()
 
     @property
     def is_here(self) -> bool:
-        """True if the current code runs in the thread of the event loop."""
+        """True if the current code runs in the thread of the asyncio event loop."""
         return threading.get_ident() == self._thread.ident
 
     async def run(
@@ -108,8 +108,10 @@ class AsyncioThread:
 
     @asynccontextmanager
     async def opened(self, manager: AbstractAsyncContextManager[T], graces: Graces) -> AsyncGenerator[T]:
-        """Enter the asyncio context manager ``manager`` in one task of the event loop, and yield its value. The same
-        task exits the context manager."""
+        """Enter the asyncio context manager ``manager`` in the event loop, and yield its value.
+
+        One asyncio task enters and exits the context manager.
+        """
         values: list[T] = []
         opened, closing = trio.Event(), asyncio.Event()
 
@@ -136,7 +138,7 @@ class AsyncioThread:
             raise sole_exception(group) from None
 
     async def aclose(self) -> None:
-        """Cancel the tasks that still run in the event loop, and end the thread.
+        """Cancel the tasks that still run in the event loop, and end its thread.
 
         Returns after about ten seconds at the latest. If the thread is blocked longer, the thread is left running, and
         a warning is logged.
@@ -203,7 +205,10 @@ async def _contained(function: Callable[[], Awaitable[T]]) -> T:
 
 
 class LoopCalls:
-    """Lets the asyncio tasks of one call of `AsyncioThread.run` call trio functions, which run in ``nursery``."""
+    """Lets asyncio tasks call trio functions, which run in ``nursery``.
+
+    The tasks belong to one call of `AsyncioThread.run`.
+    """
 
     def __init__(
         self, thread: AsyncioThread, loop: asyncio.AbstractEventLoop, trio_run: TrioRun, nursery: trio.Nursery
@@ -217,7 +222,7 @@ class LoopCalls:
         self._call_ended: trio.Event | None = None
 
     def end(self) -> None:
-        """Cancel the calls into trio that leftover asyncio tasks have made.
+        """Cancel the calls of trio functions that leftover asyncio tasks have made.
 
         The function of this `AsyncioThread.run` call started these tasks, and did not wait for them. Called in trio's
         thread.
@@ -227,7 +232,7 @@ class LoopCalls:
             scope.cancel(reason="the handler has returned")
 
     async def end_waiting(self) -> bool:
-        """Cancel the calls into trio for which asyncio tasks wait now.
+        """Cancel the calls of trio functions for which asyncio tasks wait now.
 
         Like a nursery, wait until these calls have ended, even if this task is cancelled. Return true if there were any
         such calls. Called in trio's thread.
@@ -243,7 +248,7 @@ class LoopCalls:
 
     @property
     def is_here(self) -> bool:
-        """True if the current code runs in the thread of the event loop."""
+        """True if the current code runs in the thread of the asyncio event loop."""
         return self._thread.is_here
 
     async def checkpoint(self) -> None:
@@ -293,7 +298,7 @@ class LoopCalls:
         return await self._wait(ended, scope)
 
     async def _wait(self, ended: asyncio.Future[outcome.Outcome[T] | None], scope: trio.CancelScope) -> T:
-        """Wait in the event loop for a call that ends in ``scope``, and return its result.
+        """Wait in the asyncio event loop for a trio call that runs in ``scope``, and return its result.
 
         If this task is cancelled, cancel ``scope``, and raise the cancellation after the call has ended.
         """

@@ -33,10 +33,9 @@ class BoundedDict(dict[K, V]):
 
 
 class Backlog(Generic[T]):
-    """A queue of at most ``max_items`` items and ``max_bytes`` bytes. If there is no room for a new item, the oldest
-    items are dropped.
+    """A queue with at most ``max_items`` items and ``max_bytes`` bytes.
 
-    The newest item is always kept, however large.
+    If there is no room for a new item, the oldest items are dropped. The newest item is always kept, however large.
     """
 
     def __init__(self, max_items: int, max_bytes: int) -> None:
@@ -51,7 +50,10 @@ class Backlog(Generic[T]):
         return 0 if self._items is None else len(self._items)
 
     def put(self, item: T, size: int) -> int:
-        """Add an item that takes ``size`` bytes when sent. Return how many older items were dropped to make room."""
+        """Add an item that takes ``size`` bytes when it is sent.
+
+        Return how many older items were dropped to make room.
+        """
         dropped, items = 0, self._items
         if items is None:
             items = self._items = deque()

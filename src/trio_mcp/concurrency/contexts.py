@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractContextManager[T, bool | None]]:
-    """Create a context manager from a generator ``function``, like `contextlib.contextmanager`.
+    """Make a context manager of the generator function ``function``, like `contextlib.contextmanager`.
 
     If an exception leaves the block, the exception's original traceback is restored.
     """
@@ -40,7 +40,7 @@ def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractC
 def asynccontextmanager(
     function: Callable[P, AsyncGenerator[T]],
 ) -> Callable[P, AbstractAsyncContextManager[T, bool | None]]:
-    """Create an async context manager from an async generator function, like `contextmanager`."""
+    """Make an async context manager of an async generator function. See `contextmanager`."""
     manager = contextlib.asynccontextmanager(function)
 
     @wraps(function)
@@ -86,7 +86,7 @@ class _AsyncContext(AbstractAsyncContextManager[T, bool | None]):
 
 @contextmanager
 def cancel_on_interrupt() -> Generator[trio.CancelScope]:
-    """Open a cancel scope that is cancelled by the first Ctrl-C (SIGINT) in the block.
+    """Open a cancel scope that is cancelled by the first Ctrl-C (SIGINT) during the ``with`` block.
 
     The second Ctrl-C has its previous effect, which is usually to raise `KeyboardInterrupt`.
 

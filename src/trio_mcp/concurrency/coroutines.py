@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, Any, T]:
-    """Await ``work``, but run each of its steps by calling ``run(method, argument)``."""
+    """Run the awaitable ``work``. Each of its steps is run by calling ``run(method, argument)``."""
     steps: Any = work.__await__()
     value: Any = None
     thrown: BaseException | None = None
@@ -35,7 +35,7 @@ def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, An
 
 @define(eq=False)
 class in_context(Generic[T]):
-    """An awaitable that runs ``work`` in the current task, with the variables of ``context``.
+    """An awaitable that runs ``work`` in the current task, with the context variables of ``context``.
 
     Tasks and threads that ``work`` starts get copies of the context. Until ``work`` ends, nothing else may run in
     ``context``.
@@ -49,11 +49,11 @@ class in_context(Generic[T]):
 
 
 class ResumptionObserver:
-    """An awaitable that runs ``answer``. Callbacks are called on the first step after a cancellation, and at the end of
-    ``answer``.
+    """An awaitable that runs ``answer`` and observes it.
 
-    ``on_resumed`` is called at the first step of ``answer`` after ``scope`` was cancelled, where its ``finally``
-    begins. ``on_returned`` is called when ``answer`` has returned or raised. Neither may raise.
+    Callbacks are called at the first step after a cancellation, and at the end of ``answer``. ``on_resumed`` is called
+    at the first step of ``answer`` after ``scope`` was cancelled, where its ``finally`` begins. ``on_returned`` is
+    called when ``answer`` has returned or raised. Neither may raise.
     """
 
     __slots__ = ("_answer", "_is_resumed", "_on_resumed", "_on_returned", "_scope")

@@ -20,12 +20,11 @@ _TAG_BYTES: Final = 12
 
 
 def leaves_enough(held: int, free: int, more: int = 1) -> bool:
-    """Return true if a caller may take ``more`` units of a limit. The caller already uses ``held`` units, and ``free``
-    units are unused.
+    """Return true if a caller may take ``more`` units of a limit.
 
-    A caller can hold at most as much as it leaves free: half of everything if no other caller wants any, a third if two
-    callers want as much as possible. So some is always left for the next caller, and a caller that was alone releases
-    its excess as its requests end.
+    The caller already uses ``held`` units, and ``free`` units are unused. A caller can hold at most as much as it
+    leaves free: half of everything if no other caller wants any, a third if two callers want as much as possible. So
+    some is always left for the next caller, and a caller that was alone releases its excess as its requests end.
 
     For a part of a caller, ``held`` is the sum of what the part holds and what the whole caller holds. A single part
     that wants as much as possible gets a third of everything; two such parts get a fifth each. All parts of one caller
@@ -35,9 +34,10 @@ def leaves_enough(held: int, free: int, more: int = 1) -> bool:
 
 
 class Caller:
-    """A principal, network address or process that calls a server, or one connection, session or client of it.
+    """The sender of requests to a server, for limits that are shared fairly.
 
-    Each `Caller` counts how much of the server's limits it uses.
+    A `Caller` is a principal, network address or process, or one connection, session or client of it. Each `Caller`
+    counts how much of the server's limits it uses.
 
     `Callers` holds a `Caller` while a connection, session, request or thread refers to it. ``key`` identifies the
     caller. With `None`, the caller is unknown, and each such `Caller` counts as a separate one. If ``alone`` is true,
@@ -77,7 +77,7 @@ class Caller:
 
     @property
     def whole(self) -> Caller:
-        """The `Caller` for the whole principal, network address or process.
+        """The `Caller` for the principal, network address or process as a whole.
 
         This is the object itself, unless the object stands for a single connection, session or client.
         """
@@ -88,8 +88,10 @@ class Caller:
 
     @property
     def address(self) -> str | None:
-        """The network address that identifies the caller. `None` if the caller is identified differently or is
-        unknown."""
+        """The network address that identifies the caller.
+
+        `None` if the caller is identified differently or is unknown.
+        """
         match self.whole.key:
             case ("address", str(address)):
                 return address
@@ -98,18 +100,20 @@ class Caller:
 
     @property
     def tag(self) -> str:
-        """A random name for this `Caller` that another process can pass to `part`."""
+        """A random name for this `Caller`, which another process can pass to `part`."""
         if self._tag is None:
             self._tag = secrets.token_urlsafe(_TAG_BYTES)
         return self._tag
 
     def connection(self) -> Caller:
-        """Return a new `Caller` for one connection or session of this caller. A caller without a ``key`` is already a
-        connection, and is returned itself."""
+        """Return a new `Caller` for one connection or session of this caller.
+
+        A caller without a ``key`` is already a connection, and is returned itself.
+        """
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
-        """Return the `Caller` for this caller's client called ``name``.
+        """Return the `Caller` for the client called ``name``, which is a part of this caller.
 
         The same object is returned for as long as it's in use. Names aren't verified: a client that invents names only
         divides its caller's own share, as with more connections.
@@ -122,10 +126,10 @@ class Caller:
         return part
 
     def held(self, count: Callable[[Caller], int]) -> int:
-        """Return how much of a limit this `Caller` uses, plus the amounts of all `Caller` objects that contain it, for
-        `leaves_enough`.
+        """Return how much of a limit this `Caller` and all `Caller` objects that contain it use in total.
 
-        A `Caller` that is ``alone`` doesn't count. ``count`` returns the amount of one `Caller`.
+        The result is for `leaves_enough`. A `Caller` that is ``alone`` doesn't count. ``count`` returns the amount of
+        one `Caller`.
         """
         held = 0
         caller = self
@@ -136,16 +140,18 @@ class Caller:
         return held
 
     def may_take(self, count: Callable[[Caller], int], free: int, more: int = 1) -> bool:
-        """Return true if this `Caller` may take ``more`` units of a limit of which ``free`` units are unused: see
-        `leaves_enough`.
+        """Return true if this `Caller` may take ``more`` units of a limit, of which ``free`` units are unused.
 
-        ``count`` returns how much a `Caller` uses.
+        See `leaves_enough`. ``count`` returns how much a `Caller` uses.
         """
         return leaves_enough(self.held(count), free, more)
 
 
 class Callers:
-    """The current callers of a server: one `Caller` for each principal, network address or process."""
+    """The current callers of a server.
+
+    There is one `Caller` for each principal, network address or process.
+    """
 
     def __init__(self) -> None:
         self._known = WeakValueDictionary[Hashable, Caller]()
@@ -159,7 +165,10 @@ class Callers:
         return self._of(("address", address))
 
     def of_process(self, process: int) -> Caller:
-        """Return the `Caller` for a process on this machine. The key of this `Caller` is unique across machines."""
+        """Return the `Caller` for a process on this machine.
+
+        Its key is unique across machines.
+        """
         return self._of(("process", os.uname().nodename, process))
 
     def _of(self, key: Hashable) -> Caller:
@@ -174,7 +183,10 @@ UNCOUNTED: Final = 16 * 1024
 
 
 class SharedBytes:
-    """Counts the bytes that a server keeps in memory. The maximum is ``limit``, shared among callers."""
+    """Counts the bytes that a server keeps in memory for its callers.
+
+    The maximum is ``limit``, which all callers share.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -183,12 +195,11 @@ class SharedBytes:
         self._of_callers = WeakKeyDictionary[Caller, int]()
 
     def held_for(self, caller: Caller) -> HeldBytes:
-        """Return a new counter for the bytes that one object keeps in memory for ``caller``. The counter starts at
-        0."""
+        """Return a new counter, at 0, for the bytes that one object keeps in memory for ``caller``."""
         return HeldBytes(self, caller)
 
     def add(self, caller: Caller, count: int) -> None:
-        """Count ``count`` more bytes for ``caller``, or fewer if negative."""
+        """Add ``count`` to the bytes of ``caller``. ``count`` can be negative."""
         self.size += count
         holder: Caller | None = caller
         while holder is not None:
@@ -200,7 +211,7 @@ class SharedBytes:
             holder = holder.within
 
     def is_too_much(self, caller: Caller) -> bool:
-        """Return true if ``caller`` uses more bytes than its share, so that too few are left for others."""
+        """Return true if ``caller`` uses so many bytes that too few are left for other callers."""
         return not caller.may_take(self._held, self._limit - self.size, 0)
 
     def _held(self, caller: Caller) -> int:
@@ -208,8 +219,10 @@ class SharedBytes:
 
 
 class HeldBytes:
-    """Counts the bytes that one object, such as a log, keeps for ``caller``. These bytes are part of the total in
-    ``shared``."""
+    """Counts the bytes that one object, such as a log, keeps in memory for ``caller``.
+
+    These bytes are part of the total in ``shared``.
+    """
 
     __slots__ = ("_caller", "_shared", "size")
 
@@ -219,18 +232,20 @@ class HeldBytes:
         self.size = 0
 
     def add(self, count: int) -> None:
-        """Count ``count`` more bytes for the caller, or fewer if negative."""
+        """Add ``count`` to the bytes of this object. ``count`` can be negative."""
         self.size += count
         self._shared.add(self._caller, count)
 
     def release(self) -> None:
-        """Set the number of counted bytes to 0. Idempotent."""
+        """Set the number of bytes to 0. Idempotent."""
         if self.size:  # skip the common case: most requests have counted no bytes
             self.add(-self.size)
 
     def hold(self, size: int) -> bool:
-        """Set the number of kept bytes to ``size``, counted in steps of `UNCOUNTED`. Return true if the caller is still
-        within its share."""
+        """Set the number of bytes to ``size``, in steps of `UNCOUNTED`.
+
+        Return true if the caller is still within its share.
+        """
         more = (size if size > UNCOUNTED else 0) - self.size
         if 0 <= more <= UNCOUNTED:
             return True
@@ -238,7 +253,7 @@ class HeldBytes:
         return more < 0 or not self.is_too_much
 
     def move_to(self, caller: Caller) -> None:
-        """Count this object's bytes for ``caller`` from now on."""
+        """From now on, count the bytes of this object for another ``caller``."""
         size = self.size
         self.release()
         self._caller = caller
@@ -246,12 +261,12 @@ class HeldBytes:
 
     @property
     def is_too_much(self) -> bool:
-        """True if all objects of the caller together use more than the caller's share."""
+        """True if the caller uses so many bytes, with all its objects, that too few are left for other callers."""
         return self._shared.is_too_much(self._caller)
 
 
 class EvictionQueue(Generic[T]):
-    """Items of one kind that a server keeps for its callers, such as sessions.
+    """The items of one kind that a server keeps for its callers, such as sessions, with the order of their removal.
 
     When a caller has too many items, the oldest item is evicted from the caller's connection or client with the most
     items.
@@ -263,7 +278,10 @@ class EvictionQueue(Generic[T]):
         self._counts = Counter[Caller]()
 
     def count(self, caller: Caller) -> int:
-        """Return the number of items of ``caller``, including the items of the caller's connections and clients."""
+        """Return the number of items of ``caller``.
+
+        The items of its connections and clients are included.
+        """
         return self._counts[caller.whole]
 
     def add(self, caller: Caller, thing: T) -> None:
@@ -285,6 +303,8 @@ class EvictionQueue(Generic[T]):
                 del self._of_callers[whole], self._counts[whole]
 
     def next_evicted(self, caller: Caller) -> T:
-        """Return the item to evict next: the oldest item of the connection or client of ``caller`` that has the most
-        items."""
+        """Return the item that should be removed next.
+
+        It is the oldest item of that connection or client of ``caller`` that has the most items.
+        """
         return next(iter(max(self._of_callers[caller.whole].values(), key=len)))

@@ -17,8 +17,9 @@ T = TypeVar("T")
 
 
 class LoopTask(Generic[T]):
-    """An asyncio task of ``loop`` that runs ``function`` in ``context``. Create this object in the trio run that waits
-    for the asyncio task.
+    """An asyncio task in the event loop ``loop`` that runs ``function`` in ``context``.
+
+    Create this object in the trio run that waits for the asyncio task.
 
     Raises `RuntimeError` if the loop is closed.
     """
@@ -55,8 +56,10 @@ class LoopTask(Generic[T]):
     # In trio's thread
 
     def cancel(self, reason: str | None) -> None:
-        """Cancel the asyncio task, with ``reason`` as the message of the cancellation. Does nothing if the loop is
-        closed."""
+        """Cancel the asyncio task. ``reason`` is the message of the cancellation.
+
+        Does nothing if the loop is closed.
+        """
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._cancel, reason)
 

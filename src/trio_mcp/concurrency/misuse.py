@@ -18,10 +18,11 @@ T = TypeVar("T")
 def async_with_only(
     what: str,
 ) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
-    """Decorate an ``open_*`` function that returns a context manager.
+    """Decorator for an ``open_*`` function, which returns an async context manager.
 
-    Awaiting the result then raises `TypeError` with the correct code, and so does an unknown option. ``what`` names the
-    value of the block, for example ``"client"``; pass an empty string for no value.
+    The decorated function raises helpful errors if it is misused. Awaiting the result then raises `TypeError` with the
+    correct code, and so does an unknown option. ``what`` names the value of the block, for example ``"client"``; pass
+    an empty string for no value.
     """
 
     def decorate(function: Callable[P, AbstractAsyncContextManager[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:
@@ -37,7 +38,7 @@ def async_with_only(
 
 
 def check_keywords(function: Callable[..., Any], given: Iterable[str], name: str | None = None) -> None:
-    """Raise `TypeError` if ``function`` doesn't accept one of the ``given`` keywords.
+    """Raise `TypeError` if one of the keywords in ``given`` isn't a parameter of ``function``.
 
     The error message calls the function ``name``, by default the function's qualified name.
     """
@@ -45,7 +46,7 @@ def check_keywords(function: Callable[..., Any], given: Iterable[str], name: str
 
 
 def check_options(function: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise `TypeError` if one of the ``given`` options of ``function`` isn't in ``known``."""
+    """Raise `TypeError` if one of the ``given`` option names of ``function`` isn't in ``known``."""
     for name in given:
         if name not in known:
             from ..mistakes import options_of, raise_no_option
@@ -59,7 +60,10 @@ _OF_NOBODY: Final = ("self", "task_status")
 
 @cache
 def _keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the keyword arguments that ``function`` accepts, including the keys of the `TypedDict` of its options."""
+    """Return the names of the keyword arguments that ``function`` accepts.
+
+    They include the keys of the `TypedDict` that describes its options.
+    """
     known: list[str] = []
     for name, parameter in signature(function).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
@@ -71,8 +75,10 @@ def _keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 class _AsyncWithOnly(AbstractAsyncContextManager[T]):
-    """A context manager that enters and exits ``inner`` without a stack frame of its own. An interrupt in such a frame
-    would leave the connection open."""
+    """A context manager that enters and exits ``inner`` without a stack frame of its own.
+
+    An interrupt in such a frame would leave the connection open.
+    """
 
     def __init__(self, inner: AbstractAsyncContextManager[T], name: str, what: str) -> None:
         self._inner = inner
@@ -95,7 +101,7 @@ class _AsyncWithOnly(AbstractAsyncContextManager[T]):
 
 
 def check_served_under_trio(name: str) -> None:
-    """Raise `RuntimeError` if the current code doesn't run under trio.
+    """Raise `RuntimeError` if a ``serve_*`` function isn't called under trio.
 
     A ``serve_*`` function calls this with the function's ``name``, so that the error shows the correct call.
     """
@@ -108,7 +114,7 @@ def check_served_under_trio(name: str) -> None:
 
 
 def check_opened_under_trio(name: str) -> None:
-    """Raise `RuntimeError` if the current code doesn't run under trio.
+    """Raise `RuntimeError` if an ``open_*`` function isn't called under trio.
 
     An ``open_*`` function calls this with the function's ``name``, so that the error shows the correct call.
     """

@@ -24,7 +24,7 @@ logger = logging.getLogger("trio_mcp")
 async def run_together(
     calls: Sequence[Callable[[], Awaitable[T]]], on_failure: Callable[[BaseException], None] | None = None
 ) -> list[T]:
-    """Run all ``calls`` concurrently, each in its own task, and return the results in the order of ``calls``.
+    """Run all ``calls`` concurrently, each in its own task. Return the results in the order of ``calls``.
 
     The first failure cancels the other calls and is raised unchanged, never inside an ExceptionGroup (ruling 16). Later
     failures are logged, except `CodedError`. Cancellation from outside is raised as one `trio.Cancelled`.
@@ -80,8 +80,10 @@ def _ignore_failure(_: BaseException) -> None:
 
 
 def sole_exception(failure: BaseException) -> BaseException:
-    """Return the only exception in the exception group ``error``, however deeply nested. Return anything else
-    unchanged."""
+    """Return the only exception in an exception group, even if it is nested in further groups.
+
+    Any other exception, and a group of several exceptions, is returned unchanged.
+    """
     while isinstance(failure, BaseExceptionGroup):
         members = cast("BaseExceptionGroup[BaseException]", failure).exceptions
         if len(members) != 1:
@@ -91,7 +93,7 @@ def sole_exception(failure: BaseException) -> BaseException:
 
 
 def failures_in(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    """Return the exceptions in a nursery's exception group that aren't cancellations.
+    """Return the exceptions in a nursery's exception group, without cancellations.
 
     The caller must not keep the result, because the tracebacks refer to the caller's frame.
     """
@@ -100,22 +102,24 @@ def failures_in(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 
 
 class ServiceNursery:
-    """Starts background tasks that serve the body of an ``async with`` block: see `open_service_nursery`."""
+    """Runs background tasks that serve the body of an ``async with`` block: see `open_service_nursery`."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._shields: set[trio.CancelScope] | None = set()
 
     def start_soon(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Start ``service`` in the background. The service is shielded from cancellation until the body of the ``async
-        with`` block ends."""
+        """Start ``service`` as a background task.
+
+        The task is shielded from cancellation until the body of the ``async with`` block ends.
+        """
         self._nursery.start_soon(self._run_shielded, service, args)
 
     def start_protected(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Start ``service`` like `start_soon`, but protect it from Ctrl-C: `KeyboardInterrupt` is then raised in the
-        main task, as soon as possible.
+        """Start ``service`` like `start_soon`, but protect it from Ctrl-C.
 
-        If ``service`` itself raised `KeyboardInterrupt`, the block would be interrupted only after its body has ended.
+        `KeyboardInterrupt` is then raised in the main task, as soon as possible. If ``service`` itself raised
+        `KeyboardInterrupt`, the block would be interrupted only after its body has ended.
         """
         self._nursery.start_soon(self._run_protected, service, args)
 
@@ -124,8 +128,10 @@ class ServiceNursery:
         await self._run_shielded(service, args)
 
     async def start(self, service: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        """Start ``service`` like `start_soon`, wait until it has called ``task_status.started``, and return the value
-        that it passed to this function."""
+        """Start ``service`` like `start_soon`, and wait until it has called ``task_status.started``.
+
+        Return the value that it passed to ``started``.
+        """
         return await self._nursery.start(self._start_shielded, service, args)
 
     async def _run_shielded(self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
@@ -161,7 +167,10 @@ class ServiceNursery:
             self._shields.discard(scope)
 
     def cancel(self, reason: str) -> None:
-        """Remove the shields of all background tasks, and cancel the tasks, because the body of the block has ended."""
+        """Cancel all background tasks, because the body of the block has ended.
+
+        Their shields are removed first.
+        """
         shields, self._shields = self._shields or set(), None
         for scope in shields:
             scope.shield = False
@@ -180,7 +189,7 @@ class _Started:
 
 @asynccontextmanager
 async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
-    """Open a nursery for background tasks that serve the ``async with`` block.
+    """Open a nursery for background tasks that serve the body of the ``async with`` block.
 
     The tasks are cancelled, with ``reason``, when the block ends, and not earlier.
 

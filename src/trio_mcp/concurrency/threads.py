@@ -46,7 +46,10 @@ CALL_TIMEOUT: Final = 10.0
 
 
 class TrioRun:
-    """Represents one `trio.run`. Its methods call into trio's thread from any thread. Created by `current_run`."""
+    """Represents one call of `trio.run`.
+
+    Its methods call functions in trio's thread, from any thread. `current_run` creates it.
+    """
 
     __slots__ = ("_ident", "_token")
 
@@ -56,7 +59,7 @@ class TrioRun:
 
     @property
     def is_here(self) -> bool:
-        """True if the current code runs in the thread of the trio run."""
+        """True if the current code runs in the thread of this trio run."""
         return get_ident() == self._ident
 
     @property
@@ -68,8 +71,9 @@ class TrioRun:
         return trio.lowlevel.current_trio_token() is self._token
 
     def call(self, call: Callable[[], T], *, wait_forever: bool = False) -> T:
-        """Run ``call`` in trio's thread, and return its result. If called in any other thread, blocks until ``call``
-        has ended.
+        """Run ``call`` in trio's thread, and return its result.
+
+        In any other thread, this method blocks until ``call`` has ended.
 
         Raises the exceptions of ``call``, and `trio.RunFinishedError` after the end of the run. Raises `RuntimeError`
         if trio's thread doesn't begin the call within 10 seconds, for example because it waits for this thread. The
@@ -99,8 +103,10 @@ class TrioRun:
         return True
 
     def check(self, what: str) -> None:
-        """Raise `RuntimeError` if called outside trio's thread. ``what`` describes, for the error message, the object
-        that is about to be used."""
+        """Raise `RuntimeError` if called outside trio's thread.
+
+        ``what`` describes, for the error message, the object that is about to be used.
+        """
         if get_ident() != self._ident:
             raise RuntimeError(
                 f"{what} belongs to a trio.run in another thread, and can only be used there: write "
@@ -110,8 +116,10 @@ class TrioRun:
 
 
 class _ThreadCall(Generic[T]):
-    """A call in trio's thread for which another thread waits. The call is made at most once, and not after the waiting
-    thread has given up."""
+    """A call that another thread makes in trio's thread, and for which it waits.
+
+    The call is made at most once, and not after the waiting thread has given up.
+    """
 
     __slots__ = ("_call", "_context", "_outcomes", "_turn")
 
@@ -149,7 +157,10 @@ _current: Final = trio.lowlevel.RunVar[TrioRun]("trio_mcp.run")
 
 
 def current_run() -> TrioRun:
-    """Return the current trio run. Raises `RuntimeError` outside trio."""
+    """Return the current trio run.
+
+    Raises `RuntimeError` outside trio.
+    """
     try:
         return _current.get()
     except LookupError:
@@ -159,7 +170,7 @@ def current_run() -> TrioRun:
 
 
 class ActiveRuns:
-    """The trio runs that are using an object, such as a server."""
+    """The trio runs that use an object, such as a server, now."""
 
     def __init__(self) -> None:
         self._runs: list[TrioRun] = []
@@ -167,7 +178,7 @@ class ActiveRuns:
 
     @contextmanager
     def register(self) -> Generator[None]:
-        """Register the current trio run as a user of the object, for the duration of the ``with`` block."""
+        """Register the current trio run as a user of the object while the ``with`` block runs."""
         run = current_run()
         with self._lock:  # `call_in_run` holds the lock while it changes the object
             self._runs.append(run)
@@ -213,7 +224,7 @@ class HasActiveRuns(Protocol):
 
     @property
     def _active_runs(self) -> ActiveRuns:
-        """The trio runs that use the object."""
+        """The trio runs that use this object."""
         ...
 
 
@@ -221,7 +232,7 @@ H = TypeVar("H", bound=HasActiveRuns)
 
 
 def in_active_run(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Decorate a method so that the method runs in the trio run that uses its object: see `ActiveRuns.call_in_run`."""
+    """Decorator for a method that must run in the trio run that uses its object: see `ActiveRuns.call_in_run`."""
 
     @wraps(method)
     def change(self: H, *args: P.args, **kwargs: P.kwargs) -> T:

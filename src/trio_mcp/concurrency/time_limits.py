@@ -19,7 +19,7 @@ from .contexts import contextmanager
 
 
 class TimeLimit:
-    """A time limit of ``seconds`` for the cancel scope ``scope``.
+    """A time limit of ``seconds`` for the cancel scope ``scope``, which can be paused and restarted.
 
     The limit can be paused and restarted, but the scope is cancelled at the time ``latest`` in any case.
     """
@@ -48,12 +48,14 @@ class TimeLimit:
 
     @property
     def deadline(self) -> float:
-        """Time on trio's clock (`trio.current_time`) at which the scope is cancelled, unless the limit is restarted or
-        paused before."""
+        """Time on trio's clock at which the scope is cancelled, unless the limit is restarted or paused before."""
         return self._scope.deadline
 
     def restart(self) -> None:
-        """Restart the time limit because progress has arrived. Does nothing unless `restarts_on_progress` is true."""
+        """Restart the time limit, because a progress notification has arrived.
+
+        Does nothing unless `restarts_on_progress` is true.
+        """
         if self.restarts_on_progress:
             self._left = self._seconds
             if not self._pauses:
@@ -67,14 +69,17 @@ class TimeLimit:
         self._pauses += 1
 
     def resume(self) -> None:
-        """Undo one call of `pause`. The time limit continues when all calls are undone."""
+        """Undo one call of `pause`.
+
+        The time limit continues when all calls are undone.
+        """
         self._pauses -= 1
         if not self._pauses:
             self._run()
 
 
 class HandlerLimit:
-    """A time limit of ``seconds`` for a handler that runs in ``scope``.
+    """A time limit of ``seconds`` for a handler that runs in the cancel scope ``scope``.
 
     While the client's user is asked for input, the limit is paused, like the limit of a client's `fail_after_work`.
     """
@@ -88,7 +93,7 @@ class HandlerLimit:
 
     @property
     def deadline(self) -> float:
-        """Time on trio's clock (`trio.current_time`) at which the limit ends, unless the limit is paused before."""
+        """Time on trio's clock at which the handler is cancelled, unless the limit is paused before."""
         return self._limit.deadline
 
     @contextmanager
@@ -120,9 +125,9 @@ def call_limits() -> tuple[TimeLimit, ...]:
 
 
 def latest_deadline() -> float:
-    """Return the latest time at which a call made now in this task ends. Return `math.inf` if no limit applies.
+    """Return the latest time at which a call that this task makes now must end.
 
-    For a limit that restarts or pauses, its maximum counts.
+    Return `math.inf` if no limit applies. For a limit that restarts or pauses, its maximum counts.
     """
     deadline = trio.current_effective_deadline()
     if not _limits.get():
@@ -135,13 +140,12 @@ def latest_deadline() -> float:
 
 @contextmanager
 def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.CancelScope]:
-    """Limit how long calls in the ``with`` block may go without progress. Each progress notification restarts the
-    limit.
+    """Limit how long calls in the ``with`` block may take without a progress notification.
 
-    Like `trio.fail_after`, but only ``seconds`` without any progress count. The block never takes longer than
-    ``maximum`` seconds, whatever the server reports (2025-11-25 lifecycle, Timeouts). The calls request progress
-    automatically, so you don't need a callback. Time in which your user is asked doesn't count as silence (see
-    `fail_after_work`), but it counts for ``maximum``. Limits can be nested.
+    Each progress notification restarts the limit. Like `trio.fail_after`, but only ``seconds`` without any progress
+    count. The block never takes longer than ``maximum`` seconds, whatever the server reports (2025-11-25 lifecycle,
+    Timeouts). The calls request progress automatically, so you don't need a callback. Time in which your user is asked
+    doesn't count as silence (see `fail_after_work`), but it counts for ``maximum``. Limits can be nested.
 
         with fail_after_silence(5, maximum=600):
             await client.call_tool("index", {"path": "."})
@@ -156,8 +160,7 @@ def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.Canc
 
 @contextmanager
 def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
-    """Limit the time of the ``with`` block. While a call in the block waits for your user to answer a request of the
-    server, the limit is paused.
+    """Limit the time of the ``with`` block, without the time in which your user answers requests of the server.
 
     Like `trio.fail_after`, but the limit pauses while an elicitation handler runs for these calls, while a sampling
     handler asks the user (`ClientSettings.sampling_asks_user`), and while the user signs in, even if a client is being
@@ -192,33 +195,40 @@ def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.
 
 
 class Graces:
-    """The time limit for the cleanup of one connection's cancelled calls. Each call gets ``seconds`` for its cleanup,
-    until `shorten` reduces this time."""
+    """Limits the time for the cleanup of cancelled calls, for all calls of one connection.
+
+    Each call gets ``seconds`` for its cleanup, until `shorten` reduces this time.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._scopes: set[trio.CancelScope] = set()
 
     def shorten(self, seconds: float) -> None:
-        """Allow at most ``seconds`` for cleanup from now on, even in blocks that are already cleaning up."""
+        """From now on, allow at most ``seconds`` for cleanup, even for blocks that are already cleaning up."""
         self.seconds = min(self.seconds, seconds)
         end = trio.current_time() + self.seconds
         for scope in self._scopes:
             scope.deadline = min(scope.deadline, end)
 
     def shield(self, scope: trio.CancelScope) -> None:
-        """Shield ``scope``, whose block is already running, from cancellation until the cleanup time is over. Then
-        cancel the block."""
+        """Shield the block of ``scope``, which is already running, from cancellation until the cleanup time is over.
+
+        Then cancel the block.
+        """
         scope.shield, scope.deadline = True, trio.current_time() + self.seconds
         self._scopes.add(scope)
 
     def unshield(self, scope: trio.CancelScope) -> None:
-        """Stop limiting the cleanup in ``scope``, because the block of ``scope`` has ended."""
+        """Stop limiting the cleanup in ``scope``, because its block has ended."""
         self._scopes.discard(scope)
 
     @contextmanager
     def grace(self) -> Generator[None]:
-        """Shield the ``with`` block from cancellation until the cleanup time is over. Then cancel the block."""
+        """Shield the ``with`` block from cancellation until the cleanup time is over.
+
+        Then cancel the block.
+        """
         with trio.CancelScope() as scope:
             self.shield(scope)
             try:
@@ -238,12 +248,11 @@ def growing_delay(
     jitter: float = 0.5,
     random: Callable[[], float] = random.random,
 ) -> float:
-    """Return the seconds to wait before retry number ``attempt``, which counts from 1. The delay grows with each
-    attempt.
+    """Return for how many seconds to wait before the next retry. The delay grows with each attempt.
 
-    The delay is ``first``, and doubles each time, up to ``longest``. Each delay is shortened by up to the fraction
-    ``jitter`` of itself, so that peers that failed together don't return together. ``random`` returns numbers from 0 to
-    1.
+    ``attempt`` is the number of the retry, counted from 1. The delay is ``first``, and doubles each time, up to
+    ``longest``. Each delay is shortened by up to the fraction ``jitter`` of itself, so that peers that failed together
+    don't return together. ``random`` returns numbers from 0 to 1.
     """
     delay = min(first * 2.0 ** min(attempt - 1, _LARGEST_EXPONENT), longest)
     return delay * (1 - jitter * random())

@@ -22,7 +22,7 @@ from ..classes import define
 
 
 class Sleeper:
-    """Lets a single task sleep until another task wakes it.
+    """Lets one task sleep until another task wakes it.
 
     Faster than a `trio.lowlevel.ParkingLot`: each wake-up takes 3.6 µs instead of 4.4 µs, and a message takes two
     wake-ups.
@@ -35,7 +35,10 @@ class Sleeper:
         """The sleeping task. `None` while no task sleeps, and after the task was woken or cancelled."""
 
     async def sleep(self) -> None:
-        """Wait for the next call of `wake`. Always a checkpoint. Only one task can wait at a time."""
+        """Wait until `wake` is called. Always a checkpoint.
+
+        Only one task can wait at a time.
+        """
         assert self.task is None, "one task sleeps here"
         self.task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._abort)
@@ -45,7 +48,7 @@ class Sleeper:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
-        """Wake the sleeping task, if any.
+        """Wake the task that waits in `sleep`, if there is one.
 
         Synchronous. If called outside the task's trio run, raises the exceptions of `trio.lowlevel.reschedule`, and the
         task continues to sleep.
@@ -57,8 +60,10 @@ class Sleeper:
 
 
 class ChangeSignal:
-    """Signals changes to one reader. A signal can be lost, so the reader also checks for changes every ``seconds``
-    seconds."""
+    """Signals changes to a single reader.
+
+    A signal can be lost, so the reader also checks for changes every ``seconds`` seconds.
+    """
 
     __slots__ = ("_has_changed", "_seconds", "_sleeper")
 
@@ -68,13 +73,15 @@ class ChangeSignal:
         self._sleeper = Sleeper()
 
     def notify(self, *_: object) -> None:
-        """Signal a change to the reader. Synchronous."""
+        """Signal to the reader that something has changed. Synchronous."""
         self._has_changed = True
         self._sleeper.wake()
 
     async def next_poll(self) -> None:
-        """Wait until it's time to check for changes again. If a change was signalled during the last check, return at
-        once."""
+        """Wait until the reader should check for changes again.
+
+        If a change was signalled during the last check, return at once.
+        """
         if self._has_changed:
             await trio.lowlevel.checkpoint()
         else:
@@ -84,7 +91,7 @@ class ChangeSignal:
 
 
 class OnDemandTask:
-    """A task that is started when there is work for the first time, and sleeps while there is no work.
+    """A background task that starts when there is work for the first time, and sleeps while there is no work.
 
     Most connections never need most of these tasks, and each would add about 3 KiB to an idle connection.
     """
@@ -95,13 +102,17 @@ class OnDemandTask:
         self._where: tuple[trio.Nursery, Context] | None = None
 
     def start_in(self, nursery: trio.Nursery, context: Context) -> None:
-        """Set the nursery and the context variables of the task. Otherwise, the task would inherit the context
-        variables of its first caller."""
+        """Set the nursery and the context variables with which the task will start.
+
+        Otherwise, the task would inherit the context variables of its first caller.
+        """
         self._where = nursery, context
 
     def wake(self, run: Callable[[], Awaitable[None]]) -> None:
-        """Start or wake the task, because there is work. ``run`` is the task's function, and must be the same in all
-        calls. Synchronous. Call `start_in` first."""
+        """Start the task, or wake it if it sleeps, because there is work. Synchronous.
+
+        ``run`` is the task's function, and must be the same in all calls. Call `start_in` first.
+        """
         if self._started:
             self._sleeper.wake()
             return
@@ -111,7 +122,10 @@ class OnDemandTask:
         self._started = True
 
     async def sleep(self) -> None:
-        """Wait for the next call of `wake`. The task's function calls this method when there is no work."""
+        """Wait until `wake` is called.
+
+        The task's function calls this method when there is no work.
+        """
         await self._sleeper.sleep()
 
 
@@ -120,7 +134,7 @@ _SPARE: Final = 64
 
 @define(eq=False)
 class Alarm:
-    """A function that is scheduled for the time ``due`` (`trio.current_time`), unless `stop` is called before."""
+    """A function that is called at the time ``due`` on trio's clock, unless `stop` is called before."""
 
     _alarms: Alarms | None
     due: float
@@ -128,17 +142,17 @@ class Alarm:
 
     @property
     def is_set(self) -> bool:
-        """True while the scheduled function is pending, so that it was neither called nor stopped."""
+        """True while the function is still to be called: it wasn't called yet, and the alarm wasn't stopped."""
         return self._ring is not None
 
     def stop(self) -> None:
-        """Cancel the scheduled function, and remove all references to it at once. Idempotent."""
+        """Cancel the call of the function, and remove all references to the function at once. Idempotent."""
         alarms, self._alarms, self._ring = self._alarms, None, None
         if alarms is not None:
             alarms.stopped()
 
     def ring(self) -> None:
-        """Call the scheduled function, at most once."""
+        """Call the function of this alarm, at most once."""
         ring = self._ring
         self.stop()
         if ring is not None:
@@ -146,10 +160,11 @@ class Alarm:
 
 
 class Alarms:
-    """A heap of alarms. One task, `run`, calls the functions of the alarms when they are due.
+    """Calls functions at given times on trio's clock.
 
-    Functions are called in the order of their times, never early, in the context of that task. They must be quick, and
-    must not raise. Setting and stopping an alarm takes a few comparisons, however many alarms there are.
+    One task, `run`, makes all these calls. Functions are called in the order of their times, never early, in the
+    context of that task. They must be quick, and must not raise. Setting and stopping an alarm takes a few comparisons,
+    however many alarms there are.
     """
 
     def __init__(self) -> None:
@@ -165,16 +180,18 @@ class Alarms:
 
     @property
     def are_elsewhere(self) -> bool:
-        """True if the current code runs in another thread than `run`."""
+        """True if the current code runs in another thread than the task `run`."""
         return get_ident() != self._ident and self._ident is not None
 
     def __len__(self) -> int:
-        """Return the length of the heap, including stopped alarms."""
+        """Return the number of alarms in the heap, including stopped alarms."""
         return len(self._heap)
 
     def set(self, due: float, ring: Callable[[], object]) -> Alarm:
-        """Schedule a call of ``ring`` at the time ``due`` (`trio.current_time`), and return the alarm. `math.inf` means
-        never. Synchronous."""
+        """Schedule a call of ``ring`` at the time ``due`` on trio's clock, and return its alarm. Synchronous.
+
+        `math.inf` means never.
+        """
         alarm = Alarm(self, due, ring)
         if due < math.inf:
             self._set += 1
@@ -192,7 +209,7 @@ class Alarms:
             heapq.heapify(self._heap)
 
     async def run(self) -> None:
-        """Call the scheduled functions when they are due, until cancelled."""
+        """Call the functions of the alarms when they are due, until this task is cancelled."""
         self._ident = get_ident()
         while True:
             if (due := self._next_due()) > trio.current_time():
@@ -208,7 +225,7 @@ class Alarms:
         return heap[0][0] if heap else math.inf
 
     def _ring_first(self) -> None:
-        """Call the function of the first alarm.
+        """Call the function of the alarm that is due first.
 
         This is a separate method because `run` sleeps next: local variables of `run` would keep objects of the alarm
         alive.

@@ -41,7 +41,7 @@ async def run_in_worker(
     graces: Callable[[], Graces],
     abandoned: Callable[[], object] | None = None,
 ) -> T:
-    """Run ``call`` in a worker thread that counts towards ``share``, and return its result.
+    """Run ``call`` in a worker thread, and return its result. The thread counts towards ``share``.
 
     Tasks that call this function one after another, with no other task running in between, get their threads in the
     same order.
@@ -67,14 +67,16 @@ async def run_in_worker(
 
 
 async def await_result(call: Awaitable[Any]) -> Any:
-    """Return the result of ``call``. If the result is awaitable, because a plain function returned a coroutine, await
-    it in this task."""
+    """Return the result of ``call``.
+
+    If the result is awaitable, because a plain function returned a coroutine, await it in this task.
+    """
     result = await call
     return await result if inspect.isawaitable(result) else result
 
 
 def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
-    """Run ``call`` in trio, from a thread that `run_in_worker` started, and return its result.
+    """Run the async function ``call`` in trio, from a thread that `run_in_worker` started. Return its result.
 
     ``asks``: true if ``call`` waits for the peer, so that another thread can run meanwhile. Raises the exceptions of
     ``call``, `trio.Cancelled` if the thread's call is or was cancelled, and `CodedError` if too many threads ask. In
@@ -114,7 +116,9 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
 
 
 def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awaitable[T]]) -> T:
-    """Run ``call`` in a ``nursery`` of the trio run ``run``, from any other thread, and return its result.
+    """Run the async function ``call`` in ``nursery``, from a thread outside trio. Return its result.
+
+    ``run`` is the trio run of the nursery.
 
     Raises the exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` if the nursery is cancelled.
     """
@@ -128,7 +132,7 @@ def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awa
 
 
 def in_worker_thread() -> bool:
-    """Return true if the current code runs in a thread of `run_in_worker`, and so may block.
+    """Return true if the current code runs in a thread that `run_in_worker` started, where it may block.
 
     Return false in another thread to which context variables were copied, and in a trio run inside the thread.
     """
@@ -141,7 +145,7 @@ async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
 
 
 class Work(Generic[T]):
-    """A call of a plain function that runs in a worker thread."""
+    """One call of a plain function in a worker thread."""
 
     __slots__ = ("_call", "_ends", "_given_up", "_ident", "_slot", "_started", "nursery")
 
@@ -160,7 +164,7 @@ class Work(Generic[T]):
 
     @property
     def is_here(self) -> bool:
-        """True if the current code runs in this call's worker thread."""
+        """True if the current code runs in the worker thread of this call."""
         return self._ident == threading.get_ident()
 
     async def run(self, graces: Callable[[], Graces], abandoned: Callable[[], object] | None) -> T:
@@ -198,7 +202,8 @@ class Work(Generic[T]):
             self._ident = None
 
     async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Let another worker thread run while this one waits for ``call``. Return the result of ``call``."""
+        """Await ``call`` for a worker thread, and let another worker thread run meanwhile. Return the result of
+        ``call``."""
         self._slot.ask()
         try:
             return await call()
@@ -206,7 +211,7 @@ class Work(Generic[T]):
             await self._slot.resume()
 
     def frames(self) -> list[tuple[FrameType, int]]:
-        """Return the stack frames of the worker thread in the called function and its callees, outermost first.
+        """Return the stack frames of the called function and its callees in the worker thread, outermost first.
 
         Return an empty list if the thread isn't in the function.
         """
@@ -237,8 +242,10 @@ _here: ContextVar[Work[Any]] = ContextVar("trio_mcp.worker")
 
 
 def frames_of(task: trio.lowlevel.Task) -> Iterable[tuple[FrameType, int]]:
-    """Return the stack frames of ``task``, for `traceback.StackSummary`. If the task waits for a worker thread, return
-    the frames of that thread."""
+    """Return the stack frames of ``task``, for `traceback.StackSummary`.
+
+    If the task waits for a worker thread, return the frames of that thread.
+    """
     work = task.context.get(_here)
     return (work is not None and work.frames()) or task.iter_await_frames()
 
@@ -247,8 +254,10 @@ _LOGGED_LIMIT: Final = 10
 
 
 class SlotState(IntEnum):
-    """States of a slot for a worker thread, in this order: OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps
-    ABANDONED, OUTSIDE."""
+    """States of a worker thread, for counting: OUTSIDE before its start and after its end.
+
+    The order is OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps ABANDONED, OUTSIDE.
+    """
 
     OUTSIDE = 0
     RUNNING = 1
@@ -257,7 +266,7 @@ class SlotState(IntEnum):
 
 
 class Workers:
-    """The worker threads of a server, in which plain handlers run, for all callers together.
+    """The worker threads in which a server runs its plain handlers, for all callers together.
 
     Up to ``running`` threads run. Up to ``asking`` more wait for an answer of their peer, so that a call that waits for
     a thread never waits for a client's user. Abandoned threads count separately: if there are ``abandoned`` of them, no
@@ -277,8 +286,10 @@ class Workers:
         """True if all calls in abandoned threads have been logged since the last thread was abandoned."""
 
     def share(self, caller: Caller) -> WorkerShare:
-        """Return the `WorkerShare` of ``caller``. The same object is returned while anything, such as a thread, refers
-        to it."""
+        """Return the `WorkerShare` of ``caller``.
+
+        The same object is returned while anything, such as a thread, refers to it.
+        """
         share = self._shares.get(caller)
         if share is None:
             share = WorkerShare(self, caller, None if caller.within is None else self.share(caller.within))
@@ -286,17 +297,22 @@ class Workers:
         return share
 
     def free(self, state: SlotState) -> int:
-        """Return how many more threads can be in ``state``: 0 or less if no more can."""
+        """Return how many more threads may be in ``state``.
+
+        The number is 0 or negative if the limit is reached.
+        """
         return self._limits[state] - self._counts[state]
 
     def move(self, before: SlotState, after: SlotState) -> None:
-        """Count a thread as being in the state ``after``, and no longer in the state ``before``."""
+        """Count one thread in the state ``after`` instead of the state ``before``."""
         self._counts[before] -= 1
         self._counts[after] += 1
 
     def wake_waiting(self) -> None:
-        """Wake the waiting calls for which there are slots now, in turns: one call of each caller, then the next call
-        of each caller."""
+        """Wake waiting calls for which threads are free now, in turns.
+
+        One call of each caller is woken, then the next call of each caller.
+        """
         found = True
         while found:
             found = False
@@ -310,7 +326,7 @@ class Workers:
                         self.queue[share] = None
 
     def add_abandoned(self, slot: WorkerSlot, work: Work[Any]) -> None:
-        """Record that ``work`` continues in the abandoned thread of ``slot``."""
+        """Record that ``work`` still runs in the abandoned thread of ``slot``."""
         self._abandoned_calls[slot] = work
         self._has_logged = False
 
@@ -337,9 +353,10 @@ class Workers:
 
 
 class WorkerShare:
-    """The worker threads that ``caller`` may use, limited so that enough threads are left for other callers.
+    """The worker threads that ``caller`` may use.
 
-    ``within`` is the share of the caller that ``caller`` belongs to, or `None`.
+    Their number is limited so that enough threads are left for other callers. ``within`` is the share of the caller
+    that ``caller`` belongs to, or `None`.
     """
 
     __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "_within", "queue", "workers")
@@ -365,8 +382,10 @@ class WorkerShare:
         return leaves_enough(held, self.workers.free(state))
 
     def move(self, before: SlotState, after: SlotState) -> None:
-        """Count a thread as being in the state ``after`` instead of ``before``, and give freed slots to waiting
-        calls."""
+        """Count one thread in the state ``after`` instead of ``before``.
+
+        If a thread became free, waiting calls can run.
+        """
         share: WorkerShare | None = self
         while share is not None:
             share._counts[before] -= 1
@@ -377,8 +396,10 @@ class WorkerShare:
             self.workers.wake_waiting()
 
     def _enqueue(self) -> None:
-        """Append this share, which now has a waiting call, to the queue of shares with waiting calls. Also append each
-        share that contains this share."""
+        """Append this share to the queue of shares with waiting calls, because it now has one.
+
+        Also append each share that contains this share.
+        """
         self.queue[self] = None
         share = self
         while share is not None and share not in (line := share._parent_queue()):
@@ -386,8 +407,8 @@ class WorkerShare:
             share = share._within
 
     def _dequeue(self) -> None:
-        """Remove this share, which no longer has waiting calls of its own, from the queue of shares with waiting
-        calls."""
+        """Remove this share from the queue of shares with waiting calls, because none of its own calls waits any
+        more."""
         del self.queue[self]
         share = self
         while share is not None and not share.queue:
@@ -398,11 +419,11 @@ class WorkerShare:
         return self.workers.queue if self._within is None else self._within.queue
 
     async def acquire(self, slot: WorkerSlot) -> None:
-        """Wait until the thread of ``slot`` may run. The threads of one caller run in the order in which they called
-        this method.
+        """Wait until the thread of ``slot`` may run.
 
-        If a slot can run at once, no other task runs in between, so that threads start in the same order. Raises
-        `CodedError` if ``slot`` is refused. Then, and after a cancelled wait, nothing has changed.
+        The threads of one caller run in the order in which they called this method. If a slot can run at once, no other
+        task runs in between, so that threads start in the same order. Raises `CodedError` if ``slot`` is refused. Then,
+        and after a cancelled wait, nothing has changed.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._waiting and self.may_have(SlotState.RUNNING):
@@ -421,8 +442,9 @@ class WorkerShare:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> bool:
-        """Wake the call that has waited longest for a worker thread of this share. Return false if no waiting call can
-        run.
+        """Wake the call of this share that has waited longest for a worker thread.
+
+        Return false if no waiting call can run.
         """
         if not self.may_have(SlotState.RUNNING):
             return False
@@ -443,9 +465,9 @@ class WorkerShare:
 
 
 class WorkerSlot:
-    """Counts one worker thread, from the thread's start to its end, even after the thread was abandoned.
+    """Counts one worker thread towards the limits, from its start to its end.
 
-    A `WorkerSlot` is passed to `trio.to_thread.run_sync` as its limiter.
+    An abandoned thread is counted until it ends. A `WorkerSlot` is passed to `trio.to_thread.run_sync` as its limiter.
     """
 
     __slots__ = ("_share", "_state", "released")
@@ -461,25 +483,35 @@ class WorkerSlot:
         self._share.move(before, state)
 
     def run(self) -> None:
-        """Mark the thread as running. Raises `CodedError` if the thread must not start, because too many threads were
-        abandoned."""
+        """Count this thread as running.
+
+        Raises `CodedError` if the thread must not start, because too many threads were abandoned.
+        """
         if self._state is SlotState.OUTSIDE and not self._share.may_have(SlotState.ABANDONED):
             raise self._share.workers.refusal()
         self._move(SlotState.RUNNING)
 
     async def acquire_on_behalf_of(self, _: object) -> None:
-        """Wait until the thread that is about to start may run. Called by trio."""
+        """Wait until the thread that is about to start may run.
+
+        trio calls this method.
+        """
         await self._share.acquire(self)
 
     def release_on_behalf_of(self, _: object) -> None:
-        """Stop counting the thread, because it has ended. Called by trio."""
+        """Stop counting this thread, because it has ended.
+
+        trio calls this method.
+        """
         self._share.workers.remove_abandoned(self)
         self._move(SlotState.OUTSIDE)
         self.released.set()
 
     def ask(self) -> None:
-        """Let another thread run while this thread waits for the client's answer. Raises `CodedError` if too many
-        threads wait."""
+        """Let another thread run while this thread waits for the client's answer.
+
+        Raises `CodedError` if too many threads wait.
+        """
         if not self._share.may_have(SlotState.ASKING):
             raise CodedError(
                 TOO_BUSY, "Too busy: too many handlers in threads wait for answers of clients; try again later"
@@ -487,12 +519,14 @@ class WorkerSlot:
         self._move(SlotState.ASKING)
 
     async def resume(self) -> None:
-        """Wait until a thread that has received the client's answer may continue. A cancelled thread doesn't wait,
-        because it is about to end."""
+        """Wait until this thread may continue after it has received the client's answer.
+
+        A cancelled thread doesn't wait, because it is about to end.
+        """
         await self._share.acquire(self)
 
     def abandon(self, work: Work[Any]) -> None:
-        """Count this thread as abandoned, because ``work`` didn't end in time after its cancellation, and let another
-        thread run."""
+        """Let another thread run in place of this thread, which is abandoned: ``work`` didn't end in time after its
+        cancellation."""
         self._share.workers.add_abandoned(self, work)
         self._move(SlotState.ABANDONED)

@@ -13,7 +13,7 @@ _STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def decode_base64url(text: str, *, padded: bool = True) -> bytes:
-    """Return the bytes that base64 ``text`` encodes.
+    """Decode URL-safe base64 ``text``, and return the bytes.
 
     Raises `ValueError` if ``text`` has a character outside the alphabet, or a wrong length. With ``padded=False``,
     ``text`` has no ``=`` at the end.

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 
 def plain_scalar(value: object) -> int | float | str:
-    """Convert a number or string of a class other than int, float and str, such as numpy's numbers, to a plain number
-    or string.
+    """Convert a number or string of any class, such as a numpy number, to a plain `int`, `float` or `str`.
 
     Raises `TypeError` for anything else.
     """
@@ -53,7 +52,7 @@ def plain_scalar(value: object) -> int | float | str:
 
 
 def _searched(value: object) -> int | float | str:
-    """Prepare a value for the search for numbers without a JSON form: convert the value to a `plain_scalar`.
+    """Convert a value to a `plain_scalar`, to find numbers that JSON can't express.
 
     If the value is text that was checked before, return an empty string.
     """
@@ -67,7 +66,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The fields of a JSON-RPC message.
+    """The fields of a JSON-RPC message, as decoded from JSON.
 
     Decoding to this class is a quarter of a microsecond faster than decoding to a dict. The decoder checks ``jsonrpc``
     and ``method``; an object that `of` creates is unchecked.
@@ -82,7 +81,10 @@ class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> _RawMessage:
-        """Return the JSON-RPC fields of a decoded message, unchecked. All other fields of the message are left out."""
+        """Return the JSON-RPC fields of a decoded message, without checking them.
+
+        All other fields of the message are left out.
+        """
         version, request_id, method = cast("Any", data.get("jsonrpc")), data.get("id", UNSET), data.get("method", UNSET)
         return cls(version, request_id, method, data.get("params"), data.get("result", UNSET), data.get("error", UNSET))
 
@@ -102,7 +104,7 @@ _TOO_FAR: Final = f"the message has more than {MOST_FAR} numbers with exponents 
 
 
 def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch | Unreadable:
-    """Decode a line of bytes: return its message, or its batch of at most ``max_batch`` messages.
+    """Decode one line of bytes to a JSON-RPC message, or to a batch of at most ``max_batch`` messages.
 
     Never raises, whatever a peer sends. An `Unreadable` carries the error reply for the peer:
 
@@ -155,7 +157,10 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
 
 
 def _read(line: bytes | bytearray) -> Any:
-    """Return the JSON content of ``line``: nearly always a checked `_RawMessage`, otherwise plain data."""
+    """Decode the JSON text ``line``.
+
+    The result is nearly always a checked `_RawMessage`, otherwise plain data.
+    """
     try:
         return _raw_message_decoder.decode(line)
     except msgspec.ValidationError:  # the JSON has fields outside JSON-RPC, or isn't a message
@@ -163,15 +168,20 @@ def _read(line: bytes | bytearray) -> Any:
 
 
 def _unread_message(line: bytes | bytearray, reason: str) -> Unreadable:
-    """Return the `Unreadable` that describes ``line``. The line isn't a valid message, but may be JSON."""
+    """Return the `Unreadable` that describes ``line``, which isn't a valid message.
+
+    The line may be JSON.
+    """
     return _unreadable(
         _salvage(line), reason, PARSE_ERROR, f"Parse error: {reason}", may_be_answer=_OBJECT.match(line) is not None
     )
 
 
 def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Unreadable:
-    """Return the `Unreadable` for a message that is too long, with this ``reason``. Only the message's ``head`` and
-    ``tail`` are known."""
+    """Return the `Unreadable` for a message that is too long.
+
+    ``reason`` says why the message was skipped. Only its beginning ``head`` and its end ``tail`` are known.
+    """
     remains = _salvage(head, tail)
     is_object = _OBJECT.match(head) is not None
     words = f"Invalid request: {reason}"
@@ -248,8 +258,10 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
 
 
 def _bad_reply(reason: str, data: _RawMessage) -> Unreadable:
-    """Return the `Unreadable` for a malformed reply. The call that the reply names fails, and the peer gets no error
-    reply."""
+    """Return the `Unreadable` for a malformed reply.
+
+    The call that the reply names fails, and the peer gets no error reply.
+    """
     from .salvage import error_text  # late, as above
 
     reply_id = None if data.id is UNSET else data.id
@@ -328,9 +340,11 @@ def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _e
 
 
 def encode_readable(value: Any, around: int = 0, write: Callable[[Any], bytes] = _encoder.encode) -> bytes:
-    r"""Return a value encoded like `encode_value`, but with lone surrogates as escapes of six characters, such as
-    ``\udce9``. Python uses lone surrogates for file names that aren't UTF-8. Use this function for text that people and
-    models read, where names must stay distinct."""
+    r"""Encode a value like `encode_value`, but write lone surrogates as escapes of six characters, such as ``\udce9``.
+
+    Python uses lone surrogates for file names that aren't UTF-8. Use this function for text that people and models
+    read, where names must stay distinct.
+    """
     try:
         return encode_value(value, around, write)
     except NotSerializable as fault:
@@ -352,28 +366,34 @@ def _escaped(value: Any) -> Any:
 
 
 def canonical_value(value: Any) -> bytes:
-    """Encode a value like `encode_value`, but with the fields of JSON objects sorted by name, so that equal values give
-    equal text."""
+    """Encode a value so that equal values give equal text: like `encode_value`, but with sorted field names."""
     encode_value(value)  # raises `NotSerializable` for a value that JSON can't contain
     return _canonical.encode(value)
 
 
 def pack_value(value: Any) -> bytes:
-    """Encode a value from `decode` as text, for storage. `decode_value` restores the value."""
+    """Encode a value that `decode` has returned, to store it as text.
+
+    `decode_value` restores the value.
+    """
     return _encoder.encode(value)
 
 
 def check_levels(text: bytes | str) -> None:
-    """Raise `RecursionError` for JSON with more than `MOST_LEVELS` levels. msgspec's own limit depends on the stack,
-    and is much higher in CPython 3.14 and later."""
+    """Raise `RecursionError` for JSON that is nested more than `MOST_LEVELS` levels deep.
+
+    msgspec's own limit depends on the stack, and is much higher in CPython 3.14 and later.
+    """
     brackets = ("[", "{") if isinstance(text, str) else (b"[", b"{")
     if sum(text.count(each) for each in cast("Any", brackets)) > MOST_LEVELS and is_too_deep(_decoder.decode(text)):
         raise RecursionError(_TOO_DEEP)
 
 
 def decode_value(text: bytes) -> Any:
-    """Decode a value that `encode_value` or `pack_value` has encoded. Raises `RecursionError` if the stack is nearly
-    full."""
+    """Decode a value that `encode_value` or `pack_value` has encoded.
+
+    Raises `RecursionError` if the stack is nearly full.
+    """
     if len(text) < _LARGE:
         return _decoder.decode(text)
     with CollectorPause():
@@ -381,8 +401,10 @@ def decode_value(text: bytes) -> Any:
 
 
 def decode_members(text: bytes) -> dict[str, Any]:
-    """Decode only the outermost fields of a JSON object that `encode_value` has encoded. The values of these fields
-    stay text, as `msgspec.Raw`."""
+    """Decode only the outermost fields of a JSON object that `encode_value` has encoded.
+
+    The values of these fields stay text, as `msgspec.Raw`.
+    """
     return _members.decode(text)
 
 
@@ -401,8 +423,10 @@ def _is_finite(value: Any) -> bool:
 
 
 def encode(message: Message) -> bytes:
-    """Encode one message as a line of bytes, without the newline. Raises `NotSerializable` if the message can't be
-    written as JSON."""
+    """Encode one message as a line of bytes, without the newline.
+
+    Raises `NotSerializable` if the message can't be written as JSON.
+    """
     match message:
         case Request():
             return frame_request(message.id, message.method, message.params)
@@ -419,7 +443,10 @@ _method_text = lru_cache(maxsize=256)(encode_value)
 
 
 def frame_request(request_id: RequestId, method: str, params: Any, *, newline: bool = False) -> bytes:
-    """Encode a request as a line, with or without its ``newline``. ``params`` is omitted if it is `None`."""
+    """Encode a request as one line. It ends with a newline if ``newline`` is true.
+
+    ``params`` is omitted if it is `None`.
+    """
     # Encode the whole message at once, because encoding the parameters first would copy their text once more.
     message = {"jsonrpc": "2.0", "id": request_id, "method": method}
     if params is not None:
@@ -428,13 +455,16 @@ def frame_request(request_id: RequestId, method: str, params: Any, *, newline: b
 
 
 def frame_notification(method: str, params: Any) -> bytes:
-    """Encode a notification as a line, without the newline. ``params`` is omitted if it is `None`."""
+    """Encode a notification as one line, without the newline.
+
+    ``params`` is omitted if it is `None`.
+    """
     head = b'{"jsonrpc":"2.0","method":' + _method_text(method)
     return head + b"}" if params is None else head + b',"params":' + encode_value(params, 1) + b"}"
 
 
 def frame_result(request_id: RequestId, result: Any, *, newline: bool = False) -> bytes:
-    """Encode the result of a request as a line, with or without its ``newline``."""
+    """Encode the result of a request as one line. It ends with a newline if ``newline`` is true."""
     message = {"jsonrpc": "2.0", "id": request_id, "result": result}
     try:
         return encode_value((message,), -1, _encoder.encode_lines) if newline else encode_value(message)
@@ -443,8 +473,10 @@ def frame_result(request_id: RequestId, result: Any, *, newline: bool = False) -
 
 
 def frame_error(request_id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
-    """Encode an error reply as a line, without the newline. ``data`` is omitted if it is `None`, and an id of `None` is
-    written as null."""
+    """Encode an error reply as one line, without the newline.
+
+    ``data`` is omitted if it is `None`, and an id of `None` is written as null.
+    """
     body = b'{"code":%d,"message":%b' % (code, encode_value(message))
     if data is not None:
         body += b',"data":' + encode_value(data, 2)

@@ -9,11 +9,10 @@ from typing import Any, Final
 
 
 def clean(text: str) -> str:
-    """Make the text of a peer safe for errors and log records, so that the peer can't forge log lines or control a
-    terminal.
+    """Make text from a peer safe for errors and log records.
 
-    All white space, including line ends, becomes blanks. All unprintable characters, such as ESC, writing directions
-    and lone surrogates, become a replacement character.
+    The peer then can't forge log lines or control a terminal. All white space, including line ends, becomes blanks. All
+    unprintable characters, such as ESC, writing directions and lone surrogates, become a replacement character.
     """
     if text.isprintable():
         return text
@@ -74,23 +73,31 @@ class PeerError(MCPError):
 
 
 class ProtocolViolation(MCPError):
-    """The peer responded to a request with something that the specification doesn't allow. ``reason`` describes the
-    violation."""
+    """The peer responded to a request in a way that the specification doesn't allow.
+
+    ``reason`` describes the violation.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))
 
 
 class UnreadableAnswer(ProtocolViolation):
-    """The peer's response to a request is too long, isn't JSON-RPC, or doesn't match any request, so the answer is
-    unknown."""
+    """The peer's response to a request can't be read, so the answer is unknown.
+
+    It is too long, isn't JSON-RPC, or doesn't match any request.
+    """
 
 
 class NotSerializable(MCPError, ValueError):
-    """A value can't be written as JSON: for example NaN, an infinity, a lone surrogate, an object of an unknown class,
-    or a cycle."""
+    """A value can't be written as JSON.
+
+    Examples are NaN, an infinity, a lone surrogate, an object of an unknown class, and a cycle.
+    """
 
 
 class UnsendableResult(NotSerializable):
-    """A handler returned a result that can't be written as JSON. This error is logged without a traceback, because a
-    traceback wouldn't contain the author's code."""
+    """A handler returned a result that can't be written as JSON.
+
+    This error is logged without a traceback, because a traceback wouldn't contain the author's code.
+    """

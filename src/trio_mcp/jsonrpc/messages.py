@@ -17,7 +17,10 @@ are different ids."""
 
 
 def is_request_id(value: object) -> TypeGuard[RequestId]:
-    """Return true if ``value`` can be the id of a request: a string or an integer. `bool` isn't an integer here."""
+    """Return true if ``value`` can be the id of a request, which is a string or an integer.
+
+    A `bool` doesn't count as an integer here.
+    """
     kind = type(value)
     return kind is int or kind is str
 
@@ -43,7 +46,7 @@ class Notification:
 
 @value
 class Response:
-    """A JSON-RPC reply with the result of the request that has this ``id``."""
+    """A JSON-RPC reply with the result of the request whose id is ``id``."""
 
     id: RequestId
     result: Any
@@ -51,8 +54,10 @@ class Response:
 
 @value
 class ErrorResponse:
-    """A JSON-RPC error reply to the request that has this ``id``. The id is `None` if the request's id couldn't be
-    read."""
+    """A JSON-RPC error reply to the request whose id is ``id``.
+
+    The id is `None` if the request's id couldn't be read.
+    """
 
     id: RequestId | None
     code: int

@@ -46,7 +46,7 @@ _REVERSED_MEMBER: Final = re.compile(
 
 @value
 class Salvage:
-    """The fields of the outermost JSON object that could be found in an invalid line."""
+    """The fields that could be found in an invalid line, which should be a JSON object."""
 
     id: RequestId | None
     """Value of the member ``id``, or `None` if it can't be the id of a request."""
@@ -106,7 +106,7 @@ _OBJECT: Final = b"{"
 
 
 def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the name and value of each field of the outermost JSON object.
+    """Yield the name and value of each field of the JSON object on an invalid line.
 
     The name has its quotes, and the value is text, or `None` for an array or object. Yield `_OBJECT` when another
     object on the line begins.
@@ -140,8 +140,10 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
 
 
 def _last_members(line: bytes | bytearray) -> Iterator[tuple[bytes, bytes]]:
-    """Yield names and values of the fields at the end of ``line``, back to the last array or object. The last field
-    comes first."""
+    """Yield the names and values of the fields at the end of an invalid line, the last field first.
+
+    This ends at the last array or object.
+    """
     text = line[-_LOOKED_AT:][::-1]
     found = _REVERSED_END.match(text)
     while found is not None and (member := _REVERSED_MEMBER.match(text, found.end())):
@@ -164,9 +166,9 @@ _LARGEST_CODE: Final = 2**31
 
 
 def error_text(error: Any) -> str:
-    """Return the text of the field ``error`` of a reply, whatever type the field has, in at most 500 characters.
+    """Return the text of the field ``error`` of a reply, at most 500 characters.
 
-    Return an empty string if the field contains no text.
+    The field may have any type. Return an empty string if the field contains no text.
     """
     text: Any = error
     if isinstance(error, dict):
@@ -180,8 +182,10 @@ def error_text(error: Any) -> str:
 
 
 def code_of(code: Any, unknown: int = INTERNAL_ERROR) -> int:
-    """Return the code of an error as an integer. Some peers send the code as a string or a float. Return ``unknown``
-    for any other value."""
+    """Return the code of an error as an integer.
+
+    Some peers send the code as a string or a float. For any other value, ``unknown`` is returned.
+    """
     try:
         number = float(code) if isinstance(code, (str, float, int)) else 0.5
     except (ValueError, OverflowError):

@@ -56,9 +56,10 @@ _FEW: Final = 200
 
 
 def few_parts(value: Any) -> list[Any] | None:
-    """Return ``value`` and all values inside it, including the field names of JSON objects, as a flat list.
+    """Return ``value`` and all values inside it as a flat list.
 
-    Return `None` if there are more than 200 parts. The time doesn't depend on the size of ``value``.
+    The list includes the field names of JSON objects. Return `None` if there are more than 200 parts. The time doesn't
+    depend on the size of ``value``.
     """
     parts = [value]
     for part in parts:  # which grows meanwhile
@@ -73,18 +74,23 @@ def few_parts(value: Any) -> list[Any] | None:
 
 
 def has_json_form(parts: list[Any]) -> bool:
-    """Return true if each of ``parts``, as `few_parts` returns them, has a JSON form: is plain data, and neither NaN
-    nor infinite."""
+    """Return true if JSON can express all of the values in ``parts``.
+
+    They must be plain data, and neither NaN nor infinite. `few_parts` returns such a list.
+    """
     return all(type(part) in _FINITE or (type(part) is float and math.isfinite(part)) for part in parts)
 
 
 def bytes_of(parts: list[Any]) -> int:
-    """Return how many bytes of memory the values in ``parts`` take. `few_parts` returns such a list."""
+    """Return how many bytes of memory the values in ``parts`` take.
+
+    `few_parts` returns such a list.
+    """
     return sum(map(getsizeof, parts))
 
 
 def is_too_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
-    """Return true if more than ``levels`` arrays and objects are nested in ``value``."""
+    """Return true if arrays and objects are nested more than ``levels`` levels deep in ``value``."""
     level: list[Any] = [value] if type(value) in _CONTAINERS else []
     for _ in range(levels):
         if not level:
@@ -99,10 +105,9 @@ def is_too_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
 
 
 def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
-    """Return true if ``value`` has at most this many parts (list items and object fields), characters and levels of
-    nesting.
+    """Return true if ``value`` doesn't exceed the given number of parts, characters and levels of nesting.
 
-    Stops as soon as a limit is exceeded, so larger values take no longer.
+    Parts are list items and object fields. Stops as soon as a limit is exceeded, so larger values take no longer.
     """
     level: list[Any] = [value]
     while level:
@@ -128,7 +133,7 @@ def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
 
 
 def has_many_far(line: bytes | bytearray) -> bool:
-    """Return true if the message ``line`` has more than `MOST_FAR` numbers with exponents of three digits or more.
+    """Return true if the message ``line`` has more than `MOST_FAR` numbers whose exponents have three digits or more.
 
     Strings that look like such numbers count as well, but are rare. Short lines and lines with few numbers cost
     nothing.
@@ -146,7 +151,7 @@ def has_many_far(line: bytes | bytearray) -> bool:
 
 
 def is_checkable(value: Any, parts: int) -> bool:
-    """Return true if ``value`` has at most ``parts`` list items and object fields.
+    """Return true if ``value`` has at most ``parts`` list items and object fields in total.
 
     An integer of more than 64 bits counts as 1000 more, and four for each bit. A float of at least 2**64, or of at most
     1 / 2**64 and not zero, counts as 50 more, whatever its sign. Counting stops when the limit is exceeded, so larger
@@ -172,7 +177,7 @@ def is_checkable(value: Any, parts: int) -> bool:
 
 
 def weight_of(line: bytes | bytearray) -> int:
-    """Estimate how many bytes of memory the message ``line`` takes when it is decoded.
+    """Estimate how many bytes of memory the message ``line`` takes after decoding.
 
     The estimate is usually somewhat too high, and seldom too low. It is between one and fifty times the length of
     ``line``. A short line counts as its length, because the number of requests and notifications has its own limits.

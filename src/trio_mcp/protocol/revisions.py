@@ -18,8 +18,10 @@ from .types.lifecycle import ClientCapabilities
 
 @frozen(eq=False)
 class Revision:
-    """A revision of the MCP specification, with attributes that describe its features. There is one instance of each
-    revision. Compared by identity."""
+    """A revision of the MCP specification, with attributes that describe its features.
+
+    There is one instance of each revision. Compared by identity.
+    """
 
     name: str
     handshake: bool
@@ -150,7 +152,7 @@ Rows: TypeAlias = Callable[[Literal["client", "server"], Revision], Mapping[str,
 
 @frozen(eq=False)
 class Vocabulary:
-    """The methods that are known on a connection: those of the specification and of the connection's extensions."""
+    """The methods that are known on a connection, from the specification and from the connection's extensions."""
 
     requests_of: Rows
     """Function that returns the request methods that a role may send in a revision, keyed by name."""
@@ -173,10 +175,10 @@ def lacks_notification(method: str, role: Literal["client", "server"], revision:
 
 
 def negotiate(requested: str) -> Revision:
-    """Return the legacy revision for the response to ``initialize``: the requested revision if it is known, otherwise
-    the server's latest.
+    """Return the legacy revision for the response to ``initialize``.
 
-    2025-11-25 lifecycle, Version Negotiation.
+    This is the requested revision if it is known, otherwise the latest legacy revision. 2025-11-25 lifecycle, Version
+    Negotiation.
     """
     row = REVISIONS.get(requested)
     return row if row is not None and row.handshake else LATEST_LEGACY
@@ -209,7 +211,7 @@ def has_capability(revision: Revision, path: str) -> bool:
 
 
 def declares(capabilities: ClientCapabilities, path: str, revision: Revision) -> bool:
-    """Return true if a client of ``revision`` that declared ``capabilities`` supports the capability ``path``.
+    """Return true if a client that declared ``capabilities`` in ``revision`` supports the capability ``path``.
 
     A member that was introduced by a later revision is ignored. In a revision that declares no parts, each part is
     supported together with the whole.
@@ -220,8 +222,10 @@ def declares(capabilities: ClientCapabilities, path: str, revision: Revision) ->
 
 @lru_cache(maxsize=256)
 def _declared_path(revision: Revision, path: str) -> str | None:
-    """Return the capability that a client of ``revision`` declares if it supports the capability ``path``. Return
-    `None` if there is none."""
+    """Return the capability that a client of ``revision`` must have declared to support the capability ``path``.
+
+    Return `None` if the revision has no such capability.
+    """
     if not has_capability(revision, path):
         return None
     return path if revision.sub_capabilities or path not in _ALWAYS else path.partition(".")[0]

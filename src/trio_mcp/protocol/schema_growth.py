@@ -46,8 +46,10 @@ SCHEMA_KEYWORDS: Final = _EDGES | _NAMES | {"minContains", "maxContains", "$sche
 
 
 class SchemaGrowth:
-    """Estimates the cost of validating values with ``schema``. Raises `ValueError` if the schema needs too many
-    evaluations for a single part of a value."""
+    """Estimates how much work it takes to validate values with ``schema``.
+
+    Raises `ValueError` if the schema needs too many evaluations for a single part of a value.
+    """
 
     def __init__(self, schema: JSONObject) -> None:
         self._root, parts = _graph_of(schema)
@@ -63,8 +65,10 @@ class SchemaGrowth:
         )
 
     def exceeded(self, value: Any) -> bool:
-        """Return true if validating ``value`` may take too many evaluations. The estimate counts all alternatives, even
-        if validation stops early."""
+        """Return true if validating ``value`` may take too many evaluations of subschemas.
+
+        The estimate counts all alternatives, even if validation stops early.
+        """
         if self._is_harmless:
             return False
         evaluations = 0
@@ -86,8 +90,10 @@ class SchemaGrowth:
 
 
 class _Part:
-    """A subschema as a node of a graph, with links to the subschemas that are evaluated for the same value, its items,
-    and its members."""
+    """A subschema as a node of a graph.
+
+    It has links to the subschemas that are evaluated for the same value, its items, and its members.
+    """
 
     __slots__ = (
         *("each_level", "here", "inside", "is_dear", "is_endless", "item"),
@@ -118,13 +124,15 @@ class _Part:
         """Number of evaluations of recursive subschemas for one part of a value at the next level."""
 
     def below(self) -> Iterator[_Part]:
-        """Yield the subschemas that are evaluated for items and members."""
+        """Yield the subschemas that are evaluated for the items and members of a value."""
         yield from (*self.item, *self.item_too, *self.named.values(), *self.other, *self.member_too)
 
 
 def _down(entries: Counter[_Part], name: str | None) -> Counter[_Part]:
-    """Return how often each recursive subschema is evaluated for an item, or for the member ``name``, if ``entries``
-    are evaluated for the list or object."""
+    """Return how often each recursive subschema is evaluated for one item, or for the member ``name``.
+
+    ``entries`` are the subschemas that are evaluated for the list or object around it.
+    """
     found: Counter[_Part] = Counter()
     for entry, times in entries.items():
         for part, count in entry.inside.items():
@@ -145,7 +153,7 @@ _Add: TypeAlias = Callable[[Any], "_Part | None"]
 
 
 def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
-    """Return the graph of ``schema``: the `_Part` of the whole schema, and all parts."""
+    """Return the graph of ``schema``: the node of the whole schema, and all nodes."""
     parts: dict[int, _Part] = {}
     pending: list[JSONObject] = []
     leaf = _Part()  # one object for all leaves, because most subschemas of a large schema contain no other subschemas
@@ -205,8 +213,10 @@ def _listed(said: Any) -> list[Any]:
 
 
 def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
-    """Return the subschemas that have an anchor or an ``$id``. The keys are the anchors, and the last parts of the
-    ``$id`` URIs."""
+    """Return the subschemas that have an anchor or an ``$id``.
+
+    The keys of the result are the anchors, and the last parts of the ``$id`` URIs.
+    """
     found: dict[str, list[JSONObject]] = {}
     for node in objects_in(schema):
         if _NAMES.isdisjoint(node):
@@ -220,7 +230,7 @@ def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
 
 
 def objects_in(schema: JSONObject) -> Iterator[JSONObject]:
-    """Yield ``schema`` and each JSON object inside it, last ones first."""
+    """Yield ``schema`` and each JSON object inside it, the last ones first."""
     pending: list[Any] = [schema]
     while pending:
         item = pending.pop()
@@ -234,8 +244,10 @@ def _last(name: str) -> str:
 
 
 def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONObject]]) -> list[Any]:
-    """Return all subschemas of ``schema`` that ``reference`` may point to. If in doubt, a subschema is included.
-    ``anchors`` is the result of `anchors_in`."""
+    """Return all subschemas of ``schema`` to which ``reference`` may point.
+
+    If in doubt, a subschema is included. ``anchors`` is the result of `anchors_in`.
+    """
     document, _, fragment = reference.partition("#")
     roots = [schema] if not document else anchors.get(_last(document), [])
     if not fragment:
@@ -251,7 +263,7 @@ def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONO
 
 
 def _calculate(parts: list[_Part]) -> None:
-    """Calculate the number of evaluations for all ``parts``, inner ones before outer ones.
+    """Calculate how often each of the subschemas ``parts`` is evaluated, inner ones before outer ones.
 
     If a part refers to itself for the same value, or the calculation takes too many steps, its number is `_TOO_MANY`.
     """
@@ -267,8 +279,10 @@ def _calculate(parts: list[_Part]) -> None:
 
 
 def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]]) -> list[_Part]:
-    """Sort ``parts`` so that each comes after all parts that ``ahead_of`` returns for it. Parts on cycles, or leading
-    to cycles, are omitted."""
+    """Sort ``parts`` so that each part comes after all parts that ``ahead_of`` returns for it.
+
+    Parts on cycles, or leading to cycles, are omitted.
+    """
     before: dict[_Part, list[_Part]] = {part: [] for part in parts}
     missing: dict[_Part, int] = {}
     for part in parts:
@@ -286,15 +300,19 @@ def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]
 
 
 class _GrowthCalculator:
-    """Calculates how often subschemas are evaluated. The number of steps is limited, because a schema may come from an
-    untrusted peer."""
+    """Calculates how often subschemas are evaluated, in a limited number of steps.
+
+    The number is limited because a schema may come from an untrusted peer.
+    """
 
     def __init__(self) -> None:
         self._left = _MOST_STEPS
 
     def calculate(self, part: _Part) -> None:
-        """Calculate the number of evaluations of ``part``. Call this first for all parts to which it leads, except
-        recursive ones for items and members."""
+        """Calculate how often the subschema ``part`` is evaluated.
+
+        Call this first for all parts to which it leads, except recursive ones for items and members.
+        """
         part.most = _TOO_MANY
         if self._left < 0:
             return
@@ -311,8 +329,8 @@ class _GrowthCalculator:
             part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:
-        """Return the largest total ``weight`` of the parts that are evaluated for the same item, or the same member, of
-        a value."""
+        """Return the largest total ``weight`` of the subschemas that are evaluated for the same item, or the same
+        member, of a value."""
         item, member = 0, 0
         names: Counter[str] = Counter()
         for part, count in inside.items():

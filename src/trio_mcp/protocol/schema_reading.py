@@ -36,8 +36,7 @@ _EITHER: Final = ("anyOf", "oneOf")
 
 
 def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
-    """Return tool ``arguments`` with strings replaced by the JSON that they contain, where ``schema`` requires another
-    type.
+    """Return tool ``arguments`` after converting strings to JSON values where ``schema`` requires another type.
 
     - A string becomes a number, boolean, null, list or object if the schema doesn't allow strings.
     - An optional member that is null or blank is removed if the schema doesn't allow that.
@@ -49,8 +48,8 @@ def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
 
 
 def read_whole_numbers(schema: JSONObject, data: Any) -> Any:
-    """Return ``data`` with floats such as 3.0 converted to `int`, where ``schema`` allows integers but no other
-    numbers.
+    """Return ``data`` with floats such as 3.0 converted to `int`, if ``schema`` allows integers but no other numbers
+    there.
 
     The original isn't changed. If there is nothing to convert, or the data is too large, the same object is returned.
     """
@@ -69,8 +68,10 @@ class _SchemaReader:
         """For each pair of a schema and a type, the schemas that together describe any value of the type."""
 
     def read(self, node: Any, value: Any, levels: int) -> Any:
-        """Return ``value`` converted to the JSON types that the schema ``node`` requires. If nothing changes, return
-        the same object."""
+        """Return ``value`` converted to the JSON types that the schema ``node`` requires.
+
+        If nothing changes, return the same object.
+        """
         self._step(1)
         if self._reads_text and isinstance(value, str):
             types = self._types_of(node)
@@ -107,8 +108,11 @@ class _SchemaReader:
         return word == "" and limits
 
     def _value_of_text(self, text: str, types: frozenset[str]) -> Any:
-        """Return the JSON value in a string if its type is one of ``types``, and ``types`` doesn't allow the string
-        itself. Otherwise return the string."""
+        """Return the JSON value that a string contains, if ``types`` allows this value and doesn't allow the string
+        itself.
+
+        Otherwise return the string.
+        """
         said, before = cast("Any", text), None
         while isinstance(said, str) and said is not before and "string" not in types:
             # Decode repeatedly: a string may contain a JSON string.
@@ -138,8 +142,10 @@ class _SchemaReader:
             )
 
     def _parts(self, node: Any, value: Any) -> list[JSONObject]:
-        """Return the schemas that together apply to ``value``. Of several alternatives, use the first that matches the
-        value's form."""
+        """Return the schemas that together apply to ``value``.
+
+        Of several alternatives, use the first that matches the form of the value.
+        """
         key = id(node), json_type(value)
         if (parts := self._known.get(key)) is not None:
             return parts
@@ -173,7 +179,7 @@ class _SchemaReader:
         return True
 
     def _types_of(self, node: Any) -> frozenset[str]:
-        """Return the names of the JSON types that the schema ``node`` allows."""
+        """Return the names of the JSON types that values of the schema ``node`` can have."""
         if (types := self._types.get(id(node))) is None:
             # Until the search has ended, assume all types, so that a schema that refers to itself ends it.
             self._types[id(node)] = JSON_TYPES
@@ -198,8 +204,8 @@ _LONGEST: Final = 1000
 
 
 def with_choices(fault: str, schema: JSONObject) -> str:
-    """Return the text of a msgspec error. If ``schema`` has an ``enum`` for the invalid value, append the allowed
-    values."""
+    """Return the text ``fault`` of a msgspec error. If ``schema`` has an ``enum`` for the invalid value, append the
+    allowed values."""
     if (found := _PLACE.match(fault)) is None:
         return fault
     any_part = ("additionalProperties", "items")
@@ -228,7 +234,7 @@ def allowed_values(root: JSONObject, schema: JSONObject, place: Iterable[str | i
 
 
 def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]:
-    """Return ``schemas`` together with the schemas that they reference or list as alternatives."""
+    """Return ``schemas`` and the schemas to which they refer, or which they list as alternatives."""
     found = schemas.copy()
     for node in found:  # grows
         if len(found) < _MOST:
@@ -240,13 +246,16 @@ def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]
 
 
 def _beside(root: JSONObject, schema: Any) -> list[Any]:
-    """Return the schemas that ``schema`` includes with ``$ref`` and ``allOf``."""
+    """Return the schemas that ``schema`` includes by ``$ref`` and ``allOf``."""
     targets = [target for reference in _listed(schema, "$ref") for target in targets_of(root, reference, {})]
     return targets + _listed(schema, "allOf")
 
 
 def _below(schema: JSONObject, step: Any) -> Any:
-    """Return the schema of one item of a list (``step`` is an index), or of one member of an object."""
+    """Return the subschema for one item of a list, or for one member of an object.
+
+    ``step`` is the item's index or the member's name.
+    """
     if isinstance(step, int):
         first = _listed(schema, "prefixItems")
         return first[step] if step < len(first) else schema.get("items")

@@ -50,11 +50,11 @@ _Steps: TypeAlias = Generator[tuple[Any, Any], bool, bool]
 
 
 class TooManyEvaluations(Exception):
-    """Raised if a value can't be validated within the limit of evaluations."""
+    """Raised if validating a value takes too many evaluations of subschemas."""
 
 
 class SchemaEvaluation:
-    """Validates one value with ``schema``, evaluating each subschema only once for each part.
+    """Validates one value with ``schema``. Each subschema is evaluated only once for each part of the value.
 
     ``compiled`` makes the validators for keywords that don't contain schemas.
     """
@@ -74,8 +74,10 @@ class SchemaEvaluation:
             raise TooManyEvaluations  # a nested $id changes the base of references, which isn't supported here
 
     def fits(self, node: Any, value: Any) -> bool:
-        """Return true if ``value`` is valid for the subschema ``node``. Raises `TooManyEvaluations` if the limit is
-        exceeded."""
+        """Return true if ``value`` is valid for the subschema ``node``.
+
+        Raises `TooManyEvaluations` if the limit is exceeded.
+        """
         # Don't recurse: a value has up to 256 levels, and each level may take several steps through the schema.
         known = self._known
         fits = self._known_of(node, value)
@@ -96,8 +98,8 @@ class SchemaEvaluation:
                 fits = self._known_of(node, value)
 
     def _known_of(self, node: Any, value: Any) -> bool | None:
-        """Return the known result of validating ``value`` with the subschema ``node``, or `None` if it isn't known
-        yet."""
+        """Return whether ``value`` is valid for the subschema ``node``, if that is already known. Otherwise return
+        `None`."""
         if not isinstance(node, dict):
             return bool(node)
         key = id(cast("JSONObject", node)), id(value)
@@ -111,8 +113,10 @@ class SchemaEvaluation:
         return None
 
     def _evaluated(self, node: JSONObject, value: Any) -> _Steps:
-        """Evaluate ``value`` with the subschema ``node``. This generator yields each inner subschema with its value,
-        and is sent the result."""
+        """Evaluate ``value`` with the subschema ``node``.
+
+        This generator yields each inner subschema with its value. The caller sends back whether the value is valid.
+        """
         if "$ref" in node:
             targets = targets_of(self._schema, node["$ref"], self._anchors)
             if len(targets) != 1:
@@ -127,7 +131,7 @@ class SchemaEvaluation:
         return (yield from self._items_fit(node, cast("list[Any]", value))) if isinstance(value, list) else True
 
     def _plainly_fits(self, node: JSONObject, value: Any) -> bool:
-        """Return true if ``value`` is valid for those keywords of ``node`` that don't contain schemas."""
+        """Return true if ``value`` is valid for all keywords of ``node`` that don't contain schemas."""
         validator = self._validators.get(id(node))
         if validator is None:
             rest = {keyword: said for keyword, said in node.items() if keyword not in SCHEMA_KEYWORDS}
@@ -197,7 +201,7 @@ class SchemaEvaluation:
 
 
 def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, Any], bool, int]:
-    """Return the number of schemas in ``listed`` for which ``value`` is valid, or ``limit`` if that many are found.
+    """Count the schemas in ``listed`` for which ``value`` is valid, up to ``limit``.
 
     This generator yields each schema with the value. The caller sends back whether the value is valid.
     """
@@ -210,7 +214,7 @@ def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, An
 
 
 class SchemaValidator:
-    """A compiled JSON Schema, to validate values.
+    """A compiled JSON Schema that validates values.
 
     Raises `ValueError` if the schema is invalid, references another document, or has so many nested references that
     validation would take too long. ``pattern_limit`` is the maximum size of a compiled regular expression in bytes.
@@ -235,7 +239,7 @@ class SchemaValidator:
         self._faults = SchemaFaults(schema, lambda: compiled(jsonschema_rs.validator_map_for))
 
     def faults(self, value: Any) -> str | None:
-        """Validate ``value``. Return its faults in one line of text, or `None` if it is valid.
+        """Validate ``value``. Return its faults as one line of text, or `None` if it is valid.
 
         The text contains the first few faults, and fewer for a large value: see `SchemaFaults`. A value that is too
         large to be checked is a fault: see `SchemaBounds`.
@@ -249,7 +253,8 @@ class SchemaValidator:
         return None if self._validator.is_valid(value) else self._faults.describe(value)
 
     def _evaluated(self, value: Any) -> str | None:
-        """Return the faults of ``value`` like `faults`, but evaluate each subschema only once for each part.
+        """Return the faults of ``value`` like `faults`, but evaluate each subschema only once for each part of the
+        value.
 
         This is for values with too many paths through the schema.
         """
@@ -283,7 +288,7 @@ _LISTS: Final = frozenset(("allOf", "anyOf", "enum", "oneOf", "patternProperties
 
 
 class SchemaBounds:
-    """Limits the size of values that are validated with ``schema``.
+    """Limits the size of the values that are validated with ``schema``.
 
     If possible, members of an object that are quick to validate don't count towards the limit.
     """
@@ -310,8 +315,7 @@ class SchemaBounds:
 
 
 def _is_cheap(schema: Any) -> bool:
-    """Return true if validation with this schema takes only a few steps for each part of a value, whatever the value
-    is."""
+    """Return true if validation with this schema takes only a few steps for each part of any value."""
     pending: list[Any] = [schema]
     while pending:
         node = pending.pop()
@@ -337,7 +341,8 @@ def _schemas(keyword: str, said: Any) -> list[Any]:
 
 
 def _tried(said: Any) -> int:
-    """Return how many entries of a keyword, such as ``anyOf`` or ``enum``, a validator may have to try.
+    """Return how many entries of the keyword value ``said``, such as an ``anyOf`` or ``enum`` list, a validator may
+    have to try.
 
     A list of only strings counts 0, because strings are looked up.
     """
@@ -382,8 +387,10 @@ class SchemaFaults:
         self._levels = MOST_LEVELS
 
     def describe(self, value: Any) -> str:
-        """Return the first few faults of an invalid ``value`` in one line of text. For a large value, return one
-        fault."""
+        """Return the first few faults of an invalid ``value`` as one line of text.
+
+        For a large value, return one fault.
+        """
         if self._validators is None:
             self._validators = self._compiled()
             # If schema alternatives contain more alternatives, a value may have many times more faults than parts.
@@ -417,7 +424,7 @@ class SchemaFaults:
         return message.partition(" is not one of ")[0][:_LONGEST_VALUE] + choices if choices else message
 
     def locate(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:
-        """Return one line of text that says where ``value`` violates the schema.
+        """Return one line of text that tells where ``value`` violates the schema.
 
         ``fits`` returns whether a part is valid for a subschema.
         """
@@ -433,8 +440,10 @@ class SchemaFaults:
         return _at(place, _short_fault(node, part))
 
     def _resolved(self, pointer: str) -> tuple[JSONObject, str]:
-        """Return the subschema at ``pointer`` with its JSON Pointer. If it is a reference, return the target
-        instead."""
+        """Return the subschema at the JSON Pointer ``pointer``, and its pointer.
+
+        If the subschema is a reference, return the subschema to which it refers instead.
+        """
         node = _node(self._schema, pointer)
         for _ in range(_HOPS):
             reference = node.get("$ref")
@@ -446,8 +455,10 @@ class SchemaFaults:
 
 
 def _parts(node: JSONObject, pointer: str, value: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield the parts of ``value`` that have a subschema, each with the step that leads to it and the subschema's JSON
-    Pointer."""
+    """Yield the parts of ``value`` that have a subschema.
+
+    With each part, yield the step that leads to it, and the JSON Pointer of the subschema.
+    """
     if isinstance(value, dict):
         members = cast("JSONObject", value)
         for name in cast("JSONObject", node.get("properties") or {}):
@@ -464,8 +475,10 @@ def _node(schema: JSONObject, pointer: str) -> JSONObject:
 
 
 def _short_fault(node: JSONObject, part: Any) -> str:
-    """Describe the fault of a large value ``part`` in which no invalid item or member was found: a missing member, or
-    an unknown fault."""
+    """Describe the fault of ``part``, a large value in which no invalid item or member was found.
+
+    The fault is a missing member, or unknown.
+    """
     required: Any = node.get("required")
     if isinstance(part, dict) and isinstance(required, list):
         for name in cast("list[Any]", required):

@@ -31,15 +31,18 @@ _FIELDS: Final = ("__attrs_attrs__", "__dataclass_fields__", "__required_keys__"
 
 
 class AnyInstance(type):
-    """Metaclass that makes every object an instance of its classes, because msgspec checks the class of a parsed
-    value."""
+    """Metaclass that makes every object an instance of its classes.
+
+    msgspec checks the class of a parsed value, and would reject the value otherwise.
+    """
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
 
 
 class Adapter(metaclass=AnyInstance):
-    """Parses an annotation that msgspec rejects, by trying its parts in order, such as the types of a union.
+    """Parses an annotation that msgspec rejects. It tries the parts of the annotation, such as the types of a union, in
+    order.
 
     A part that doesn't know all members of an object is tried last.
     """
@@ -54,8 +57,10 @@ class Adapter(metaclass=AnyInstance):
 
     @classmethod
     def read(cls, value: Any, hook: _Hook) -> Any:
-        """Parse JSON data as a value of the annotation. ``hook`` parses other classes. Raises `ValueError` with the
-        faults of all parts."""
+        """Parse JSON data as a value of the annotation.
+
+        ``hook`` parses other classes. Raises `ValueError` with the faults of all parts.
+        """
         known: dict[Any, tuple[Any, str, Any]] = {}
 
         def read_once(kind: Any, value: Any) -> Any:
@@ -75,8 +80,8 @@ class Adapter(metaclass=AnyInstance):
 
     @classmethod
     def _read(cls, value: Any, hook: _Hook) -> tuple[Any, str]:
-        """Try the parts of the annotation in order, and return the value of the first one that matches. Otherwise
-        return the faults of all parts."""
+        """Try the parts of the annotation in order. Return the value of the first part that matches, or the faults of
+        all parts."""
         faults: dict[str, None] = {}
         for part, _ in sorted(zip(cls.parts, cls.infos(), strict=True), key=lambda each: _lacks(each[1], value)):
             try:
@@ -87,13 +92,19 @@ class Adapter(metaclass=AnyInstance):
 
     @classmethod
     def infos(cls) -> list[msgspec.inspect.Type]:
-        """Return msgspec's type information about the parts. Each call returns the same objects."""
+        """Return msgspec's type information about the parts of the annotation.
+
+        Each call returns the same objects.
+        """
         cls._infos = cls._infos or list(map(msgspec.inspect.type_info, cls.parts))
         return cls._infos
 
     @classmethod
     def schema(cls, of: Callable[[Any], JSONObject]) -> JSONObject:
-        """Return the JSON Schema of the annotation, combined from the schemas of its parts, which ``of`` returns."""
+        """Return the JSON Schema of the annotation, combined from the schemas of its parts.
+
+        ``of`` returns the schema of a part.
+        """
         if cls._is_described:  # a recursive class
             return {"type": "array" if hasattr(cls.hint, "_fields") else "object"}
         cls._is_described = True
@@ -105,8 +116,10 @@ class Adapter(metaclass=AnyInstance):
 
 
 def adapted(hint: Any) -> Any:
-    """Return ``hint`` with an adapter in place of each part that msgspec rejects. If there is none, return ``hint``
-    itself."""
+    """Return the annotation ``hint`` with an adapter in place of each part that msgspec rejects.
+
+    If msgspec rejects no part, return ``hint`` itself.
+    """
     try:
         # Make the repr part of the cache key, because equal unions may list their types in another order.
         found = _adapted(hint, repr(hint))
@@ -122,7 +135,7 @@ def _adapted(hint: Any, _: str) -> Any:
 
 
 def _adapt(hint: Any, seen: dict[Any, Any]) -> Any:
-    """Return ``hint`` with an adapter in place of each part that msgspec rejects.
+    """Return the annotation ``hint`` with an adapter in place of each part that msgspec rejects.
 
     ``seen`` has the adapters of the classes and aliases that contain ``hint``.
     """
@@ -160,7 +173,7 @@ def _is_read(hint: Any) -> bool:
 
 
 def unaliased(hint: Any) -> Any:
-    """If an annotation is a ``TypeAliasType``, return the annotation that it names. Otherwise return it unchanged."""
+    """Return the annotation that a ``TypeAliasType`` names. Any other annotation is returned unchanged."""
     alias: Any = get_origin(hint) or hint
     if type(alias).__name__ != "TypeAliasType":
         return hint
@@ -180,8 +193,10 @@ def _adapter(hint: Any, parts: tuple[Any, ...], make: Callable[[Any], Any] = lam
 
 
 def _lacks(info: Any, value: Any) -> bool:
-    """Return true if an object has a member that isn't a field of the class of ``info``. Return false for types without
-    fields."""
+    """Return true if an object has a member for which the class of ``info`` has no field.
+
+    Return false for types without fields.
+    """
     if isinstance(info, msgspec.inspect.CustomType) and issubclass(info.cls, Adapter):
         return all(_lacks(part, value) for part in info.cls.infos())
     names = {field.encode_name for field in getattr(info, "fields", ())}

@@ -18,11 +18,11 @@ from .type_adapters import Adapter
 
 
 def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObject:
-    """Return the JSON Schema of a type, for values that are parsed (``read``) or encoded, if necessary with
-    ``encoders`` (the `Encoders` of a server).
+    """Return the JSON Schema of a type.
 
-    The root is never a reference, and references are replaced if possible (`inlined`). Raises `TypeError` for a type
-    without a schema.
+    ``read`` is true for values that are parsed, and false for values that are encoded. ``encoders`` are the `Encoders`
+    of a server. The root is never a reference, and references are replaced if possible (`inlined`). Raises `TypeError`
+    for a type without a schema.
     """
     inner: JSONObject = {}
     prefix = ""
@@ -73,7 +73,7 @@ second."""
 
 
 def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) -> JSONObject:
-    """Move the ``$defs`` in the schema of a foreign class to ``known``, and return the schema.
+    """Return the schema of a class that msgspec doesn't know, after moving its ``$defs`` to ``known``.
 
     A definition whose name is already used for something else is renamed.
     """
@@ -86,10 +86,10 @@ def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) ->
 
 
 def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: bool) -> None:
-    """Complete ``schema``, which msgspec made for the class of ``info``, so that it describes parsed (``read``) or
-    encoded values.
+    """Complete the ``schema`` that msgspec made for the class of ``info``.
 
-    ``hints`` are the annotations of the class, keyed by field name.
+    If ``read`` is true, it describes values that are parsed, otherwise values that are encoded. ``hints`` are the
+    annotations of the class, keyed by field name.
     """
     if not hasattr(info, "fields"):
         schema["enum"] = list(dict.fromkeys(member.value for member in info.cls.__members__.values()))
@@ -108,7 +108,7 @@ def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: boo
 
 
 def _put_in_order(schema: JSONObject, *hints: Any) -> None:
-    """Restore the author's order of values in each ``enum`` of ``schema``, because msgspec sorts the values of a
+    """Sort the values of each ``enum`` in ``schema`` in the author's order, because msgspec sorts the values of a
     `Literal`."""
     order: dict[Any, int] = {}
     seen = list(hints)
@@ -126,7 +126,7 @@ def _put_in_order(schema: JSONObject, *hints: Any) -> None:
 
 
 def types_in(annotation: Any, *, adapted: bool = True) -> list[kinds.Type]:
-    """Return all types that occur in ``annotation``, including the fields of its classes.
+    """Return all types that occur in ``annotation``, including the types of the fields of its classes.
 
     With ``adapted``, include the parts of adapters. Raises `TypeError`, or `NameError` for a name that can't be
     resolved.
@@ -155,7 +155,7 @@ def inside(kind: kinds.Type) -> Iterator[kinds.Type]:
 
 
 def hints_of(kind: type[Any]) -> dict[str, Any]:
-    """Return the type annotations of a class, by field name."""
+    """Return the type annotations of a class, keyed by field name."""
     try:
         return get_type_hints(kind, include_extras=True)
     except NameError:  # reported by `schema_of`

@@ -35,7 +35,7 @@ def _unchanged(value: Any) -> Any:
 
 
 class Writers:
-    """Creates the functions that encode objects for one protocol revision, keyed by type.
+    """Creates functions that encode objects as JSON data, for one protocol revision. There is one function per type.
 
     If the declared type is a union or `Any`, the class of the value decides. Lists and objects are copied, except for a
     ``dict[str, Any]`` that a class keeps unchanged.
@@ -52,7 +52,7 @@ class Writers:
         }
 
     def writer_of(self, kind: Any) -> Write:
-        """Return the function that encodes values of a type as JSON data."""
+        """Return the function that encodes values of the type ``kind`` as JSON data."""
         if (write := self._known.get(kind)) is None:
             write = self._known[kind] = self._made(kind)
         return write
@@ -114,7 +114,7 @@ class Writers:
 
 
 def refusal(kind: Any, revision: Revision) -> Write | None:
-    """If ``revision`` doesn't have the class ``kind``, return a function that raises `NotExpressible`. Otherwise return
+    """Return a function that raises `NotExpressible`, if ``revision`` doesn't have the class ``kind``. Otherwise return
     `None`."""
     first = getattr(kind, "_SINCE", revision.name)
     if first <= revision.name:
@@ -130,7 +130,10 @@ def _refuse(reason: str, _: Any) -> Any:
 
 
 class NotExpressible(ValueError):
-    """Raised if the protocol revision of the request can't express a value, for example audio in 2024-11-05."""
+    """Raised if the protocol revision of a request can't express a value.
+
+    For example, 2024-11-05 can't express audio.
+    """
 
 
 Make = Callable[[Any], dict[str, Any]]
@@ -172,7 +175,10 @@ def _filter(make: Make, asked: SubscriptionFilter, _: Revision) -> dict[str, Any
 
 
 def _page(make: Make, field: str, revision: Revision, result: Any) -> dict[str, Any]:
-    """Return a page of a list as JSON data. If the page is a `CachedPage`, its items are cached JSON texts."""
+    """Return one page of a list as JSON data.
+
+    If the page is a `CachedPage`, its items are cached JSON texts.
+    """
     items = getattr(result, field)
     if (texts := getattr(items, "texts", None)) is None:
         return make(result)
@@ -201,12 +207,13 @@ def _elicit_result(make: Make, result: ElicitResult, revision: Revision) -> dict
 
 
 def _wants_objects(revision: Revision) -> bool:
-    """Return true if structured content and output schemas must be objects, as in revisions up to 2025-11-25."""
+    """Return true if structured content and output schemas must be objects in ``revision``, as up to 2025-11-25."""
     return revision.structured_content != "any"
 
 
 def _has_tool_use(revision: Revision) -> bool:
-    """Return true if a sampling message can contain several content blocks, as in revisions that support tool use."""
+    """Return true if a sampling message can have several content blocks in ``revision``, as in revisions with tool
+    use."""
     return revision.name >= ToolUseContent._SINCE
 
 

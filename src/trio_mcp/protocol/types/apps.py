@@ -53,7 +53,7 @@ def _is_view(uri: object) -> bool:
 
 
 def check_view(uri: str) -> None:
-    """Raise `ValueError` if ``uri`` isn't a valid URI of a view."""
+    """Raise `ValueError` if ``uri`` isn't a valid URI of a view (an HTML document for a tool)."""
     # SEP-1865, Content Requirements: the URI MUST start with the ui:// scheme.
     if not _is_view(uri):
         raise ValueError(f"the URI of a view must begin with ui://, as in ui://weather/dashboard, not {uri[:200]!r}")
@@ -74,7 +74,7 @@ def _callers(visible_to: Iterable[str]) -> tuple[Caller, ...]:
 
 @frozen
 class UI:
-    """The view of a tool, an HTML document that shows its results, and who may call the tool.
+    """The view of a tool, which is an HTML document that shows its results, and the callers of the tool.
 
     ``visible_to`` contains ``model`` if hosts should show the tool to the model, and ``app`` if views of the same
     server may call it. By default it contains both. Without a ``view``, the tool has no document of its own:
@@ -89,9 +89,10 @@ class UI:
 
     @classmethod
     def of(cls, tool: Tool) -> UI:
-        """Return the view and the allowed callers of ``tool``, whose data comes from an untrusted server.
+        """Return the view of ``tool`` and who may call it.
 
-        An invalid URI counts as missing, and an unknown caller is ignored.
+        The data of ``tool`` comes from an untrusted server. An invalid URI counts as missing, and an unknown caller is
+        ignored.
         """
         meta = tool.meta or {}
         ui = as_object(meta.get("ui"))
@@ -104,8 +105,10 @@ class UI:
         return cls(view if _is_view(view) else None, visible_to=[caller for caller in _CALLERS if caller in named])
 
     def _in_meta(self, meta: Mapping[str, Any] | None) -> JSONObject:
-        """Return the tool's ``meta`` with this view and its callers added. Raises `ValueError` if ``meta`` already
-        specifies them, or if there are no callers."""
+        """Return the tool's ``meta`` with this view and its callers added.
+
+        Raises `ValueError` if ``meta`` already has a view, or if there are no callers.
+        """
         if not self.visible_to:
             raise ValueError('visible_to must not be empty: write "model", "app" or both')
         if meta is not None and not meta.keys().isdisjoint(("ui", _FLAT)):
@@ -117,8 +120,10 @@ class UI:
 
 
 def with_view_renamed(tool: Tool, rename: Callable[[str], str]) -> Tool:
-    """Return ``tool`` with the URI of its view replaced by the result of ``rename``. Everything else in ``_meta`` is
-    unchanged."""
+    """Return ``tool`` with another URI of its view: the result of ``rename``.
+
+    Everything else in ``_meta`` is unchanged.
+    """
     meta = tool.meta
     if not meta:
         return tool
@@ -151,7 +156,7 @@ def _permissions(given: Iterable[str]) -> tuple[Permission, ...]:
 
 @frozen
 class AppPolicy:
-    """The origins and permissions that a view's HTML document needs.
+    """The origins and permissions that the HTML document of a view needs.
 
     A host may grant less. The default is nothing: the document contains its own scripts and styles, and communicates
     only with the host.
@@ -177,8 +182,10 @@ class AppPolicy:
 
     @classmethod
     def of(cls, contents: ResourceContents) -> Self:
-        """Return the policy in the ``contents`` of a view, which come from an untrusted server. Invalid parts are
-        omitted, so that the host grants less."""
+        """Return the policy in the ``contents`` of a view, which come from an untrusted server.
+
+        Invalid parts are omitted, so that the host grants less.
+        """
         said = as_object((contents.meta or {}).get("ui"))
         csp, permissions, domain = said.get("csp"), said.get("permissions"), said.get("domain")
         border = said.get("prefersBorder")
@@ -193,10 +200,9 @@ class AppPolicy:
 
     @property
     def content_security_policy(self) -> str:
-        """The ``Content-Security-Policy`` with which a host shows the document (SEP-1865, Content Security Policy
-        Enforcement).
+        """The ``Content-Security-Policy`` with which a host shows the view's document.
 
-        It allows only the declared origins.
+        (SEP-1865, Content Security Policy Enforcement.) It allows only the declared origins.
         """
         own = ("'self'", "'unsafe-inline'", *self.resources)
         media = ("'self'", "data:", *self.resources)
@@ -215,8 +221,10 @@ class AppPolicy:
         return "; ".join(f"{name} {' '.join(sources)}" for name, sources in directives.items())
 
     def _type_of(self, uri: str, mime_type: str | None) -> str:
-        """Return the MIME type for the view ``uri``. Raises `ValueError` for an invalid URI, or if the author's
-        ``mime_type`` isn't the type of a view."""
+        """Return the MIME type of the view ``uri``.
+
+        Raises `ValueError` for an invalid URI, or if the author's ``mime_type`` isn't the type of a view.
+        """
         check_view(uri)
         if mime_type not in (None, APP_TYPE):
             raise ValueError(
@@ -225,7 +233,7 @@ class AppPolicy:
         return APP_TYPE
 
     def _on(self, contents: ResourceContents) -> ResourceContents:
-        """Return the ``contents`` of a view with the MIME type of views.
+        """Return the ``contents`` of a view with the MIME type that all views have.
 
         If the contents have no policy, add this one. Raises `ValueError` for another type, and for text that isn't an
         HTML document.
@@ -252,6 +260,6 @@ class AppPolicy:
 
 
 def _read(origins: object) -> list[str]:
-    """Return the valid origins in ``origins``, a value from an untrusted server."""
+    """Return the valid origins in ``origins``, which come from an untrusted server."""
     given = cast("list[Any]", origins)[:_MOST_ORIGINS] if isinstance(origins, list) else []
     return [each for each in given if isinstance(each, str) and _ORIGIN.fullmatch(each)]

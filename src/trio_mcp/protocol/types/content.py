@@ -17,8 +17,10 @@ Role: TypeAlias = Literal["user", "assistant"]
 
 @value
 class Annotations:
-    """Annotations of content for the client: its audience, its importance (0 to 1), and when it was modified (ISO
-    8601)."""
+    """Annotations of content for the client: its audience, its importance (0 to 1), and when it was modified.
+
+    The time is in ISO 8601.
+    """
 
     audience: list[Role] | None = None
     priority: float | None = None
@@ -111,10 +113,10 @@ class EmbeddedResource:
 
 @value
 class UnknownContent:
-    """A content block that can't be parsed: its type is unknown, or a required member is missing. ``raw`` is the block
-    as received.
+    """A content block that can't be parsed, because its type is unknown or a required member is missing.
 
-    Clients keep such blocks, so that the other blocks of the result can be used. Servers and proxies send ``raw``.
+    ``raw`` is the block as received. Clients keep such blocks, so that the other blocks of the result can be used.
+    Servers and proxies send ``raw``.
     """
 
     raw: Any
@@ -137,7 +139,10 @@ def text_in(blocks: Iterable[object]) -> str:
 
 @value
 class ToolUseContent:
-    """A content block in which the model requests a call of the tool ``name`` with ``input`` (sampling only)."""
+    """A content block in which the model requests a call of the tool ``name`` with the arguments ``input``.
+
+    Only for sampling.
+    """
 
     _SINCE: ClassVar = "2025-11-25"
 
@@ -150,7 +155,10 @@ class ToolUseContent:
 
 @value
 class ToolResultContent:
-    """A content block with the result of the tool call ``tool_use_id``, for the model (sampling only)."""
+    """A content block with the result of a tool call, for the model. ``tool_use_id`` identifies the call.
+
+    Only for sampling.
+    """
 
     _SINCE: ClassVar = "2025-11-25"
 

@@ -23,8 +23,10 @@ _BEGINNING: Final = lazy_pattern(r"https?://[^/?#]{1,300}(?![^/?#])", re.IGNOREC
 
 @value
 class ElicitFormParams:
-    """Parameters of an elicitation request with a form. ``requested_schema`` is a JSON Schema object without nesting.
-    The mode isn't sent."""
+    """Parameters of an elicitation request with a form.
+
+    ``requested_schema`` is a JSON Schema object without nesting. The mode isn't sent.
+    """
 
     message: str
     requested_schema: JSONObject
@@ -34,7 +36,7 @@ class ElicitFormParams:
 
 @value
 class ElicitURLParams:
-    """Parameters of an elicitation request that sends the user to ``url``.
+    """Parameters of an elicitation request that sends the user to the web page ``url``.
 
     In 2025-11-25, ``elicitation_id`` is required: the notification that the user has finished contains it.
     """
@@ -54,7 +56,7 @@ ElicitParams: TypeAlias = ElicitFormParams | ElicitURLParams
 
 @value
 class ElicitResult:
-    """The result of an elicitation request: the user's answer.
+    """The result of an elicitation request, which is the user's answer.
 
     ``content`` is present only with ``accept``, and contains strings, numbers, booleans and lists of strings.
     """
@@ -65,11 +67,11 @@ class ElicitResult:
 
 
 def check_form_schema(schema: object) -> None:
-    """Raise `CodedError` (-32602) if ``schema`` isn't a valid form: an object whose properties aren't nested.
+    """Raise `CodedError` (-32602) if ``schema`` isn't a valid form.
 
-    2025-11-25 elicitation, Requested Schema: strings, numbers, booleans, single-select enums and arrays of enum
-    strings. Nothing may be nested, and no other keywords are allowed. The error names the field. A schema that is too
-    large for people to fill in is refused as well.
+    A form is an object whose properties aren't nested. 2025-11-25 elicitation, Requested Schema: strings, numbers,
+    booleans, single-select enums and arrays of enum strings. Nothing may be nested, and no other keywords are allowed.
+    The error names the field. A schema that is too large for people to fill in is refused as well.
     """
     if not isinstance(schema, dict):
         raise _bad("a form schema must be a JSON Schema object")
@@ -89,8 +91,10 @@ def check_form_schema(schema: object) -> None:
 
 
 def check_form_size(form: JSONObject) -> None:
-    """Raise `CodedError` (-32602) if ``form`` is too large to be checked. No user could fill in such a
-    form."""
+    """Raise `CodedError` (-32602) if the form schema ``form`` is too large to be checked.
+
+    No user could fill in such a form.
+    """
     if not (is_small(form, _MOST_PARTS, _MOST_CHARACTERS, MOST_LEVELS) and is_checkable(form, _MOST_PARTS)):
         raise _bad(f"the form schema has more than {_MOST_PARTS} parts or {_MOST_CHARACTERS} characters")
 
@@ -172,8 +176,9 @@ _FIELDS: Final[Mapping[str, _Rules]] = {
 
 
 def first_form(schema: JSONObject) -> JSONObject:
-    """Convert the form ``schema`` to the format of 2025-06-18: titles of choices are in ``enumNames``, and only
-    booleans have defaults.
+    """Convert the form ``schema`` to the format of MCP 2025-06-18.
+
+    There, the titles of choices are in ``enumNames``, and only booleans have defaults.
 
     Raises `ValueError` if a field is a list of choices, which 2025-06-18 can't express.
     """
@@ -210,7 +215,7 @@ def check_url(url: object) -> None:
 
 
 def check_url_question(question: ElicitURLParams) -> None:
-    """Raise `CodedError` (-32602) if ``question``, the parameters of a URL elicitation request, is invalid.
+    """Raise `CodedError` (-32602) if the parameters of a URL elicitation request are invalid.
 
     The URL must pass `check_url`. The id, if there is one, must not be empty. Neither the id nor the message may
     contain control characters, except for line breaks and tabs of a message.
@@ -228,7 +233,7 @@ def _bad(reason: str) -> CodedError:
 
 
 def content_fits(content: dict[str, Any]) -> bool:
-    """Return true if an elicitation result may contain the values in ``content``."""
+    """Return true if the values in ``content`` are allowed in an elicitation result."""
     return all(
         isinstance(value, str | bool | int | float)
         or (isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value)))

@@ -27,8 +27,10 @@ class InputRequest:
 
 @value
 class InputRequiredResult:
-    """A result that requests input from the client. The client calls again with the answers, and with ``request_state``
-    unchanged."""
+    """A result that requests input from the client.
+
+    The client calls again with the answers, and with ``request_state`` unchanged.
+    """
 
     input_requests: dict[str, InputRequest] | None = None
     request_state: str | None = None
@@ -36,8 +38,10 @@ class InputRequiredResult:
 
 
 def capability_for(request: InputRequest) -> tuple[str, ...]:
-    """Return the capabilities that a client must have declared for this input request (2026-07-28 sampling, elicitation
-    and roots, Capabilities)."""
+    """Return the capabilities that a client must have declared for an input request.
+
+    (2026-07-28 sampling, elicitation and roots, Capabilities.)
+    """
     params = request.params or {}
     match request.method:
         case "roots/list":
@@ -58,18 +62,23 @@ _FOR_SAMPLING: Final = {
 
 
 def for_elicitation(mode: Literal["form", "url"]) -> tuple[str, ...]:
-    """Return the client capabilities that elicitation in this ``mode`` requires, such as ``elicitation`` and
+    """Return the client capabilities that elicitation in ``mode`` requires, such as ``elicitation`` and
     ``elicitation.url``."""
     return "elicitation", f"elicitation.{mode}"
 
 
 def for_sampling(*, tools: bool, context: object) -> tuple[str, ...]:
-    """Return the client capabilities that a sampling request requires, depending on its ``tools`` and its ``context``
-    (``includeContext``)."""
+    """Return the client capabilities that a sampling request requires.
+
+    They depend on its ``tools`` and its ``context`` (``includeContext``).
+    """
     has_context = context in ("thisServer", "allServers")  # "none" is always allowed
     return _FOR_SAMPLING[tools, has_context]
 
 
 def asks_for_input(result: object) -> bool:
-    """Return true if a result of a modern revision, as JSON data, is an `InputRequiredResult`, even an invalid one."""
+    """Return true if a result of a modern revision, as JSON data, is an `InputRequiredResult`.
+
+    This includes invalid ones.
+    """
     return isinstance(result, dict) and cast("dict[str, Any]", result).get("resultType") == "input_required"

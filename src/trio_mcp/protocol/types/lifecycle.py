@@ -19,16 +19,21 @@ from ..fields import JSONObject, as_object, since, wire_name
 
 @value
 class Roots:
-    """The client capability ``roots``. If ``list_changed`` is true, the client notifies the server when its roots
-    change (legacy revisions)."""
+    """The client capability ``roots``.
+
+    If ``list_changed`` is true, the client notifies the server when its roots change (legacy revisions).
+    """
 
     list_changed: bool | None = since("2024-11-05", until="2025-11-25")
 
 
 @value
 class Sampling:
-    """The client capability ``sampling``. The sub-capabilities ``context`` and ``tools`` are declared by an empty
-    object."""
+    """The client capability ``sampling``.
+
+    Each of the sub-capabilities ``context`` and ``tools`` is declared by an empty object. An empty object declares the
+    sub-capability ``context`` or ``tools``.
+    """
 
     context: JSONObject | None = since("2025-11-25")
     tools: JSONObject | None = since("2025-11-25")
@@ -36,8 +41,10 @@ class Sampling:
 
 @value
 class Elicitation:
-    """The client capability ``elicitation``. An empty object declares only ``form`` (2025-11-25 elicitation,
-    Capabilities)."""
+    """The client capability ``elicitation``.
+
+    An empty object declares only ``form`` (2025-11-25 elicitation, Capabilities).
+    """
 
     form: JSONObject | None = since("2025-11-25")
     url: JSONObject | None = since("2025-11-25")
@@ -45,8 +52,10 @@ class Elicitation:
 
 @value
 class TasksCapability:
-    """The capability ``tasks`` of a client or server: it can run the other side's requests as background tasks
-    (2025-11-25 only)."""
+    """The capability ``tasks`` of a client or server (2025-11-25 only).
+
+    It says that requests of the other side can run as background tasks.
+    """
 
     list: JSONObject | None = None
     cancel: JSONObject | None = None
@@ -55,7 +64,7 @@ class TasksCapability:
 
 @value
 class ClientCapabilities:
-    """The capabilities that a client declares, in ``initialize`` or in each modern request."""
+    """The capabilities that a client declares in ``initialize``, or in each modern request."""
 
     experimental: JSONObject | None = None
     roots: Roots | None = None
@@ -78,7 +87,7 @@ class ClientCapabilities:
 
 @cache
 def _attributes(kind: type) -> dict[str, str]:
-    """Return the attribute names of a capability class, keyed by these names and by their JSON names."""
+    """Return a dict that maps the attribute names and JSON names of a capability class to its attribute names."""
     names = [field.name for field in attrs.fields(kind)] if attrs.has(kind) else []
     return {spelling: name for name in names for spelling in (name, wire_name(name))}
 
@@ -102,16 +111,20 @@ def _declares(owner: object, path: str) -> bool:
 
 @value
 class PromptsCapability:
-    """The server capability ``prompts``. If ``list_changed`` is true, the server notifies clients when its list of
-    prompts changes."""
+    """The server capability ``prompts``.
+
+    If ``list_changed`` is true, the server notifies clients when its list of prompts changes.
+    """
 
     list_changed: bool | None = None
 
 
 @value
 class ResourcesCapability:
-    """The server capability ``resources``. If ``subscribe`` is true, the server notifies clients when a subscribed
-    resource changes."""
+    """The server capability ``resources``.
+
+    If ``subscribe`` is true, the server notifies clients when a subscribed resource changes.
+    """
 
     subscribe: bool | None = None
     list_changed: bool | None = None
@@ -119,8 +132,10 @@ class ResourcesCapability:
 
 @value
 class ToolsCapability:
-    """The server capability ``tools``. If ``list_changed`` is true, the server notifies clients when its list of tools
-    changes."""
+    """The server capability ``tools``.
+
+    If ``list_changed`` is true, the server notifies clients when its list of tools changes.
+    """
 
     list_changed: bool | None = None
 
@@ -151,7 +166,10 @@ CacheScope: TypeAlias = Literal["public", "private"]
 
 @value
 class Icon:
-    """An icon to show beside a name. ``src`` is an https or data URI. ``theme`` is ``light`` or ``dark``."""
+    """An icon to show beside a name.
+
+    ``src`` is an https or data URI. ``theme`` is ``light`` or ``dark``.
+    """
 
     src: str
     mime_type: str | None = None
@@ -161,8 +179,10 @@ class Icon:
 
 @value
 class Implementation:
-    """The name and version of a client or server program, as it reports them itself. Display them, but don't base
-    decisions on them."""
+    """The name and version of a client or server program, as the program itself reports them.
+
+    Display them, but don't base decisions on them.
+    """
 
     name: str
     version: str
@@ -205,8 +225,11 @@ class InitializeResult:
 
 
 def with_version(result: Any, offered: Any) -> Any:
-    """Return a result of ``initialize``. If the server sent its capabilities or name without a protocol version, add
-    the ``offered`` version to the result."""
+    """Return a result of ``initialize`` that has a protocol version.
+
+    If the server sent its capabilities or name without a protocol version, the ``offered`` version is added. Only a
+    result with the server's capabilities or name is changed.
+    """
     members = as_object(result)
     is_described = "capabilities" in members or "serverInfo" in members
     is_named = not is_described or members.get("protocolVersion") is not None
@@ -227,9 +250,10 @@ class DiscoverResult:
 
 
 def ttl_ms_in(result: JSONObject) -> int:
-    """Return how many milliseconds a result may be cached. Return 0 for a missing or invalid value.
+    """Return for how many milliseconds a result may be cached.
 
-    TTL field: absent and negative SHOULD be 0. The schema has a number there, so fractions are valid.
+    Return 0 for a missing or invalid value. TTL field: absent and negative SHOULD be 0. The schema has a number there,
+    so fractions are valid.
     """
     ttl: Any = result.get("ttlMs")
     if type(ttl) is float and math.isfinite(ttl):
@@ -238,13 +262,18 @@ def ttl_ms_in(result: JSONObject) -> int:
 
 
 def scope_in(result: JSONObject) -> CacheScope:
-    """Return the cache scope of a result: who may see the cached result. For a missing or invalid value, return
-    ``private``, the safe scope."""
+    """Return the cache scope of a result, which tells who may see the cached result.
+
+    For a missing or invalid value, return ``private``, the safe scope.
+    """
     return "public" if result.get("cacheScope") == "public" else "private"
 
 
 def with_good_hints(result: JSONObject) -> JSONObject:
-    """Return ``result`` with valid cache hints: an invalid lifetime becomes 0, and an invalid scope ``private``."""
+    """Return ``result`` with valid cache hints.
+
+    An invalid lifetime becomes 0, and an invalid scope ``private``.
+    """
     good: JSONObject = {}
     if "ttlMs" in result:
         good["ttlMs"] = ttl_ms_in(result)

@@ -58,8 +58,10 @@ class NotificationParams:
 
 @value
 class CancelledParams:
-    """Parameters of ``notifications/cancelled``, which cancels the request ``request_id``. ``reason`` is a text to
-    display or log."""
+    """Parameters of ``notifications/cancelled``, which cancels the request ``request_id``.
+
+    ``reason`` is a text to display or log.
+    """
 
     request_id: int | str
     reason: str | None = None
@@ -68,8 +70,10 @@ class CancelledParams:
 
 @value
 class ProgressParams:
-    """Parameters of ``notifications/progress``. ``progress`` increases with each notification, and ``total`` has the
-    same unit."""
+    """Parameters of ``notifications/progress``.
+
+    ``progress`` increases with each notification, and ``total`` has the same unit.
+    """
 
     progress_token: int | str
     progress: int | float
@@ -80,16 +84,20 @@ class ProgressParams:
 
 @value
 class SetLevelParams:
-    """Parameters of ``logging/setLevel``: the minimum level of log messages that the client wants to get (legacy
-    revisions)."""
+    """Parameters of ``logging/setLevel`` (legacy revisions).
+
+    ``level`` is the minimum level of the log messages that the client wants to get.
+    """
 
     level: LogLevel
 
 
 @value
 class LogParams:
-    """Parameters of ``notifications/message``, a log message. ``data`` is any JSON value, and is sent even if it is
-    null."""
+    """Parameters of ``notifications/message``, a log message.
+
+    ``data`` is any JSON value, and is sent even if it is null.
+    """
 
     level: str
     data: Any
@@ -107,7 +115,8 @@ class ResourceUpdatedParams:
 
 @value
 class ElicitationCompleteParams:
-    """Parameters of the notification that the user has finished a URL elicitation (2025-11-25 only)."""
+    """Parameters of ``notifications/elicitation/complete``: the user has finished a URL elicitation (2025-11-25
+    only)."""
 
     elicitation_id: str
     meta: JSONObject | None = None
@@ -115,7 +124,7 @@ class ElicitationCompleteParams:
 
 @value
 class SubscriptionFilter:
-    """The changes of which a client wants to be notified, in ``subscriptions/listen``."""
+    """The kinds of changes of which a client wants to be notified, in ``subscriptions/listen``."""
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -134,20 +143,27 @@ _LISTS: Final[tuple[ChangedList, ...]] = ("tools", "prompts", "resources")
 
 
 def changing_lists(declared: ServerCapabilities) -> list[ChangedList]:
-    """Return the lists (tools, prompts, resources) for which a server that ``declared`` these capabilities sends change
-    notifications."""
+    """Return the lists for which a server that ``declared`` these capabilities sends change notifications.
+
+    The lists are tools, prompts and resources.
+    """
     capabilities: dict[ChangedList, Any] = {name: getattr(declared, name) for name in _LISTS}
     return [name for name, each in capabilities.items() if each is not None and each.list_changed]
 
 
 def lists_in(asked: SubscriptionFilter) -> list[ChangedList]:
-    """Return the lists (tools, prompts, resources) that a subscription filter selects."""
+    """Return the lists that a subscription filter selects.
+
+    The lists are tools, prompts and resources.
+    """
     return [name for name in _LISTS if getattr(asked, f"{name}_list_changed")]
 
 
 def filter_of(lists: Collection[str], **others: list[str] | None) -> SubscriptionFilter:
-    """Return a subscription filter that selects the ``lists``. ``others`` are its other members, and empty ones are
-    omitted."""
+    """Return a subscription filter that selects the ``lists``.
+
+    ``others`` are the other members of the filter. Empty members are omitted.
+    """
     wanted: Any = (name in lists or None for name in _LISTS)
     return SubscriptionFilter(*wanted, **{key: each or None for key, each in others.items()})
 
@@ -161,16 +177,20 @@ class ListenParams:
 
 @value
 class ListenResult:
-    """Result of ``subscriptions/listen``, sent when the subscription ends normally. ``meta`` contains the subscription
-    id."""
+    """Result of ``subscriptions/listen``, sent when the subscription ends normally.
+
+    ``meta`` contains the subscription id.
+    """
 
     meta: JSONObject
 
 
 @value
 class SubscriptionsAcknowledgedParams:
-    """Parameters of the first notification of a subscription: the changes of which the server will notify the
-    client."""
+    """Parameters of the first notification of a subscription.
+
+    They tell of which changes the server will notify the client.
+    """
 
     notifications: SubscriptionFilter
     meta: JSONObject | None = None

@@ -55,7 +55,7 @@ class GetPromptParams:
 
 @value
 class PromptMessage:
-    """A message of a prompt."""
+    """A message of a prompt, with its role and content."""
 
     role: Role
     content: ContentBlock
@@ -81,7 +81,7 @@ MAX_COMPLETION_VALUES = 100
 
 @value
 class PromptReference:
-    """A reference to the prompt whose argument should be completed."""
+    """A reference to a prompt, one of whose arguments should be completed."""
 
     name: str
     type: Literal["ref/prompt"] = "ref/prompt"
@@ -90,7 +90,7 @@ class PromptReference:
 
 @value
 class ResourceTemplateReference:
-    """A reference to the resource template whose argument should be completed."""
+    """A reference to a resource template, one of whose arguments should be completed."""
 
     uri: str
     type: Literal["ref/resource"] = "ref/resource"
@@ -106,14 +106,14 @@ class CompletionArgument:
 
 @value
 class CompletionContext:
-    """The values of other arguments of the same prompt or template, if they are already known."""
+    """The values of other arguments of the same prompt or resource template, if they are already known."""
 
     arguments: dict[str, str] | None = None
 
 
 @value
 class CompleteParams:
-    """Parameters of ``completion/complete``: which argument to complete."""
+    """Parameters of ``completion/complete``, which name the argument to complete."""
 
     ref: PromptReference | ResourceTemplateReference
     argument: CompletionArgument
@@ -122,7 +122,10 @@ class CompleteParams:
 
 @value
 class Completion:
-    """Suggestions for the value of an argument, best first, at most 100. ``total`` may be higher."""
+    """Suggestions for the value of an argument, best first.
+
+    A completion has at most 100 suggestions, and ``total`` may be higher.
+    """
 
     values: list[str]
     total: int | None = None

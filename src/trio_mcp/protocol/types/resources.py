@@ -10,7 +10,10 @@ from .lifecycle import CacheScope, Icon
 
 @value
 class Resource:
-    """A resource, as a server lists it in ``resources/list``. ``size`` is in bytes, before any encoding."""
+    """A resource, as a server lists it in ``resources/list``.
+
+    ``size`` is in bytes, before any encoding.
+    """
 
     uri: str
     name: str
@@ -39,8 +42,10 @@ class ResourceTemplate:
 
 @value
 class PageParams:
-    """Parameters of a list request: the cursor from the previous page. Without a cursor, the first page is
-    requested."""
+    """Parameters of a list request: the cursor from the previous page.
+
+    Without a cursor, the first page is requested.
+    """
 
     cursor: str | None = None
 

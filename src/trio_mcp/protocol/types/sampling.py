@@ -17,7 +17,10 @@ SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUse
 
 @value
 class SamplingMessage:
-    """A message of the conversation in a sampling request. Several content blocks are allowed since 2025-11-25."""
+    """A message of the conversation in a sampling request.
+
+    Several content blocks are allowed since 2025-11-25.
+    """
 
     role: Role
     content: SamplingContent | list[SamplingContent]
@@ -31,7 +34,7 @@ class SamplingMessage:
 
 @value
 class ModelHint:
-    """A part of a model's name, as a preference in a sampling request."""
+    """A model name, or a part of one, that a sampling request prefers."""
 
     name: str | None = None
 
@@ -60,7 +63,10 @@ class ToolChoice:
 
 @value
 class CreateMessageParams:
-    """Parameters of ``sampling/createMessage``. ``max_tokens`` limits the length of the answer."""
+    """Parameters of ``sampling/createMessage``.
+
+    ``max_tokens`` limits the length of the answer.
+    """
 
     messages: list[SamplingMessage]
     max_tokens: int
@@ -102,7 +108,10 @@ class CreateMessageResult:
 
 @value
 class Root:
-    """A directory or file that a client shares with a server: a ``file://`` URI, and a name to show for it."""
+    """A directory or file that a client shares with a server.
+
+    It has a ``file://`` URI, and a name to show for it.
+    """
 
     uri: str
     name: str | None = None

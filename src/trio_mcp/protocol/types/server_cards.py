@@ -56,7 +56,7 @@ class CardRemote:
 
 @value
 class ServerCard:
-    """A description of a server for clients that aren't connected yet.
+    """A server card, which describes a server for clients that aren't connected yet.
 
     Use it for display, and to find the endpoint. Its claims are unverified: if the running server differs, trust the
     server.
@@ -74,7 +74,10 @@ class ServerCard:
 
     @property
     def endpoint(self) -> CardRemote | None:
-        """The first Streamable HTTP endpoint whose URL has no variables. `None` if there is none."""
+        """The first Streamable HTTP endpoint whose URL has no variables.
+
+        `None` if there is none.
+        """
         return next(
             (each for each in self.remotes or () if each.type == "streamable-http" and "{" not in each.url), None
         )
@@ -82,14 +85,20 @@ class ServerCard:
 
 @value
 class Catalog:
-    """The catalog of a domain, which lists server cards. It may also list other things."""
+    """The catalog of a domain, which lists server cards.
+
+    It may also list other things.
+    """
 
     entries: list[JSONObject]
 
 
 @value
 class CardEntry:
-    """A catalog entry for a server card: the card's URL, or the card itself."""
+    """A catalog entry for a server card.
+
+    It contains the URL of the card, or the card itself.
+    """
 
     identifier: str
     type: str
@@ -98,8 +107,10 @@ class CardEntry:
 
 
 def card_url(endpoint: str) -> str:
-    """Return the well-known URL of the server card for the server at ``endpoint``. The query, and a slash at the end of
-    the path, are ignored."""
+    """Return the well-known URL of the server card for the server at ``endpoint``.
+
+    The query, and a slash at the end of the path, are ignored.
+    """
     parts = urlsplit(endpoint)
     return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/')}{CARD_SUFFIX}"
 
@@ -128,7 +139,10 @@ def check_version(version: str) -> None:
 
 
 def check_text(what: str, text: str) -> None:
-    """Raise `ValueError` if ``text``, a server's description or title, doesn't have 1 to 100 characters."""
+    """Raise `ValueError` if ``text`` is empty or longer than 100 characters.
+
+    ``what`` says whether it is a server's description or title.
+    """
     if not 0 < len(text) <= _LONGEST_TEXT:
         told = f"this one has {len(text)}" if text else "this one is empty"
         raise ValueError(
@@ -142,5 +156,5 @@ def name_in(name: str) -> str:
 
 
 def domain_in(name: str) -> str:
-    """Return the domain in a server's ``name`` in its usual order: ``example.com`` for ``com.example/weather``."""
+    """Return the domain in a server's ``name`` in the usual order: ``example.com`` for ``com.example/weather``."""
     return ".".join(reversed(name.partition("/")[0].split(".")))

@@ -25,7 +25,10 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @value
 class SkillFile:
-    """A file of a skill. ``digest`` is ``sha256:`` followed by 64 hexadecimal digits. ``size`` is in bytes."""
+    """A file of a skill.
+
+    ``digest`` is ``sha256:`` followed by 64 hexadecimal digits. ``size`` is in bytes.
+    """
 
     uri: str
     digest: str
@@ -34,10 +37,10 @@ class SkillFile:
 
 @value
 class Skill:
-    """A skill, as a server lists it: the URI of its ``SKILL.md``, the front matter of that file as JSON, and its files,
-    or ``"dynamic"`` if they can't be listed.
+    """A skill, as a server lists it.
 
-    Don't trust the contents, which come from the server.
+    It has the URI of its ``SKILL.md``, the front matter of that file as JSON, and its files, or ``"dynamic"`` if the
+    server can't list them. Don't trust the contents, which come from the server.
     """
 
     uri: str
@@ -46,13 +49,19 @@ class Skill:
 
     @property
     def name(self) -> str:
-        """The name of the skill. Empty if the front matter has no name."""
+        """The name of the skill in its front matter.
+
+        Empty if the front matter has no name.
+        """
         name = self.frontmatter.get("name")
         return name if isinstance(name, str) else ""
 
     @property
     def description(self) -> str:
-        """The description in the front matter: what the skill does, and when to use it. Empty if there is none."""
+        """The description of the skill in its front matter: what the skill does, and when to use it.
+
+        Empty if there is no description.
+        """
         description = self.frontmatter.get("description")
         return description if isinstance(description, str) else ""
 
@@ -62,7 +71,7 @@ class Skill:
         return self.uri.removesuffix(SKILL_FILE)
 
     def files(self) -> dict[str, SkillFile] | None:
-        """Return the files of the skill, keyed by their relative paths.
+        """Return the files of the skill, keyed by their paths relative to the skill's folder.
 
         Return `None` if the server doesn't list the files. Raises `ValueError` if the list is invalid (SEP-2640,
         Resources).
@@ -96,7 +105,7 @@ def digest_of(contents: bytes) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Return true if the relative ``path`` can't lead out of its folder.
+    """Return true if the relative ``path`` of a skill file can't lead out of the skill's folder.
 
     No part of the path may be empty, ``.`` or ``..``, or contain a backslash, a control character or a lone surrogate.
     """
@@ -118,7 +127,7 @@ def _file(said: Any) -> SkillFile:
 
 @value
 class ListSkillsResult:
-    """Result of listing skills: a page of skills."""
+    """Result of a request for the list of skills: a page of skills."""
 
     skills: list[Skill]
     next_cursor: str | None = None
@@ -135,7 +144,7 @@ class GetSkillParams:
 
 @value
 class GetSkillResult:
-    """Result of the request for one skill: its description."""
+    """Result of the request for one skill: the `Skill` as the server describes it."""
 
     skill: Skill
     ttl_ms: int = since("2026-07-28", default=0)
@@ -144,8 +153,10 @@ class GetSkillResult:
 
 @value
 class ReadDirectoryParams:
-    """Parameters of the request to list a folder of a skill: its URI, without a slash at the end, and the cursor of the
-    page."""
+    """Parameters of the request to list a folder of a skill.
+
+    They are the folder's URI, without a slash at the end, and the cursor of the page.
+    """
 
     uri: str
     cursor: str | None = None
@@ -153,7 +164,10 @@ class ReadDirectoryParams:
 
 @value
 class ReadDirectoryResult:
-    """Result of listing a folder of a skill: a page of its entries. Subfolders have the type ``inode/directory``."""
+    """Result of listing a folder of a skill: a page of its entries.
+
+    Subfolders have the type ``inode/directory``.
+    """
 
     resources: list[Resource]
     next_cursor: str | None = None

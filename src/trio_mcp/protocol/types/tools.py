@@ -22,14 +22,20 @@ TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "faile
 
 @value
 class TaskMetadata:
-    """Parameter of a request that should run as a background task (2025-11-25). ``ttl`` is in milliseconds."""
+    """Parameter of a request that should run as a background task (2025-11-25).
+
+    ``ttl`` is in milliseconds.
+    """
 
     ttl: float | None = None
 
 
 @value
 class Task:
-    """The state of a background task (2025-11-25). Times are in ISO 8601, and ``poll_interval`` is in milliseconds."""
+    """The state of a background task (2025-11-25).
+
+    Times are in ISO 8601, and ``poll_interval`` is in milliseconds.
+    """
 
     task_id: str
     status: TaskStatus
@@ -44,7 +50,10 @@ class Task:
 
 @value
 class CreateTaskResult:
-    """The response to a request that runs as a background task (2025-11-25). Get its result with ``tasks/result``."""
+    """The response to a request that runs as a background task (2025-11-25).
+
+    Get the task's result with ``tasks/result``.
+    """
 
     task: Task
     meta: JSONObject | None = None
@@ -52,8 +61,10 @@ class CreateTaskResult:
 
 @value
 class TaskParams:
-    """Parameters of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``, in 2025-11-25 and the tasks extension: the
-    task's id."""
+    """Parameters of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``: the task's id.
+
+    They are the same in 2025-11-25 and in the tasks extension.
+    """
 
     task_id: str
 
@@ -74,7 +85,10 @@ TASKS_CAPABILITY: Final = f"extensions.{TASKS_EXTENSION}"
 
 @value
 class CreatedTask:
-    """The response to a request that continues as a background task (tasks extension). Times are in ISO 8601."""
+    """The response to a request that continues as a background task (tasks extension).
+
+    Times are in ISO 8601.
+    """
 
     task_id: str
     status: TaskStatus
@@ -90,8 +104,10 @@ class CreatedTask:
 
 @value
 class DetailedTask:
-    """The state of a background task (tasks extension), with its result, its error, or its unanswered input requests:
-    the result of ``tasks/get``, and the parameters of ``notifications/tasks``."""
+    """The state of a background task (tasks extension), with its result, its error, or its unanswered input requests.
+
+    It is the result of ``tasks/get``, and the parameters of ``notifications/tasks``.
+    """
 
     task_id: str
     status: TaskStatus
@@ -108,22 +124,28 @@ class DetailedTask:
 
 @value
 class UpdateTaskParams:
-    """Parameters of ``tasks/update``: the answers to a task's input requests, keyed as in these requests."""
+    """Parameters of ``tasks/update``: the answers to a task's input requests.
+
+    Each answer has the key of its input request.
+    """
 
     task_id: str
     input_responses: dict[str, Any]
 
 
 def is_task(result: object) -> bool:
-    """Return true if a result of a modern revision, as JSON data, is a `CreatedTask`, even an invalid one."""
+    """Return true if a result of a modern revision, as JSON data, is a `CreatedTask`.
+
+    This includes invalid ones.
+    """
     return isinstance(result, dict) and cast("JSONObject", result).get("resultType") == "task"
 
 
 def created_id(result: object, *, is_flat: bool) -> str | None:
-    """Return the id of the background task that ``result``, a response as JSON data, has created.
+    """Return the id of the background task that a request has created.
 
-    Return `None` if the response has created no task. With ``is_flat``, the response is a `CreatedTask`, otherwise a
-    `CreateTaskResult`.
+    ``result`` is the response to the request, as JSON data. Return `None` if the response has created no task. With
+    ``is_flat``, the response is a `CreatedTask`, otherwise a `CreateTaskResult`.
     """
     if not isinstance(result, dict):
         return None
@@ -138,11 +160,11 @@ def created_id(result: object, *, is_flat: bool) -> str | None:
 
 @value
 class ToolAnnotations:
-    """A server's hints about a tool, such as ``read_only_hint``. If you don't trust the server, don't base decisions on
-    them.
+    """A server's hints about a tool, such as ``read_only_hint``.
 
-    A tool without hints counts as not read-only, destructive, not idempotent, and open world: see `resolved`.
-    ``destructive_hint`` and ``idempotent_hint`` apply only to tools that aren't read-only.
+    If you don't trust the server, don't base decisions on them. A tool without hints counts as not read-only,
+    destructive, not idempotent, and open world: see `resolved`. ``destructive_hint`` and ``idempotent_hint`` apply only
+    to tools that aren't read-only.
     """
 
     title: str | None = None
@@ -152,7 +174,10 @@ class ToolAnnotations:
     open_world_hint: bool | None = None
 
     def resolved(self) -> ToolAnnotations:
-        """Return these annotations with the specification's defaults filled in. They are never sent in this form."""
+        """Return these annotations with the specification's defaults filled in.
+
+        They are never sent in this form.
+        """
         return ToolAnnotations(
             self.title,
             self.read_only_hint if self.read_only_hint is not None else False,
@@ -164,14 +189,17 @@ class ToolAnnotations:
 
 @value
 class ToolExecution:
-    """Whether a call of the tool may, must or must not run as a background task (2025-11-25 only)."""
+    """Says whether a call of the tool may, must or must not run as a background task (2025-11-25 only)."""
 
     task_support: Literal["forbidden", "optional", "required"] | None = None
 
 
 @value
 class Tool:
-    """A tool, as a server lists it in ``tools/list``. Its schemas are kept unchanged."""
+    """A tool, as a server lists it in ``tools/list``.
+
+    Its schemas are kept unchanged.
+    """
 
     name: str
     input_schema: JSONObject
@@ -189,10 +217,10 @@ class Tool:
 
 
 class ToolError(MCPError):
-    """Raise this in a tool to show the model why it failed: the error becomes a result with ``isError``.
+    """Raise this in a tool to show the model why the tool failed.
 
-    The message is shown to the model and the user. Any other exception is reported as an internal error in the tool,
-    without its message, which may contain private data.
+    The error becomes a result with ``isError``. The message is shown to the model and the user. Any other exception is
+    reported as an internal error in the tool, without its message, which may contain private data.
     """
 
 
@@ -220,11 +248,10 @@ class CallToolParams:
 
 @value
 class CallToolResult:
-    """Result of ``tools/call``. If ``is_error`` is true, the tool failed, and ``content`` explains the failure to the
-    model.
+    """Result of ``tools/call``.
 
-    ``structured_content`` is omitted if it is `None`. In legacy revisions it must be an object. Other values are sent
-    only as ``content``.
+    If ``is_error`` is true, the tool failed, and ``content`` explains the failure to the model. ``structured_content``
+    is omitted if it is `None`. In legacy revisions it must be an object. Other values are sent only as ``content``.
     """
 
     content: list[ContentBlock] = attrs.field(factory=list[ContentBlock])
@@ -247,7 +274,7 @@ class CallToolResult:
         return text_in(self.content)
 
     def as_(self, kind: type[T]) -> T:
-        """Parse the data of the result as a value of the type ``kind``.
+        """Parse the data of the tool's result as a value of the type ``kind``.
 
         The data is the structured content or, if there is none, the text, which is parsed as JSON unless ``kind`` is
         `str`. Servers wrap a value that isn't an object as ``{"result": …}``. If the wrapped data isn't a valid
