@@ -33,7 +33,7 @@ _ADVICE = """The fixture {name} is async, and no plugin runs it for this test. O
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option ``--mcp-seed``."""
+    """Add the command line option ``--mcp-seed`` to pytest."""
     group = parser.getgroup("trio-mcp")
     group.addoption("--mcp-seed", type=int, metavar="N", help="seed returned by the fixture mcp_seed (default: random)")
 
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """If no installed plugin runs the async fixtures of this plugin, fail with advice on what to write."""
+    """Fail with advice if no installed plugin runs the async fixtures of this plugin."""
     is_ours = fixturedef.argname in ("mcp_client", "mcp_scripted_client")
     try:
         value = yield
@@ -56,7 +56,10 @@ def pytest_fixture_setup(
 
 
 def _runs_on_asyncio(request: pytest.FixtureRequest) -> bool:
-    """Return whether a plugin runs the fixture on asyncio. Fail if the test itself runs on trio."""
+    """Return whether a plugin runs the fixture on asyncio.
+
+    Fail if the test itself runs on trio.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -72,7 +75,10 @@ def _runs_on_asyncio(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def mcp_server() -> Server:
-    """The server under test. Define a fixture of this name that returns your server."""
+    """The server under test.
+
+    Define a fixture of this name that returns your server.
+    """
     pytest.fail(
         "mcp_client and mcp_scripted_client need to know your server. Define it in the test file or in conftest.py:\n"
         "    @pytest.fixture\n"
@@ -93,8 +99,10 @@ def mcp_era(request: pytest.FixtureRequest) -> Literal["legacy", "modern"]:
 
 @pytest.fixture
 def mcp_client_options() -> dict[str, Any]:
-    """Options for `mcp_client` other than the era, such as ``{"sampling": ...}``. See
-    `trio_mcp.types.ClientSettings`."""
+    """Options for the fixture `mcp_client`, except for the era. An example is ``{"sampling": ...}``.
+
+    See `trio_mcp.types.ClientSettings`.
+    """
     return {}
 
 
@@ -126,8 +134,10 @@ async def mcp_client(
 async def mcp_scripted_client(
     request: pytest.FixtureRequest, mcp_server: Server, mcp_era: Literal["legacy", "modern"]
 ) -> AsyncGenerator[ScriptedClient]:
-    """A `trio_mcp.testing.ScriptedClient` that is connected to ``mcp_server`` in memory and declares no capabilities.
-    For tests on trio."""
+    """A `trio_mcp.testing.ScriptedClient` that is connected to ``mcp_server`` in memory.
+
+    It declares no capabilities. For tests on trio.
+    """
     if _runs_on_asyncio(request):
         pytest.fail("mcp_scripted_client is for tests on trio: mark the test with @pytest.mark.trio", pytrace=False)
     from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
@@ -140,8 +150,10 @@ async def mcp_scripted_client(
 
 @pytest.fixture
 def mcp_context() -> RecordingContext:
-    """A `trio_mcp.testing.RecordingContext` whose client declares no capabilities, so it can't answer elicitation,
-    sampling or roots requests."""
+    """A `trio_mcp.testing.RecordingContext` whose client declares no capabilities.
+
+    The client can't answer elicitation, sampling or roots requests.
+    """
     from trio_mcp.testing import RecordingContext
 
     return RecordingContext()
@@ -149,8 +161,10 @@ def mcp_context() -> RecordingContext:
 
 @pytest.fixture
 def mcp_seed(request: pytest.FixtureRequest) -> int:
-    """A seed for `trio_mcp.testing.RandomFaults`. If the test fails, the seed is printed, so that you can repeat the
-    run with ``--mcp-seed``."""
+    """A seed for `trio_mcp.testing.RandomFaults`.
+
+    If the test fails, the seed is printed, so that you can repeat the run with ``--mcp-seed``.
+    """
     seed: int | None = request.config.getoption("--mcp-seed")
     if seed is None:
         seed = random.randrange(2**32)  # noqa: S311 - no secret

@@ -22,7 +22,10 @@ _NOTHING_MORE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class _OwnFields(NamedTuple):
-    """The fields that a class body declares: their annotations, and their default values or `attrs.field` calls."""
+    """The fields that a class body declares.
+
+    They have annotations, and default values or `attrs.field` calls.
+    """
 
     hints: dict[str, Any]
     given: dict[str, Any]
@@ -30,8 +33,10 @@ class _OwnFields(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of an attrs class. The attributes of a `Field` are named like the attributes of `attrs.Attribute`.
-    ``type`` may be a string."""
+    """A field of an attrs class, with the same attribute names as an `attrs.Attribute`.
+
+    ``type`` may be a string.
+    """
 
     name: str
     type: Any
@@ -43,24 +48,26 @@ class Field(NamedTuple):
 
     @property
     def alias(self) -> str:
-        """The name of the field's ``__init__`` parameter."""
+        """The name of the ``__init__`` parameter for this field."""
         return self.name.lstrip("_")
 
 
 def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -> dict[str, Any]:
-    """Return the value of the class attribute in which `init_of` finds the fields that the class declares."""
+    """Return a class attribute with the fields that a class declares, in which `init_of` finds them."""
     return {_OWN: _OwnFields(hints, given, kw_only)}
 
 
 def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
-    """Return the ``__init__`` method for the class ``kind``, which has `own_fields`. Return `None` if only attrs can
-    generate the method."""
+    """Return the ``__init__`` method for the class ``kind``, which has `own_fields`.
+
+    Return `None` if only attrs can generate the method.
+    """
     fields = _settable_fields(kind, frozen)
     return None if fields is None else _compiled(kind, fields, frozen)
 
 
 def set_fields(instance: object, kind: type, args: tuple[Any, ...], given: dict[str, Any], *, frozen: bool) -> bool:
-    """Set the fields of a new instance, like the ``__init__`` of `init_of` does, but without compiling anything.
+    """Set the fields of a new instance, like the ``__init__`` of `init_of`, but without compiling anything.
 
     If the arguments don't fit, or only attrs can generate the ``__init__``, return false and change nothing.
     """
@@ -99,8 +106,10 @@ def _settable_fields(kind: type, frozen: bool) -> tuple[Field, ...] | None:
 
 @cache
 def plain_fields(kind: type) -> tuple[Field, ...] | None:
-    """Return the fields of a class that has `own_fields`, including inherited fields. Return `None` if one of the
-    fields needs attrs itself."""
+    """Return the fields of a class that has `own_fields`, including inherited fields.
+
+    Return `None` if one of the fields needs attrs itself.
+    """
     fields: dict[str, Field] = {}
     if _OWN not in vars(kind) or hasattr(kind, "__attrs_pre_init__"):
         return None
@@ -122,7 +131,10 @@ def plain_fields(kind: type) -> tuple[Field, ...] | None:
 
 
 def _read(own: _OwnFields) -> Iterator[Field | None]:
-    """Yield the fields that a class declares. Yield `None` for a field that only attrs supports."""
+    """Yield the fields that a class declares.
+
+    `None` stands for a field that only attrs supports.
+    """
     for name, hint in own.hints.items():
         given = own.given.get(name, attrs.NOTHING)
         if type(given) is not _FIELD:

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 else:
 
     def frozen(kind: type | None = None, /, **options: bool) -> Any:
-        """Class decorator like `attrs.frozen`, but faster to apply."""
+        """Class decorator like `attrs.frozen` that takes less time."""
         return _made(attrs.frozen, kind, _hash, _show, options)
 
     def define(kind: type | None = None, /, **options: bool) -> Any:
-        """Class decorator like `attrs.define`, but faster to apply."""
+        """Class decorator like `attrs.define` that takes less time."""
         return _made(attrs.define, kind, None, _show, options)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
 def value(kind: type[T]) -> type[T]:
-    """Class decorator: make ``kind`` an immutable class whose instances are compared and hashed by their contents.
+    """Class decorator for a class whose instances don't change, and are compared and hashed by their contents.
 
     Only the type checker prevents changes. `attrs.frozen` also prevents them at run time, but takes five times as long
     to create an instance: 0.5 µs for a request, with each message of the peer, and 1.3 µs more for an input request and
@@ -64,7 +64,10 @@ def _made(make: Any, kind: Any, hashed: Any, shown: Any, options: dict[str, bool
 
 
 def _is_plain(kind: type, members: Mapping[str, Any]) -> bool:
-    """Return whether attrs needs only the fields of the class ``kind``, and nothing else, such as `super` cells."""
+    """Return whether attrs needs nothing of the class ``kind`` except its fields.
+
+    For example, it would have to adapt methods that call `super`.
+    """
     if "__init__" in members or issubclass(kind, BaseException):
         return False
     for member in members.values():
@@ -92,12 +95,11 @@ _GIVEN: Final = (
 
 
 def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[str, Any]) -> type:
-    """Create the class that ``make`` would create from ``kind``, with slots and ``methods``. All other methods are
-    compiled when the class is first used.
+    """Create the class that ``make`` would create from ``kind``. It has slots and the ``methods``.
 
-    `init_of` writes ``__init__``, and `set_fields` initializes the first instances. When the fields are first
-    inspected, or if only attrs can write the ``__init__``, attrs creates its own class from the fields, whose parts are
-    copied to this class.
+    All other methods are compiled when the class is first used. `init_of` writes ``__init__``, and `set_fields`
+    initializes the first instances. When the fields are first inspected, or if only attrs can write the ``__init__``,
+    attrs creates its own class from the fields, whose parts are copied to this class.
     """
     members: dict[str, Any] = {**vars(kind), **methods, "__doc__": FieldsDocumented(kind.__doc__ or "")}
     for name in ("__dict__", "__weakref__"):
@@ -140,7 +142,7 @@ def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[s
 
 
 class _LazyMember:
-    """A class attribute whose value is created when it is first read."""
+    """A class attribute whose value is created when the attribute is first read."""
 
     __slots__ = ("_name", "complete", "made")
 
@@ -158,8 +160,10 @@ class _LazyMember:
 
 
 class _LazyInit(_LazyMember):
-    """An ``__init__`` that is compiled when the fourth instance of its class is created, because most classes get only
-    one or two instances during startup."""
+    """An ``__init__`` method that is compiled when the fourth instance of its class is created.
+
+    Most classes get only one or two instances during startup.
+    """
 
     __slots__ = ("_frozen", "_instances")
 
@@ -183,8 +187,10 @@ class _LazyInit(_LazyMember):
 
 
 def evolve(instance: T, **changes: Any) -> T:
-    """Return a copy of an instance with changes, like `attrs.evolve`, without making attrs create the fields of the
-    class."""
+    """Return a copy of an instance with changes, like `attrs.evolve`.
+
+    Unlike `attrs.evolve`, it doesn't make attrs create the fields of the class.
+    """
     kind: Any = type(instance)
     if (fields := plain_fields(kind)) is None:
         return attrs.evolve(cast("Any", instance), **changes)
@@ -193,10 +199,10 @@ def evolve(instance: T, **changes: Any) -> T:
 
 
 class FieldsDocumented(str):
-    """A class docstring that includes the docstrings of the class's fields. The fields are added when the docstring is
-    first read.
+    """A class docstring that also describes the fields of the class.
 
-    It is also a string: for classes with a metaclass, such as a `TypedDict`, `help` bypasses the descriptor.
+    The descriptions of the fields are added when the docstring is first read. It is also a string: for classes with a
+    metaclass, such as a `TypedDict`, `help` bypasses the descriptor.
     """
 
     __slots__ = ("_owner",)
@@ -212,19 +218,22 @@ class FieldsDocumented(str):
         return documented(owner, str(self))
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
-        """Return the whole text without tabs. `inspect.cleandoc` calls this first, when `help` shows the string."""
+        """Return the whole docstring without tabs.
+
+        `inspect.cleandoc` calls this method first when `help` shows the docstring.
+        """
         return (self.__get__(None, self._owner) or "").expandtabs(tabsize)
 
 
 def show_fields(kind: type[T]) -> type[T]:
-    """Make `help` show the fields of ``kind``, or the keys of a `TypedDict`."""
+    """Make `help` show the fields of the class ``kind``, or the keys of a `TypedDict`."""
     kind.__doc__ = doc = FieldsDocumented(kind.__doc__ or "")
     doc.__set_name__(kind, "__doc__")
     return kind
 
 
 class Renamed:
-    """An attribute that other SDKs have and this class lacks.
+    """An attribute for a name that other SDKs have and this class lacks.
 
     Reading it raises `AttributeError` with the code to write instead. `dir` of an instance doesn't list it. Unlike
     ``__getattr__``, this descriptor doesn't slow down reading other attributes.
@@ -250,15 +259,19 @@ def _names_without_renamed(self: object) -> list[str]:
 
 
 def positive(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
-    """Raise `ValueError` unless a setting is greater than 0. Use this function as the ``validator`` of an attrs
-    field."""
+    """Raise `ValueError` unless a setting is greater than 0.
+
+    Use this function as the ``validator`` of an attrs field.
+    """
     if not number > 0:
         raise ValueError(f"{attribute.name} must be greater than 0, not {number!r}")
 
 
 def not_negative(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
-    """Raise `ValueError` if a setting is less than 0 or not a number. Use this function as the ``validator`` of an
-    attrs field."""
+    """Raise `ValueError` if a setting is less than 0 or not a number.
+
+    Use this function as the ``validator`` of an attrs field.
+    """
     if not number >= 0:
         raise ValueError(f"{attribute.name} must not be negative, not {number!r}")
 
@@ -299,6 +312,6 @@ def _show(self: Any) -> str:
 
 
 def _show_members(self: Any) -> str:
-    """Return the ``repr`` of an instance, without the fields whose value is `None`."""
+    """Return the ``repr`` of an instance. Fields whose value is `None` are left out."""
     told = ((field.name, getattr(self, field.name)) for field in _fields(self))
     return f"{type(self).__name__}({', '.join(f'{name}={item!r}' for name, item in told if item is not None)})"

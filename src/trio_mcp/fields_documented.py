@@ -24,7 +24,10 @@ _LONGEST: Final = 60
 
 @cache
 def documented(kind: type, doc: str | None) -> str | None:
-    """Return the class docstring ``doc``, followed by the fields of the class. Inherited fields come first."""
+    """Return the class docstring ``doc`` with the fields of the class appended.
+
+    Inherited fields come first.
+    """
     fields = "\n".join(f"{name}{told}" for name, told in _all_fields(kind).items())
     return "\n\n".join(text for text in (inspect.cleandoc(doc or ""), fields and "Fields:\n" + fields) if text) or None
 
@@ -63,8 +66,10 @@ def _is_private(name: str, hint: ast.expr) -> bool:
 
 
 def _default(kind: type, name: str) -> str:
-    """Return the source code of a field's default value, if it is short and the same for all instances. Otherwise
-    return an empty string."""
+    """Return the source code of a field's default value.
+
+    If the code is long, or the value isn't the same for all instances, return an empty string.
+    """
     fields = attrs.fields_dict(kind) if attrs.has(kind) else {}
     default = fields[name].default if name in fields else attrs.NOTHING
     shown = repr(default)

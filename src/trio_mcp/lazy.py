@@ -18,8 +18,10 @@ from typing import Any, AnyStr, Final, NoReturn, cast
 
 
 def extra(module: str, message: str) -> Any:
-    """Return ``module``, or a placeholder that raises `ImportError` with ``message`` when one of its attributes is
-    used."""
+    """Return ``module``, or a placeholder for a package that isn't installed.
+
+    Using an attribute of the placeholder raises `ImportError` with ``message``.
+    """
     try:
         return import_module(module)
     except ImportError:
@@ -27,7 +29,7 @@ def extra(module: str, message: str) -> Any:
 
 
 def require(module: object) -> None:
-    """Raise `ImportError` if ``module``, which `extra` returned, isn't installed."""
+    """Raise `ImportError` if ``module``, a result of `extra`, isn't installed."""
     if isinstance(module, _Missing):
         module.fail()
 
@@ -46,9 +48,10 @@ class _Missing:
 
 
 def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) -> Any:
-    """Import ``name``, and store the imported object in ``namespace``, the globals of the importing module.
+    """Import ``name`` when it is first used, and store the imported object in ``namespace``.
 
-    ``names`` maps each name to its module. Used as a module's ``__getattr__``.
+    ``namespace`` is the globals of the importing module. ``names`` maps each name to its module. Used as a module's
+    ``__getattr__``.
     """
     package: str = namespace["__name__"]
     module = next((module for module, text in names.items() if name in text.split()), None)
@@ -68,8 +71,11 @@ def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) ->
 
 
 def _make_old() -> None:
-    """Move all objects into the oldest generation, so that the garbage collector doesn't traverse them soon. Does
-    nothing if the program has frozen objects."""
+    """Move all objects into the garbage collector's oldest generation, so that the collector doesn't traverse them
+    soon.
+
+    Does nothing if the program has frozen objects.
+    """
     if not gc.get_freeze_count():
         gc.freeze()
         gc.unfreeze()
@@ -78,14 +84,19 @@ def _make_old() -> None:
 def lazy_names(
     namespace: dict[str, Any], names: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the functions ``__getattr__`` and ``__dir__`` for the module with the globals ``namespace``. See
-    `lazy_name`."""
+    """Return the functions ``__getattr__`` and ``__dir__`` for a module that imports its names when they are first
+    used.
+
+    ``namespace`` is the globals of the module. See `lazy_name`.
+    """
     return partial(lazy_name, namespace, names), lambda: namespace["__all__"]
 
 
 def lazy_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return a regular expression like `re.compile`, but compile ``text`` at the first use. Errors in ``text`` are
-    raised then."""
+    """Return a regular expression that is compiled at its first use.
+
+    Otherwise like `re.compile`. Errors in ``text`` are raised at the first use.
+    """
     return cast("re.Pattern[AnyStr]", _LazyPattern(text, flags))
 
 

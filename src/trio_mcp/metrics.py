@@ -54,7 +54,10 @@ _COUNTERS: Final = {
 
 
 class Meters:
-    """The OpenTelemetry instruments of one meter. All servers and clients with the same observer share them."""
+    """The OpenTelemetry instruments of one meter.
+
+    All servers and clients with the same observer share them.
+    """
 
     def __init__(self, provider: metrics.MeterProvider | None) -> None:
         meter = metrics.get_meter("trio_mcp", meter_provider=provider)
@@ -83,7 +86,7 @@ class Meters:
         meter.create_observable_gauge("trio_mcp.shared.up", [self._observe_links], "1", words)
 
     def watch(self, load: Load) -> None:
-        """Report the counts in ``load`` as metrics, until ``load`` is garbage-collected."""
+        """Report the counts in ``load`` as metrics until ``load`` is garbage-collected."""
         self._loads.add(load)
 
     def _observe(self, field: str, _: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
@@ -95,21 +98,27 @@ class Meters:
             yield metrics.Observation(int(all(states)))
 
     def record_call(self, seconds: float, attributes: Mapping[str, str]) -> None:
-        """Record the metrics of an outgoing request. ``attributes`` are the attributes of the request's span."""
+        """Record the metrics of an outgoing request that has ended.
+
+        ``attributes`` are the attributes of the request's span.
+        """
         self._called.record(seconds, _bounded(attributes))
 
     def record_handler(self, seconds: float, queued: float, attributes: Mapping[str, str]) -> None:
-        """Record the metrics of an incoming request that took ``seconds``, including ``queued`` seconds in the
+        """Record the metrics of an incoming request that took ``seconds``, of which it spent ``queued`` seconds in the
         queue."""
         self._handled.record(seconds, _bounded(attributes))
         self._queued.record(queued, {_METHOD: attributes[_METHOD]})
 
     def record_cancel(self, seconds: float, attributes: Mapping[str, str]) -> None:
-        """Record that a cancelled handler took its first step ``seconds`` after the cancellation arrived."""
+        """Record how many ``seconds`` after the arrival of its cancellation a handler took its first step."""
         self._cancelled.record(seconds, attributes)
 
     def record_session(self, role: str, seconds: float, attributes: Mapping[str, str]) -> None:
-        """Record the metrics of a connection that has closed. ``role`` is the role of this side: client or server."""
+        """Record the metrics of a connection that has closed.
+
+        ``role`` is the role of this side: client or server.
+        """
         self._sessions[role].record(seconds, attributes)
 
 

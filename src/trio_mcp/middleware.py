@@ -45,12 +45,12 @@ def _by_caller(request: ServerRequest) -> Hashable:
 
 
 def time_limit(seconds: float) -> MiddlewareFunction:
-    """Middleware that cancels a request after ``seconds``, and reports that to the client: for a tool call as a result
-    with ``isError``, otherwise as `CodedError` (-32603).
+    """Middleware that cancels a request after ``seconds``, and reports that to the client.
 
-    The time starts with this middleware, and includes waits in further middleware. It doesn't include time spent
-    waiting for the user in `RequestContext.elicit`. For a task, it lasts until the task ends. Raises `ValueError`
-    unless ``seconds`` is greater than 0.
+    A tool call gets a result with ``isError``, any other request a `CodedError` (-32603). The time starts with this
+    middleware, and includes waits in further middleware. It doesn't include time spent waiting for the user in
+    `RequestContext.elicit`. For a task, it lasts until the task ends. Raises `ValueError` unless ``seconds`` is greater
+    than 0.
     """
     _check_positive("seconds", seconds)
 
@@ -106,7 +106,8 @@ def rate_limit(
 
 
 def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunction:
-    """Middleware that limits concurrent requests to ``limit`` for each ``key``, by default `ServerRequest.caller`.
+    """Middleware that limits concurrent requests to ``limit`` for each ``key``, by default for each
+    `ServerRequest.caller`.
 
     Further requests wait in order of arrival, within the `Limits`.
 
@@ -146,8 +147,9 @@ audit: Final = unlimited_logger("trio_mcp.audit")
 
 
 def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -> MiddlewareFunction:
-    """Middleware that writes a log record, at level info, when a request has ended: the caller, the request, its
-    duration and its outcome.
+    """Middleware that writes a log record, at level info, when a request has ended.
+
+    The record contains the caller, the request, its duration and its outcome.
 
     Args:
         log: The logger, ``trio_mcp.audit`` by default. Its records are written by a thread, so that no request waits.
@@ -185,7 +187,7 @@ def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -
 
 
 def _is_exempt(request: ServerRequest) -> bool:
-    """Return whether a request is exempt from rate and concurrency limits because of its method.
+    """Return whether the method of a request exempts it from rate and concurrency limits.
 
     Streams and requests about tasks are exempt, because `Limits` already limits both.
     """
@@ -193,8 +195,10 @@ def _is_exempt(request: ServerRequest) -> bool:
 
 
 def _is_unlimited(request: ServerRequest) -> bool:
-    """Return whether rate and concurrency limits don't apply to a request: its method is exempt, or it is a task that
-    runs again after a restart."""
+    """Return whether a request is exempt from rate and concurrency limits.
+
+    Its method is exempt, or the request is a task that runs again after a restart.
+    """
     task = request.ctx.task
     return _is_exempt(request) or (task is not None and task.has_started)
 
@@ -205,8 +209,10 @@ def _check_positive(name: str, number: float) -> None:
 
 
 class _RateLimit(PositionedMiddleware):
-    """The middleware that `rate_limit` returns. In one process, it has one state, even if it is registered at several
-    positions."""
+    """The middleware that `rate_limit` returns.
+
+    In one process, it has one state, even if it is registered at several positions.
+    """
 
     def __init__(self, most: int, per: float, burst: int, key: Key, keys: int, name: str | None) -> None:
         self._most = most
@@ -220,11 +226,14 @@ class _RateLimit(PositionedMiddleware):
         """True while the storage that the replicas share is unavailable."""
 
     async def __call__(self, request: ServerRequest, next: Next) -> Any:
-        """Answer a request within the rate limit of this process alone."""
+        """Answer a request within the rate limit, which is counted in this process alone."""
         return await self._limit(None, request, next)
 
     def at_position(self, position: int) -> MiddlewareFunction:
-        """Return this middleware for a position in a server's list of middleware. See `PositionedMiddleware`."""
+        """Return this middleware for one position in the list of a server's middleware.
+
+        See `PositionedMiddleware`.
+        """
         kind = ("name", self._name) if self._name is not None else ("place", position)
         return partial(self._limit, _plain((*kind, repr((self._most, self._per, self._burst)))))
 
@@ -241,7 +250,7 @@ class _RateLimit(PositionedMiddleware):
         return await next(request)
 
     async def _acquire_shared(self, rates: RateLimits, limit: bytes, key: Hashable) -> float | None:
-        """Take a token from a bucket that all replicas share.
+        """Take a token from a token bucket that all replicas share.
 
         Return 0, or the seconds to wait if the bucket is empty. Return `None` if the shared storage is unavailable or
         the key cannot be shared.
@@ -292,7 +301,7 @@ def _plain(key: object) -> bytes:
 
 
 class _Buckets:
-    """Token buckets of a rate limit, by key.
+    """The token buckets of a rate limit, by key.
 
     A bucket holds at most ``burst`` tokens, and gets one every ``interval`` seconds. For each bucket, only the time at
     which it will be full is stored. A bucket without a stored time is full.
@@ -304,7 +313,10 @@ class _Buckets:
         self._full_at = BoundedDict[Hashable, float](limit)
 
     def acquire(self, key: Hashable, now: float) -> float:
-        """Take a token from a bucket, and return 0. If the bucket is empty, return the seconds until its next token."""
+        """Take a token from the bucket for ``key``, and return 0.
+
+        If the bucket is empty, return the seconds until its next token.
+        """
         full_at = max(self._full_at.get(key, now), now) + self._interval
         wait = full_at - now - self._interval * self._burst
         if wait > 1e-9:  # a shorter wait is a rounding error of the added intervals
@@ -318,7 +330,10 @@ _End: TypeAlias = tuple[str, str | None]
 
 
 def _end_of(request: ServerRequest, error: BaseException) -> _End:
-    """Return the outcome of a request that raised ``error``, and the cause of this outcome."""
+    """Return the outcome of a request that raised ``error``, for the audit log.
+
+    Also return the cause of this outcome.
+    """
     cancellation = request.ctx.cancellation
     cause = None if cancellation is None else str(cancellation.cause)
     if isinstance(error, ToolError):
@@ -346,8 +361,10 @@ def _write(log: logging.Logger, request: ServerRequest, names: Collection[str], 
 
 
 def _shown(value: Any) -> Any:
-    """Return the value of a request's argument as it appears in the audit log. Values that take long to write are left
-    out."""
+    """Return the value of a request's argument as it appears in the audit log.
+
+    Values that take long to write are left out.
+    """
     if isinstance(value, str):
         return clean(value[:200])
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and value.bit_length() < 128):

@@ -152,13 +152,16 @@ def raise_no_attribute(owner: object, name: str, names: Mapping[str, str]) -> No
 
 
 def namespace_of(name: str) -> str | None:
-    """Return the name of the module from which the public ``name`` is imported."""
+    """Return the name of the public module from which ``name`` can be imported.
+
+    Return `None` if no module has the name.
+    """
     modules = (import_module(f"trio_mcp{space}") for space in ("", ".types", ".auth", ".stores", ".hosting"))
     return next((module.__name__ for module in modules if name in module.__all__), None)
 
 
 def import_for(name: str) -> str:
-    """Return the import statement to write for ``name``, which may be a name that another SDK uses."""
+    """Return the import statement that imports ``name``, which may be a name that another SDK uses."""
     instead = PACKAGE_NAMES.get(name, name)
     return f"from {namespace_of(_first_name(instead)) or 'trio_mcp'} import {instead}"
 
@@ -168,7 +171,7 @@ def _first_name(words: str) -> str:
 
 
 def raise_no_name(name: str) -> None:
-    """Raise the error for a missing ``name`` of this package.
+    """Raise the error for ``name``, which this package doesn't have.
 
     If another SDK or another module of this package has the name, the message contains the code to write instead.
     Called by the package's ``__getattr__``.
@@ -220,7 +223,7 @@ _CLOSE: Final = 0.65
 
 
 def options_of(function: str) -> Mapping[str, str]:
-    """Return the options that other SDKs have for ``function``, each with what to write instead."""
+    """Return the options that ``function`` has in other SDKs, each with what to write instead."""
     if function.startswith("serve_"):
         return _SERVE_OPTIONS
     if function == "http_app":  # http_app doesn't listen, so omit the options of listeners
@@ -229,8 +232,10 @@ def options_of(function: str) -> Mapping[str, str]:
 
 
 def raise_no_option(function: str, name: str, names: Mapping[str, str], known: Iterable[str]) -> NoReturn:
-    """Raise `TypeError` for an option that ``function`` doesn't have. The message lists the ``known`` options of
-    ``function``."""
+    """Raise `TypeError` for an option that ``function`` doesn't have.
+
+    The message lists the ``known`` options of ``function``.
+    """
     options = list(known)
     if name in names:
         instead = f"; write {names[name]}."
@@ -266,7 +271,7 @@ _FROM_TRIO: Final = "unrecognized yield message"
 
 
 def explain(failure: BaseException) -> None:
-    """If a handler's exception ``failure`` comes from a known mistake, add a note to it that says what to write."""
+    """If a known mistake has caused the exception ``failure`` of a handler, add a note that says what to write."""
     pending = [failure]
     while pending:
         error = pending.pop()
@@ -294,7 +299,7 @@ def _advice_for(error: BaseException, said: str) -> str | None:
 
 
 def _comes_of_await(error: TypeError) -> bool:
-    """Return whether the error was raised because the operand of an ``await`` isn't awaitable.
+    """Return whether an error was raised because an ``await`` got an object that isn't awaitable.
 
     Recognizes the error text of all supported Python interpreters.
     """
@@ -307,7 +312,10 @@ def _comes_of_await(error: TypeError) -> bool:
 
 
 def _asyncio_advice(error: BaseException) -> str:
-    """Return advice for a handler that has called an asyncio function or library: what to write instead."""
+    """Return advice for a handler that has called an asyncio function or library.
+
+    The advice says what to write instead.
+    """
     used, instead = "asyncio", "a library that runs on trio or anyio"
     trace = error.__traceback__
     while trace is not None:

@@ -44,7 +44,8 @@ T = TypeVar("T")
 
 
 def _contained(words: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
-    """Return a decorator for functions that call a sampler, processor or propagator.
+    """Return a decorator for functions that call code of OpenTelemetry or the user, such as a sampler, processor or
+    propagator.
 
     If the function raises, the decorator logs ``words`` and returns `None`, so that the request itself continues.
     """
@@ -64,7 +65,7 @@ def _contained(words: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
 
 
 class OpenTelemetry:
-    """OpenTelemetry spans and metrics of requests. Pass it as ``tracing`` to a server or to ``open_*``.
+    """Creates OpenTelemetry spans and metrics of requests. Pass it as ``tracing`` to a server or to ``open_*``.
 
     Args:
         tracer_provider: The global one by default.
@@ -98,17 +99,25 @@ class OpenTelemetry:
         self._resource_uris = resource_uris
 
     def _watch_load(self, load: Load) -> None:
-        """Report the counts in ``load`` as metrics. `Server.statistics` returns the same counts."""
+        """Report the counts in ``load`` as metrics.
+
+        `Server.statistics` returns the same counts.
+        """
         self._meters.watch(load)
 
     def _tracer_of(self, network: str | None) -> ConnectionTracer:
-        """Return the tracer of a connection over ``network``, which is ``pipe``, ``tcp`` or ``unix``. Return `None` if
-        messages don't leave the process."""
+        """Return the tracer of a connection over ``network``, which is ``pipe``, ``tcp`` or ``unix``.
+
+        Return `None` if messages don't leave the process.
+        """
         return ConnectionTracer(self._tracer, self._meters, network, resource_uris=self._resource_uris)
 
 
 class ConnectionTracer:
-    """Traces the requests of one connection. The methods of the tracer and of its spans never raise."""
+    """Traces the requests of one connection.
+
+    The methods of the tracer and of its spans never raise.
+    """
 
     def __init__(self, tracer: trace.Tracer, meters: Meters, network: str | None, *, resource_uris: bool) -> None:
         self._tracer = tracer
@@ -119,7 +128,10 @@ class ConnectionTracer:
 
     @_contained("measuring a connection failed")
     def close(self, role: str, revision: str | None) -> None:
-        """Record that the connection has closed. ``role`` is the role of this side: client or server."""
+        """Record that the connection has closed.
+
+        ``role`` is the role of this side: client or server.
+        """
         attributes: dict[str, str] = {}
         if self._network is not None:
             attributes["network.transport"] = self._network
@@ -198,7 +210,7 @@ class ConnectionTracer:
 
 
 def _links(parent: context.Context, ambient: context.Context | None) -> list[trace.Link]:
-    """Return the links of a handler's span.
+    """Return the span links of a handler's span.
 
     By OpenTelemetry's conventions for MCP (Context propagation), the context in ``_meta`` is the parent of the span,
     and the ambient context is linked.
@@ -211,14 +223,18 @@ def _links(parent: context.Context, ambient: context.Context | None) -> list[tra
 
 
 def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return the members of the peer's ``_meta`` that a trace propagator may read: only strings that could be HTTP
-    headers."""
+    """Return those members of the peer's ``_meta`` that a trace propagator may read.
+
+    They are strings that could be HTTP headers.
+    """
     return {key: value for key, value in meta.items() if type(value) is str and len(value) <= _LONGEST_CARRIED}
 
 
 class _SpanRecord:
-    """An OpenTelemetry ``span`` with its ``attributes``. At the end of the span, ``measure`` is called with the
-    attributes and the duration in seconds."""
+    """An OpenTelemetry ``span`` with its ``attributes``.
+
+    At the end of the span, ``measure`` is called with the attributes and the duration in seconds.
+    """
 
     def __init__(
         self, span: trace.Span, attributes: dict[str, str], measure: Callable[[float, Mapping[str, str]], None]
@@ -230,13 +246,15 @@ class _SpanRecord:
 
     @_contained("tracing a cancel failed")
     def add_event(self, event: str, ago: float = 0.0) -> None:
-        """Add an event to the span that happened ``ago`` seconds ago. Never raises."""
+        """Add an event that happened ``ago`` seconds ago to the span. Never raises."""
         self.span.add_event(event, timestamp=time.time_ns() - int(ago * 1e9))
 
     @_contained("tracing a cancel failed")
     def record_cancel_state(self, state: object) -> None:
-        """Record in the span how a cancelled call has ended, if the client requested confirmation of cancellations.
-        Never raises."""
+        """Record in the span how a cancelled call has ended. Never raises.
+
+        This is known only if the client requested confirmation of its cancellations.
+        """
         if self._attributes["mcp.method.name"] == CANCEL and state in CANCEL_STATES:
             self.span.set_attribute("trio_mcp.cancel.state", str(state))
 
@@ -249,7 +267,7 @@ class _SpanRecord:
         code: int | None = None,
         cause: str | None = None,
     ) -> None:
-        """End the span, and record its duration. Never raises."""
+        """End the span, and record how long it lasted. Never raises."""
         more: dict[str, str] = {}
         if error_type is not None:
             more["error.type"] = error_type
@@ -293,7 +311,7 @@ class ClientSpan:
 
 
 class ServerSpan:
-    """The span of an incoming request, while its handler runs."""
+    """The span of an incoming request. It lasts while the request's handler runs."""
 
     def __init__(
         self, record: _SpanRecord, request: InboundRequest, measure: Callable[[float, Mapping[str, str]], None]
@@ -304,7 +322,8 @@ class ServerSpan:
         self._resumed_at: float | None = None
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return ``answer`` wrapped so that the span records the handler's first step after ``scope`` was cancelled."""
+        """Return a wrapper of ``answer``, with which the span records the handler's first step after ``scope`` was
+        cancelled."""
         return ResumptionObserver(answer, scope, self._resumed)
 
     def _resumed(self) -> None:

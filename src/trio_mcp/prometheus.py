@@ -25,8 +25,9 @@ _LAST_PAGE = 2.0
 
 
 class PrometheusPage:
-    """A metrics page for Prometheus, on a port of its own. It shows all servers and clients to which you pass the
-    page's `tracing`.
+    """A metrics page for Prometheus, on a separate port.
+
+    It shows all servers and clients to which you pass the page's `tracing`.
 
     ``tracer_provider``: see `OpenTelemetry`. Threads of ``prometheus_client`` serve the page without authentication, so
     keep its port internal.
@@ -61,7 +62,10 @@ async def serve_registry(
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the metrics of ``registry`` as a page. See `PrometheusPage.serve`."""
+    """Serve the metrics of ``registry`` as a page until cancelled.
+
+    See `PrometheusPage.serve`.
+    """
     page, _ = start_http_server(port, host, registry)
     try:
         task_status.started(page.server_port)

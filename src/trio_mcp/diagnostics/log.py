@@ -35,18 +35,18 @@ _LAST_WAIT: Final = 0.2
 
 
 def call_handlers(record: logging.LogRecord) -> None:
-    """Pass ``record`` to the logging handlers of its logger and the application, and wait until they return."""
+    """Pass ``record`` to the logging handlers of its logger and of the application. Wait until the handlers return."""
     logger = logging.getLogger(record.name)
     type(logger).callHandlers(logger, record)
 
 
 class Writer:
-    """Writes the log in a daemon thread. The thread runs jobs in the order of the `put` calls, and only exists while it
-    has work.
+    """Writes the log in a daemon thread, which exists only while it has work.
 
-    The queue is limited. Further jobs are dropped and counted, and the number is logged once the thread has caught up.
-    `put` can be called in any thread, and never waits for a thread that writes, because the lock isn't held during
-    writing. If no thread can be started, jobs stay in the queue, and each `put` tries again.
+    The thread runs jobs in the order of the `put` calls. The queue is limited. Further jobs are dropped and counted,
+    and the number is logged once the thread has caught up. `put` can be called in any thread, and never waits for a
+    thread that writes, because the lock isn't held during writing. If no thread can be started, jobs stay in the queue,
+    and each `put` tries again.
     """
 
     def __init__(self) -> None:
@@ -69,17 +69,22 @@ class Writer:
 
     @property
     def serving(self) -> bool:
-        """True if a server is running, so that log records are written in the thread."""
+        """True while a server is running, so that log records are written in the thread."""
         return bool(self._shares)
 
     def enter(self, shares: LogShares) -> None:
-        """Start writing the log in the thread, because a server starts. The thread also reports how many records
-        ``shares`` has suppressed."""
+        """Write log records in the thread from now on, because a server starts.
+
+        The thread also reports how many records ``shares`` has suppressed.
+        """
         with self._lock:
             self._shares[shares] = self._shares.get(shares, 0) + 1
 
     def leave(self, shares: LogShares) -> None:
-        """Undo one call of `enter`, because a server has ended. Jobs that are already in the queue still run."""
+        """Undo one call of `enter`, because a server has ended.
+
+        Jobs that are already in the queue still run.
+        """
         with self._lock:
             self._shares[shares] -= 1
             last = not self._shares[shares]
@@ -90,7 +95,7 @@ class Writer:
                 self.put_record(record)
 
     def put_record(self, record: logging.LogRecord) -> None:
-        """Write ``record`` in the log thread.
+        """Queue ``record``, so that the log thread writes it.
 
         The handlers get its exception object only if no other jobs wait, because an exception keeps all objects in its
         frames alive.
@@ -99,7 +104,7 @@ class Writer:
         self.put(partial(call_handlers, record), characters)
 
     def put(self, job: Callable[[], object], characters: int) -> None:
-        """Run ``job`` in the log thread.
+        """Queue ``job``, so that the log thread runs it.
 
         ``characters`` is the number of characters that the job writes. If too many characters already wait to be
         written, drop the job.
@@ -122,13 +127,19 @@ class Writer:
                 self._thread = thread
 
     def wake(self) -> None:
-        """Wake the log thread, so that it checks when the next report is due, and whether it should end."""
+        """Wake the log thread.
+
+        The thread then checks when the next report is due, and whether it should end.
+        """
         with self._lock:
             if self._thread is not None or self._waiting:
                 self._put(_nothing, 0)
 
     def wait_until_written(self, timeout: float) -> bool:
-        """Wait up to ``timeout`` seconds until all queued jobs are done. Return false if they aren't."""
+        """Wait up to ``timeout`` seconds until all queued jobs are done.
+
+        Return false if some jobs aren't done by then.
+        """
         written = threading.Event()
         with self._lock:
             if not self._waiting:
@@ -153,7 +164,7 @@ class Writer:
             self._do(self._report_dropped)
 
     def _has_work(self) -> bool:
-        """Return true if the log thread has something to do, now or later."""
+        """Return true if the log thread has something to do now, or may have something to do later."""
         with self._lock:
             if not self._waiting and not self._shares:
                 self._thread = None
@@ -198,11 +209,14 @@ class Writer:
 
 
 def _nothing() -> None:
-    """Do nothing. This is the job that wakes the log thread."""
+    """Do nothing.
+
+    This is the job that wakes the log thread.
+    """
 
 
 def is_writable(descriptor: int) -> bool:
-    """Return true if a write to ``descriptor`` would not block, because it has space or has an error to report.
+    """Return true if a write to ``descriptor`` would not block, because there is space or an error to report.
 
     Always true on Windows, where only sockets can be checked.
     """
@@ -214,7 +228,7 @@ def is_writable(descriptor: int) -> bool:
 
 
 def discard_unread_output() -> None:
-    """If the pipe of standard output or error is full, discard text that is written to it from now on.
+    """If the pipe of standard output or standard error is full, discard all text that is written to it from now on.
 
     Use it in a process that is about to exit and whose output will never be read. A thread that blocks in a write holds
     the locks of its stream and of its log handler. The interpreter flushes both at the end of a script and of the
@@ -228,8 +242,10 @@ def discard_unread_output() -> None:
 
 
 def _discard_output_of(descriptors: Sequence[int]) -> None:
-    """Discard text that is written to ``descriptors``, even if threads are already blocked in a write. Call this in the
-    main thread."""
+    """Discard text that is written to ``descriptors`` from now on, even if threads are already blocked in a write.
+
+    Call this in the main thread.
+    """
     null = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
         os.dup2(null, descriptor)
@@ -259,7 +275,10 @@ def _end_printing() -> None:
 
 
 def _ignore_signal(number: int, frame: object) -> None:
-    """A signal handler that does nothing. Python repeats the interrupted call."""
+    """Do nothing, as a signal handler.
+
+    Python then repeats the system call that the signal has interrupted.
+    """
 
 
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
@@ -278,8 +297,10 @@ _share: ContextVar[LogShare | None] = ContextVar("trio_mcp.log_share", default=N
 
 
 def _shares_here() -> LogShares:
-    """Return the log limits (`LogShares`) of this trio run. Each run has its own, so that one run, such as a test,
-    doesn't affect the next."""
+    """Return the log limits (`LogShares`) of this trio run.
+
+    Each run has its own limits, so that one run, such as a test, doesn't affect the next.
+    """
     try:
         return _of_run.get()
     except LookupError:
@@ -292,7 +313,7 @@ def _shares_here() -> LogShares:
 
 @contextmanager
 def peer_log_share(caller: Caller | None = None) -> Generator[None]:
-    """Count all log records of this task and its children in the ``with`` block as caused by one peer.
+    """Count all log records of the current task and its child tasks in the ``with`` block as caused by one peer.
 
     They count towards the limit of ``caller``. If ``caller`` is `None`, they count towards a new limit that ends with
     the block.
@@ -314,7 +335,10 @@ else `new_share`. Called for each request."""
 
 
 def new_share(caller: Caller) -> LogShare:
-    """Return the log limit (`LogShare`) of ``caller`` and all its connections, and store it as `Caller.log_share`."""
+    """Create the log limit (`LogShare`) of ``caller`` and all its connections, if there is none yet.
+
+    Return it, and store it as `Caller.log_share`.
+    """
     shares, whole = _shares_here(), caller.whole
     share = whole.log_share or (LogShare(shares) if whole.key is None else shares.of(whole.key))
     caller.log_share = whole.log_share = share
@@ -323,7 +347,8 @@ def new_share(caller: Caller) -> LogShare:
 
 @asynccontextmanager
 async def log_in_thread() -> AsyncGenerator[None]:
-    """Write the log in a thread during the ``with`` block, so that the server doesn't wait for whatever reads its log.
+    """Write the log in a thread while the ``with`` block runs, so that the server needn't wait for the reader of its
+    log.
 
     At the end, the block waits for unwritten records, for half a second at most; the thread continues with the rest. If
     records are left because standard error isn't read, later text for standard error is discarded. Otherwise even the
@@ -362,10 +387,10 @@ def _leave(shares: LogShares) -> None:
 
 
 class ThreadedSink:
-    """A text sink that calls ``write``, which may block, in the log thread. The text is queued after earlier log
-    records, with the same limits.
+    """A text sink that calls ``write``, which may block, in the log thread.
 
-    If ``write`` raises, the next call of this object's `write` raises the error.
+    The text is queued after earlier log records, and the same limits apply to it. If ``write`` raises, the next call of
+    this object's `write` raises the error.
     """
 
     def __init__(self, write: Callable[[str], object]) -> None:
@@ -386,7 +411,10 @@ class ThreadedSink:
 
 
 def _route(logger: logging.Logger) -> None:
-    """Let ``logger`` call `_handle` in place of its logging handlers. Its level and its filters still apply."""
+    """Let ``logger`` pass its records to `_handle` in place of its logging handlers.
+
+    The logger's level and filters still apply.
+    """
     logger.callHandlers = _handle
 
 
@@ -410,8 +438,10 @@ _route(logging.getLogger("trio_mcp"))
 
 
 def unlimited_logger(name: str) -> logging.Logger:
-    """Return a logger that writes in the log thread, but without a limit per peer, for logs that need a line for each
-    event."""
+    """Return a logger that writes in the log thread without a limit for each peer.
+
+    It is for logs that need a line for each event.
+    """
     logger = logging.getLogger(name)
     logger.callHandlers = _emit
     return logger

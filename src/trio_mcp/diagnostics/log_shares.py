@@ -40,10 +40,10 @@ def bound(record: logging.LogRecord) -> None:
 
 
 def resolve(record: logging.LogRecord, *, keep_exception: bool) -> int:
-    """Replace the objects in the log ``record`` by text, so that the record keeps no objects alive, and return the
-    length of the text.
+    """Replace the objects in the log ``record`` by text, so that the record keeps no objects alive.
 
-    With ``keep_exception``, leave the exception for handlers that use more than its text.
+    Return the length of the text. With ``keep_exception``, leave the exception for handlers that use more than its
+    text.
     """
     bound(record)
     record.msg, record.args = message_of(record), None
@@ -88,10 +88,10 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork, and Python lacks thi
 
 
 def _kind_of(record: logging.LogRecord) -> _Kind:
-    """Return the kind of a log ``record``, by which records are counted: the line of code that logs, and the line that
-    raised the logged exception.
+    """Return the kind of a log ``record``, by which records are counted.
 
-    So each failing tool is a kind of its own, and text from a peer doesn't affect the kind.
+    The kind is the line of code that logs, and the line that raised the logged exception. So each failing tool is a
+    kind of its own, and text from a peer doesn't affect the kind.
     """
     kind = record.name, record.levelno, record.pathname, record.lineno
     if not record.exc_info or record.exc_info[0] is None:
@@ -104,7 +104,10 @@ def _kind_of(record: logging.LogRecord) -> _Kind:
 
 
 class _KindCount:
-    """Counts the log records of one kind within a time window, which begins with the first record."""
+    """Counts the log records of one kind within a time window.
+
+    The window begins with the first record.
+    """
 
     __slots__ = ("example", "held_back", "kind", "overall", "passed", "until")
 
@@ -118,7 +121,11 @@ class _KindCount:
 
 
 class LogShare:
-    """The log limit of one peer, or of all records that don't belong to a peer, with the counts so far."""
+    """The log limit of one peer, with the counts so far.
+
+    One more `LogShare` is for all log records that belong to no peer. Log records that belong to no peer have a log
+    limit, too.
+    """
 
     __slots__ = ("__weakref__", "counts", "limit", "shares")
 
@@ -129,10 +136,10 @@ class LogShare:
 
 
 class LogShares:
-    """The limits of all peers for one log. Can be used from several threads, because the lock isn't held while records
-    are written.
+    """The log limits of all peers, for one log.
 
-    ``clock`` returns seconds, and never goes back. ``holds`` is called when `due_in` has changed.
+    An object can be used from several threads, because its lock isn't held while records are written. ``clock`` returns
+    seconds, and never goes back. ``holds`` is called when `due_in` has changed.
     """
 
     def __init__(self, clock: Callable[[], float], holds: Callable[[], None]) -> None:
@@ -150,8 +157,10 @@ class LogShares:
         gets its limit again."""
 
     def of(self, key: Hashable) -> LogShare:
-        """Return the log limit of the caller with this key. All connections of a caller share its limit, even
-        successive connections within a time window."""
+        """Return the log limit of the caller with this key.
+
+        All connections of a caller share its limit, even successive connections within a time window.
+        """
         with _lock:
             share = self._of_callers.get(key)
             if share is None:
@@ -159,8 +168,10 @@ class LogShares:
         return share
 
     def admit(self, record: logging.LogRecord, share: LogShare) -> bool:
-        """Return true if the log ``record`` should be written. Otherwise count it as suppressed, and `due` will report
-        the number."""
+        """Return true if the log ``record`` should be written.
+
+        Otherwise count it as suppressed, and `due` will report the number.
+        """
         kind, now = _kind_of(record), self._clock()
         with _lock:
             count = self._count(record, kind, share, now)
@@ -204,13 +215,16 @@ class LogShares:
         count.held_back += number
 
     def due_in(self) -> float | None:
-        """Return the seconds until the next report of suppressed log records, or `None` if there are none."""
+        """Return the seconds until the next report of suppressed log records is due, or `None` if there is no
+        report."""
         with _lock:
             return max(0.0, self._holding[0][0] - self._clock()) if self._holding else None
 
     def due(self) -> list[logging.LogRecord]:
-        """Return the reports that are due now: for each kind of log records whose time window is over, the number of
-        suppressed ones."""
+        """Return the reports of suppressed log records that are due now.
+
+        There is one for each kind of log records whose time window is over, with the number of suppressed records.
+        """
         told = list[_Report]()
         if self._holding:  # check without the lock, because reports are rare
             now = self._clock()
@@ -220,7 +234,7 @@ class LogShares:
         return [_record_of(*one) for one in told]
 
     def close(self, share: LogShare) -> list[logging.LogRecord]:
-        """Return the reports for ``share`` that are still due, because its peer has disconnected."""
+        """Return the remaining reports of suppressed log records for ``share``, because its peer has disconnected."""
         told, now = list[_Report](), self._clock()
         with _lock:
             for count in share.counts.values():
@@ -229,7 +243,7 @@ class LogShares:
         return [_record_of(*one) for one in told]
 
     def rest(self) -> list[logging.LogRecord]:
-        """Return all reports of suppressed log records that are still due, even if their time windows aren't over."""
+        """Return all remaining reports of suppressed log records, even if their time windows aren't over."""
         told = list[_Report]()
         with _lock:
             while self._holding:
