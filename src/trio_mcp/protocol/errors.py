@@ -37,10 +37,9 @@ class URLElicitationRequiredData:
 class CapabilityMissing(CodedError):
     """Raised if the client hasn't declared a capability that a request to it needs.
 
-    Nothing was sent. ``missing`` names the capability or capabilities.
-
-    The code is -32600 in legacy revisions. In modern revisions it is -32021, with all missing capabilities in
-    ``data.requiredCapabilities`` (2026-07-28 basic, Per-request protocol fields).
+    Nothing was sent. ``missing`` names the capability or capabilities. The code is -32600 in legacy revisions. In
+    modern revisions it is -32021, with all missing capabilities in ``data.requiredCapabilities`` (2026-07-28 basic,
+    Per-request protocol fields).
     """
 
     def __init__(self, missing: str | Sequence[str], revision: Revision) -> None:
@@ -90,9 +89,8 @@ class NoBackChannel(CodedError):
 class MethodUnavailable(CodedError):
     """Raised if a method can't be sent to this peer. Nothing was sent.
 
-    Either the connection's protocol revision doesn't have the method, or the peer hasn't declared its extension.
-
-    If a handler doesn't catch this error, the client gets error -32603, because the method that the client called does
+    Either the connection's protocol revision doesn't have the method, or the peer hasn't declared its extension. If a
+    handler doesn't catch this error, the client gets error -32603, because the method that the client called does
     exist.
     """
 

@@ -216,9 +216,8 @@ class Extension(Generic[S, C]):
     def _settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
         """Return the settings that the other side ``declared`` for this extension.
 
-        They are an instance of the class of `server` or `client`, depending on the other side's ``role``.
-
-        Return `None` if the extension isn't declared. Invalid settings count as not declared, and are logged once.
+        They are an instance of the class of `server` or `client`, depending on the other side's ``role``. Return `None`
+        if the extension isn't declared. Invalid settings count as not declared, and are logged once.
         """
         found = None if declared is None else declared.get(self.name)
         if found is None:

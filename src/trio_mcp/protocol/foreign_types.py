@@ -73,9 +73,8 @@ def read_foreign(kind: type, value: Any) -> Any:
 def write_foreign(value: Any, inner: Callable[[Any], Any] = lambda items: items) -> Any:
     """Encode a value of a class that msgspec doesn't know as JSON data.
 
-    The value can be a path, number, string, pydantic model, numpy scalar or array, or another collection.
-
-    ``inner`` encodes the items of a collection. Raises `TypeError` for anything else.
+    The value can be a path, number, string, pydantic model, numpy scalar or array, or another collection. ``inner``
+    encodes the items of a collection. Raises `TypeError` for anything else.
     """
     if (models := _pydantic()) is not None and models.knows(type(value)):
         return models.write(value)
@@ -112,9 +111,8 @@ def collected(value: Any) -> list[Any] | dict[Any, Any]:
 def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject:
     """Return the JSON Schema of a class that msgspec doesn't know.
 
-    ``read`` is true for values that are parsed, and false for values that are encoded.
-
-    See `schema_of_model` for ``prefix``. Raises `TypeError` if the class has no schema.
+    ``read`` is true for values that are parsed, and false for values that are encoded. See `schema_of_model` for
+    ``prefix``. Raises `TypeError` if the class has no schema.
     """
     if issubclass(kind, PurePath):
         return {"type": "string"}

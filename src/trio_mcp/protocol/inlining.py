@@ -135,10 +135,9 @@ _ENCODINGS: Final = {"byte": "base64", "base64": "base64", "base64url": "base64u
 def portable(schema: T) -> T:
     """Return ``schema`` with only those keywords that all MCP hosts accept.
 
-    If nothing changes, return the same object.
-
-    An ``enum`` or ``const`` gets the ``type`` of its values. Repeated values of an ``enum``, unknown formats, OpenAPI's
-    ``discriminator``, infinite bounds and defaults, and conditions on names that no name can meet are removed.
+    If nothing changes, return the same object. An ``enum`` or ``const`` gets the ``type`` of its values. Repeated
+    values of an ``enum``, unknown formats, OpenAPI's ``discriminator``, infinite bounds and defaults, and conditions on
+    names that no name can meet are removed.
     """
     if all(_fixed(node) == node for node in schemas_in(schema)):
         return schema

@@ -112,9 +112,8 @@ _BAGGAGE: Final = lazy_pattern(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+
 class TraceContext:
     """The trace context in the ``_meta`` of a request (2026-07-28 basic, OpenTelemetry trace context).
 
-    Its values are kept unchanged.
-
-    Each member is well-formed or `None`. There is no ``tracestate`` without a ``traceparent``.
+    Its values are kept unchanged. Each member is well-formed or `None`. There is no ``tracestate`` without a
+    ``traceparent``.
     """
 
     traceparent: str | None = None

@@ -158,10 +158,9 @@ METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
 def next_cursor(page: object, seen: set[int]) -> str | None:
     """Return the cursor of the next page of ``tools/list``, or `None` at the end.
 
-    ``page`` is the result for the current page, as JSON data.
-
-    Return `None` at the end, if the cursor isn't a string or was returned before, and if no tool of the page is new,
-    because a list may be endless. ``seen`` has the hashes of all cursors and names of one list, which may be long.
+    ``page`` is the result for the current page, as JSON data. Return `None` at the end, if the cursor isn't a string or
+    was returned before, and if no tool of the page is new, because a list may be endless. ``seen`` has the hashes of
+    all cursors and names of one list, which may be long.
     """
     cursor: Any = as_object(page).get("nextCursor")
     listed = as_object(page).get("tools")

@@ -277,9 +277,8 @@ def check(
 ) -> str | None:
     """Compare the HTTP headers of a tool call with its arguments (Server Behavior for Custom Headers).
 
-    Return the text of a `HEADER_MISMATCH` error, or `None` if they agree.
-
-    The names in ``headers`` are in lower case, and those in ``repeated`` occurred more than once.
+    Return the text of a `HEADER_MISMATCH` error, or `None` if they agree. The names in ``headers`` are in lower case,
+    and those in ``repeated`` occurred more than once.
     """
     for header in table:
         name = header.name.lower()

@@ -66,9 +66,8 @@ def _is_dataclass(kind: Any) -> bool:
 def readable(hint: Any) -> Any:
     """Return the type with which msgspec decodes a value of the annotation ``hint``.
 
-    It is ``hint`` itself, or a class that lets pydantic decode the value.
-
-    This is necessary for some metadata and for dataclasses, and to parse models inside other types in one step.
+    It is ``hint`` itself, or a class that lets pydantic decode the value. This is necessary for some metadata and for
+    dataclasses, and to parse models inside other types in one step.
 
     Raises `TypeError` for an annotation that pydantic can't read.
     """
@@ -211,9 +210,8 @@ class _Schema(GenerateJsonSchema):
 def schema_of_model(kind: Any, mode: Literal["validation", "serialization"], prefix: str) -> JSONObject:
     """Return the JSON Schema of a class that pydantic knows.
 
-    ``mode`` tells whether values are parsed or encoded.
-
-    References to its ``$defs`` begin with ``prefix``. Raises `TypeError` if the class has no schema.
+    ``mode`` tells whether values are parsed or encoded. References to its ``$defs`` begin with ``prefix``. Raises
+    `TypeError` if the class has no schema.
     """
     template = f"#/$defs/{prefix}{{model}}"
     try:

@@ -188,10 +188,8 @@ which later gets the outcome: see `Outbound.send_detached`."""
 class DetachedCall(Owner):
     """A request that ``owner`` sent through ``outbox``, and for which no task waits.
 
-    A `DetachedCall` takes much less memory than a waiting task.
-
-    ``calls`` are the calls in flight. ``name`` identifies the request for its sender. ``over`` is called with the
-    outcome.
+    A `DetachedCall` takes much less memory than a waiting task. ``calls`` are the calls in flight. ``name`` identifies
+    the request for its sender. ``over`` is called with the outcome.
     """
 
     __slots__ = ("_abandon", "_call_owner", "_calls", "_over", "name", "outbox", "request")

@@ -47,10 +47,8 @@ _HURRIED_GRACE: Final = 0.3
 class Connection:
     """Serves one MCP connection while `run` is running.
 
-    ``host``, the `RequestHost` that runs the handlers, must be running for the whole time.
-
-    If messages arrive through `process_event` instead of a transport, pass an outbox as ``transport``, and take the
-    lines from it.
+    ``host``, the `RequestHost` that runs the handlers, must be running for the whole time. If messages arrive through
+    `process_event` instead of a transport, pass an outbox as ``transport``, and take the lines from it.
 
     ``graces`` limits how long cancelled handlers in threads can clean up; it's shortened when the connection ends.
     ``replies`` writes the replies of this side. ``on_unreadable`` is called with lines that aren't messages.

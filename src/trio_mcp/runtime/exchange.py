@@ -79,9 +79,8 @@ class Exchange:
     def party(self) -> object:
         """The client that may continue a handler that waits for the client's retry.
 
-        This is the principal or, without a principal, the exchange itself.
-
-        Without principals, all clients of a stateless HTTP endpoint, on all of its replicas, count as one client.
+        This is the principal or, without a principal, the exchange itself. Without principals, all clients of a
+        stateless HTTP endpoint, on all of its replicas, count as one client.
         """
         if self.peer.principal is not None:
             return self.peer.principal
@@ -91,9 +90,8 @@ class Exchange:
     def connection(self) -> trio.Event | None:
         """An object that identifies the client's connection: all its requests and tasks share it.
 
-        The object lives as long as any of these requests and tasks.
-
-        `None` if a request doesn't show to which connection it belongs.
+        The object lives as long as any of these requests and tasks. `None` if a request doesn't show to which
+        connection it belongs.
         """
         return None if self.has_headers or self.peer.everybody else self.ending
 

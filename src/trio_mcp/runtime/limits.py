@@ -32,11 +32,10 @@ def _seconds(default: float) -> Any:
 class Limits:
     """The limits of a client or server.
 
-    Times are in seconds. Counts and bytes apply to each connection by default.
-
-    Limits of the whole server are shared fairly among callers. A caller can use at most as much as it leaves free, over
-    all its connections: half of a limit if no other caller uses any, a third if two callers use as much as they can.
-    Over stdio, the only caller can use everything.
+    Times are in seconds. Counts and bytes apply to each connection by default. Limits of the whole server are shared
+    fairly among callers. A caller can use at most as much as it leaves free, over all its connections: half of a limit
+    if no other caller uses any, a third if two callers use as much as they can. Over stdio, the only caller can use
+    everything.
 
     A caller is identified by the principal of its token. Without a token, it's the principal that opened the legacy
     session, and otherwise the IP address (for IPv6, the 56-bit network). On a Unix socket, it's the process at the

@@ -182,9 +182,8 @@ class Announcements:
     def put(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification without waiting.
 
-        Raises `NotSerializable` if the notification's parameters can't be encoded as JSON.
-
-        If an equal notification still waits to be written, nothing is added, since a duplicate carries no information.
+        Raises `NotSerializable` if the notification's parameters can't be encoded as JSON. If an equal notification
+        still waits to be written, nothing is added, since a duplicate carries no information.
         """
         line = frame_notification(method, params) + b"\n"
         waiting = self._waiting.get(line)

@@ -290,9 +290,8 @@ class Outbound:
     async def request_ahead(self, method: str, params: dict[str, Any], revision: Revision) -> Any:
         """Send a request before all queued messages, wait for its reply, and return the result.
 
-        The request is queued even if the outbox is full.
-
-        If the calling task is cancelled, the request is cancelled too. Raises the exceptions of `request`.
+        The request is queued even if the outbox is full. If the calling task is cancelled, the request is cancelled
+        too. Raises the exceptions of `request`.
         """
         if self.closed_error is not None:
             raise _again(self.closed_error)
@@ -353,11 +352,10 @@ class Outbound:
     def round_trips(self) -> Generator[RoundTrips]:
         """Open a call that may need several requests, one after another.
 
-        The context manager's value is a `RoundTrips`: pass it to `request` as ``trips``.
-
-        If the block raises while the server waits for the next request, exactly one ``notifications/cancelled`` is
-        sent. It names the last request that the server answered. `RoundTrips.cancel` sends it earlier. In 2026-07-28 a
-        server can ignore it; a server that keeps the call's handler waiting can stop the handler.
+        The context manager's value is a `RoundTrips`: pass it to `request` as ``trips``. If the block raises while the
+        server waits for the next request, exactly one ``notifications/cancelled`` is sent. It names the last request
+        that the server answered. `RoundTrips.cancel` sends it earlier. In 2026-07-28 a server can ignore it; a server
+        that keeps the call's handler waiting can stop the handler.
         """
         trips = RoundTrips(self._send_cancel)
         try:
@@ -515,10 +513,8 @@ _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = Contex
 def present_trace() -> TraceContext | None:
     """Return the trace context of the incoming request that this task handles.
 
-    It is the trace context that the request's ``_meta`` contains now.
-
-    While a client answers the input requests that a server returned for a call, return the trace context of that call.
-    Return `None` if there is no trace.
+    It is the trace context that the request's ``_meta`` contains now. While a client answers the input requests that a
+    server returned for a call, return the trace context of that call. Return `None` if there is no trace.
     """
     scope = current_request.get(None)
     answered = _answering.get()

@@ -293,10 +293,8 @@ class Outbox:
     async def take(self) -> bytes | bytearray:
         """Wait until the outbox has lines, and return whole lines with about ``high_water`` bytes in total.
 
-        The writer task calls this method.
-
-        If lines are waiting, this isn't a checkpoint. Taken lines can't be withdrawn or replaced. Returns empty bytes
-        after `nudge`.
+        The writer task calls this method. If lines are waiting, this isn't a checkpoint. Taken lines can't be withdrawn
+        or replaced. Returns empty bytes after `nudge`.
         """
         self._writing = False
         while True:

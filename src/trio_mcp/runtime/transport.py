@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 class ConnectionLost(MCPError):
     """The connection was lost.
 
-    Every call that waited on the connection raises this error once.
-
-    If the peer was a child process, ``exit_status`` is its exit status (a negative number: the signal that killed it),
-    and ``stderr`` has its last lines of standard error. Otherwise they are `None` and empty. If the connection could
-    not be opened, ``stdout`` has the child's last output lines that weren't messages, and ``command`` is the command as
-    given.
+    Every call that waited on the connection raises this error once. If the peer was a child process, ``exit_status`` is
+    its exit status (a negative number: the signal that killed it), and ``stderr`` has its last lines of standard error.
+    Otherwise they are `None` and empty. If the connection could not be opened, ``stdout`` has the child's last output
+    lines that weren't messages, and ``command`` is the command as given.
     """
 
     def __init__(
@@ -143,11 +141,10 @@ class ChildProcess:
 class Transport(ABC):
     """A channel for whole MCP messages between a client and a server.
 
-    See `open_client` and `serve_transport`.
-
-    To run MCP over your own protocol, derive from this class. A transport doesn't interpret JSON-RPC. One task
-    receives, and one task at a time sends. To refuse a message that is too long, raise `ConnectionLost`. The function
-    that opens a client or server over a transport also closes it, even if opening fails.
+    See `open_client` and `serve_transport`. To run MCP over your own protocol, derive from this class. A transport
+    doesn't interpret JSON-RPC. One task receives, and one task at a time sends. To refuse a message that is too long,
+    raise `ConnectionLost`. The function that opens a client or server over a transport also closes it, even if opening
+    fails.
     """
 
     network: str | None = None
@@ -271,13 +268,12 @@ _LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 class HTTPError(MCPError):
     """The HTTP exchange of a request ended without a reply to the request.
 
-    Other calls aren't affected, and the client stays usable.
-
-    ``status`` is the HTTP status that the server, or a proxy in between, returned. It's `None` if no response arrived,
-    for example because nothing listens at the address. ``body`` is the text of the response, in plain words, up to 500
-    characters. ``retry_after`` is the server's ``Retry-After`` in seconds, or `None`. ``session_lost`` is true if a
-    legacy server no longer has the session of the request: the next request opens a new session. Unless the status
-    rules it out, the server may have executed the request. Failed requests aren't retried automatically.
+    Other calls aren't affected, and the client stays usable. ``status`` is the HTTP status that the server, or a proxy
+    in between, returned. It's `None` if no response arrived, for example because nothing listens at the address.
+    ``body`` is the text of the response, in plain words, up to 500 characters. ``retry_after`` is the server's
+    ``Retry-After`` in seconds, or `None`. ``session_lost`` is true if a legacy server no longer has the session of the
+    request: the next request opens a new session. Unless the status rules it out, the server may have executed the
+    request. Failed requests aren't retried automatically.
     """
 
     def __init__(

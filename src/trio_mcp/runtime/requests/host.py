@@ -156,12 +156,11 @@ class _ParkedHandler(Generic[T]):
 class Parking(Generic[T]):
     """The parked handlers of a server or client, which wait until the client retries its request.
 
-    Each handler has a handle that is valid for one retry.
-
-    Only the ``party`` for which a handler was parked can find it: a principal from any connection or, without a
-    principal, the same connection (ruling 19). A handler stays for up to ``timeout`` seconds. If one caller has more
-    than ``most``, the oldest handler of its part with the most is removed. ``expire`` is called with each handler that
-    expires or is removed, and with the reason. All methods are synchronous.
+    Each handler has a handle that is valid for one retry. Only the ``party`` for which a handler was parked can find
+    it: a principal from any connection or, without a principal, the same connection (ruling 19). A handler stays for up
+    to ``timeout`` seconds. If one caller has more than ``most``, the oldest handler of its part with the most is
+    removed. ``expire`` is called with each handler that expires or is removed, and with the reason. All methods are
+    synchronous.
     """
 
     def __init__(self, alarms: Alarms, timeout: float, most: int, expire: Callable[[T, str], None]) -> None:

@@ -257,9 +257,8 @@ def _is_only_one(line: Sequence[trio.lowlevel.Task], asking: Container[trio.lowl
     """Return true if only this task could have made this input request, because no other running task has the same
     function.
 
-    trio starts tasks in any order, so in the next run, workers that share a queue may swap roles.
-
-    Tasks that are ``asking`` wait for different input requests.
+    trio starts tasks in any order, so in the next run, workers that share a queue may swap roles. Tasks that are
+    ``asking`` wait for different input requests.
     """
     for task in line:
         assert task.parent_nursery is not None, "only the first task of trio has no nursery"

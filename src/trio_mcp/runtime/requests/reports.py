@@ -65,12 +65,11 @@ _HEADS: Final = _Heads((level.value, _head(level.value)) for level in LogLevel)
 class RequestLog:
     """The log of one request, whose messages are sent to the client.
 
-    There is one method per level, from the least to the most severe.
-
-    Each method takes any JSON value and an optional ``logger`` name. A value that can't be encoded as JSON raises
-    `NotSerializable`, and nothing is sent. Each call checks for cancellation. If a handler only logs, one call in 32
-    lets other tasks run, if a millisecond has passed. A message below the client's minimum level, or after the end of
-    the request, isn't encoded or sent. While the client doesn't read, the methods wait for room.
+    There is one method per level, from the least to the most severe. Each method takes any JSON value and an optional
+    ``logger`` name. A value that can't be encoded as JSON raises `NotSerializable`, and nothing is sent. Each call
+    checks for cancellation. If a handler only logs, one call in 32 lets other tasks run, if a millisecond has passed. A
+    message below the client's minimum level, or after the end of the request, isn't encoded or sent. While the client
+    doesn't read, the methods wait for room.
     """
 
     __slots__ = ("_count", "_has_own_level", "_much", "_scope", "_turn_ends")
@@ -215,10 +214,8 @@ this number is the smallest."""
 def reportable(progress: object, total: object = None, message: object = None) -> Report | None:
     """Return the values of a progress report as plain numbers and text.
 
-    Return `None` if the report can't be sent.
-
-    Reported values can come from anywhere, and must not make a handler fail. A number is any finite `numbers.Real`
-    (such as numpy's) except booleans. A message is text that UTF-8 can encode.
+    Return `None` if the report can't be sent. Reported values can come from anywhere, and must not make a handler fail.
+    A number is any finite `numbers.Real` (such as numpy's) except booleans. A message is text that UTF-8 can encode.
     """
     number = _plain_number(progress)
     if number is None:

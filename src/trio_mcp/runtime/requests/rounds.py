@@ -298,9 +298,7 @@ def keeps_answers(scope: RequestScope) -> bool:
 def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> Awaitable[Any]:
     """Send an elicitation, sampling or roots request to the client of ``scope``.
 
-    The client's protocol revision and transport determine in which form it is sent.
-
-    Return the answer as plain data.
+    The client's protocol revision and transport determine in which form it is sent. Return the answer as plain data.
     """
     if sends_questions(scope) or method not in ASKABLE:
         return scope.ask(method, params, scope.request.revision)

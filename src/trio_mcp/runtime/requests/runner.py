@@ -318,9 +318,7 @@ class RequestRunner:
     def hand_over(self, scope: RequestScope, runner: RequestRunner, exchange: Exchange, answer: Any) -> None:
         """Send ``answer`` as the response to the request of ``scope`` while its handler still runs.
 
-        The handler continues in ``exchange``, within the limits of ``runner``.
-
-        Synchronous.
+        The handler continues in ``exchange``, within the limits of ``runner``. Synchronous.
         """
         here, request, ticket = scope.exchange, scope.request, scope.ticket
         line = self.replies.line(request, answer)

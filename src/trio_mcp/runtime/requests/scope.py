@@ -219,11 +219,10 @@ class RequestScope:
     def cancel(self, cancellation: Cancellation) -> bool:
         """Cancel the request from outside its handler.
 
-        If the request was already cancelled from outside, or has ended, do nothing and return false.
-
-        Lines of the request that are still in the outbox are withdrawn, and its stored progress is dropped (ruling 1).
-        But if the answers to its questions were late, the questions were its answer, and stay. Synchronous, so that
-        nothing can happen in between.
+        If the request was already cancelled from outside, or has ended, do nothing and return false. Lines of the
+        request that are still in the outbox are withdrawn, and its stored progress is dropped (ruling 1). But if the
+        answers to its questions were late, the questions were its answer, and stay. Synchronous, so that nothing can
+        happen in between.
         """
         if self.from_outside is not None or self.phase is Phase.OVER:
             return False
@@ -456,10 +455,8 @@ class RequestScope:
     ) -> Awaitable[Any]:
         """Send a request from the handler to its client, and return the result.
 
-        This is like `Connection.request`.
-
-        The request and its cancellation use the outbox of this request. See `Outbound.request` for ``cancel_task``.
-        Raises `NoBackChannel` if a background task has lost its client.
+        This is like `Connection.request`. The request and its cancellation use the outbox of this request. See
+        `Outbound.request` for ``cancel_task``. Raises `NoBackChannel` if a background task has lost its client.
         """
         if self.task is not None and self.task.has_started:
             return self.task.ask(method, params, revision, on_progress)
