@@ -124,7 +124,7 @@ __all__ = [
 ]
 # fmt: on
 
-if not TYPE_CHECKING:  # hide this from type checkers, which report unknown names themselves
+if not TYPE_CHECKING:  # hide `__getattr__` from type checkers, because they report unknown names themselves
 
     def __getattr__(name: str) -> Any:
         if name in _NAMESPACES:

@@ -174,7 +174,7 @@ class _LazyInit(_LazyMember):
 
     def __get__(self, instance: object, owner: type) -> Any:
         # Check for a class as ``instance``: in CPython 3.13, `inspect.signature` calls ``__get__`` with the class.
-        # In free-threaded Python, threads may count past the limit, which is harmless.
+        # In free-threaded Python, several threads may count past `_FEW`, which is harmless.
         if instance is None or isinstance(instance, type) or self._instances >= _FEW:
             return super().__get__(instance, owner)
         self._instances += 1
@@ -213,7 +213,8 @@ class FieldsDocumented(str):
         self._owner = owner
 
     def __get__(self, instance: object, owner: type) -> str | None:
-        from .fields_documented import documented  # imported here, because few programs read the docstring
+        # Import this function only here, because few programs read the docstring.
+        from .fields_documented import documented
 
         return documented(owner, str(self))
 

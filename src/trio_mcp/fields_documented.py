@@ -35,11 +35,11 @@ def documented(kind: type, doc: str | None) -> str | None:
 def _all_fields(kind: type) -> dict[str, str]:
     try:
         (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
-    except (OSError, TypeError):  # the source code of the class may be missing
+    except (OSError, TypeError):  # the source code of the class may not be installed
         return {}
     assert isinstance(definition, ast.ClassDef)
     found: dict[str, str] = {}
-    for base in definition.bases:  # not `kind.__bases__`: a TypedDict has other bases at run time
+    for base in definition.bases:  # don't use `kind.__bases__`, because a TypedDict has other bases at run time
         named = vars(sys.modules[kind.__module__]).get(ast.unparse(base))
         if isinstance(named, type) and named.__module__.startswith("trio_mcp."):
             found |= _all_fields(named)

@@ -42,7 +42,7 @@ class _Missing:
         raise ImportError(self._message)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name[:2] == "__":  # inspect, copy and pickle expect an AttributeError here
+        if name[:2] == "__":  # inspect, copy and pickle expect an AttributeError for a missing special method
             raise AttributeError(name)
         self.fail()
 

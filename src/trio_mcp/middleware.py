@@ -135,7 +135,7 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
                 limiter.release_on_behalf_of(borrower)
         finally:
             # Remove the limiter if no token is borrowed, because then no request waits for a token.
-            # trio passes a released token to a waiting request at once.
+            # When a request releases its token, trio passes the token to a waiting request at once.
             if not limiter.borrowed_tokens and limiters.get(name) is limiter:
                 del limiters[name]
 

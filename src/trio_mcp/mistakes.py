@@ -226,7 +226,7 @@ def options_of(function: str) -> Mapping[str, str]:
     """Return the options that ``function`` has in other SDKs, each with what to write instead."""
     if function.startswith("serve_"):
         return _SERVE_OPTIONS
-    if function == "http_app":  # http_app doesn't listen, so omit the options of listeners
+    if function == "http_app":  # `http_app` doesn't listen itself, so omit the options of listening sockets
         return {name: words for name, words in _SERVE_OPTIONS.items() if name not in _OF_LISTENERS}
     return _OPEN_OPTIONS if "open" in function else {}
 

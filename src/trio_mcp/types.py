@@ -191,7 +191,7 @@ __all__ = [
 ]
 # fmt: on
 
-if not TYPE_CHECKING:  # hide this from type checkers, which report unknown names themselves
+if not TYPE_CHECKING:  # hide `__getattr__` from type checkers, because they report unknown names themselves
     from .lazy import lazy_names
 
     __getattr__, __dir__ = lazy_names(globals(), _NAMES)

@@ -85,7 +85,7 @@ class AsyncioThread:
                 with graces.grace():
                     await task.over.wait()
                 if not task.over.is_set() and await calls.end_waiting():
-                    with graces.grace():  # the inner trio call has used up the first grace period
+                    with graces.grace():  # allow a second grace period: the trio call has used up the first one
                         await task.over.wait()
                 if not task.over.is_set():
                     self._abandoned.append(task)
@@ -162,7 +162,8 @@ class AsyncioThread:
     def _run_loop(self) -> None:
         try:
             self._run_until(lambda: self._is_ending)
-            ending = self._loop.create_task(self._end_tasks())  # not asyncio.Runner, which has no time limit
+            # Don't use asyncio.Runner, which waits without a time limit.
+            ending = self._loop.create_task(self._end_tasks())
             ending.add_done_callback(lambda _: self._loop.stop())
             self._run_until(ending.done)
         except Exception:
@@ -200,7 +201,7 @@ class AsyncioThread:
 async def _contained(function: Callable[[], Awaitable[T]]) -> T:
     try:
         return await function()
-    except (SystemExit, KeyboardInterrupt) as error:  # an unchanged exception would end the event loop
+    except (SystemExit, KeyboardInterrupt) as error:  # SystemExit and KeyboardInterrupt would end the event loop
         raise RuntimeError(f"the handler must not raise {type(error).__name__}, which would end the server") from error
 
 

@@ -180,7 +180,7 @@ class ActiveRuns:
     def register(self) -> Generator[None]:
         """Register the current trio run as a user of the object while the ``with`` block runs."""
         run = current_run()
-        with self._lock:  # `call_in_run` holds the lock while it changes the object
+        with self._lock:  # wait while `call_in_run` changes the object in another thread
             self._runs.append(run)
         try:
             yield

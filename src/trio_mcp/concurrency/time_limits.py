@@ -180,7 +180,7 @@ def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
 
 @contextmanager
 def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.CancelScope]:
-    around = latest_deadline()  # not trio's effective deadline: outer time limits can move
+    around = latest_deadline()  # don't use trio's effective deadline, because outer time limits can move
     scope = trio.CancelScope()
     limit = TimeLimit(scope, seconds, latest, around, renewed=renewed)
     with scope:

@@ -59,9 +59,9 @@ async def run_in_worker(
             work = Work(call, WorkerSlot(share), nursery)
             token = _here.set(work)
             ends.append(await outcome.acapture(work.run, graces, abandoned))
-            _here.reset(token)  # avoid a reference cycle: the nursery refers to this task and its context
+            _here.reset(token)  # break a reference cycle: the nursery refers to this task and its context
             nursery.cancel_scope.cancel(reason="the thread has ended")
-        return ends.pop().unwrap()  # not inside the nursery, where trio would wrap the error in a group
+        return ends.pop().unwrap()  # raise an error outside the nursery, which would wrap the error in a group
     finally:
         ends.clear()  # break the reference cycle: an exception's traceback refers to this frame
 
@@ -125,7 +125,7 @@ def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awa
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def capture() -> None:
-        ends.put(await outcome.acapture(call))  # don't let a cancellation out of this task: only the thread raises it
+        ends.put(await outcome.acapture(call))  # capture a cancellation: only the calling thread should raise it
 
     run.call(partial(nursery.start_soon, capture))
     return ends.get().unwrap()

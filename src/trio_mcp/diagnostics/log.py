@@ -199,7 +199,7 @@ class Writer:
         if logging.getLogger("trio_mcp").isEnabledFor(logging.WARNING):
             call_handlers(record)
 
-    # Cleanup when the process ends
+    # The method below runs when the process ends
 
     def _at_exit(self) -> None:
         if not self.wait_until_written(_LAST_WAIT):
@@ -362,7 +362,8 @@ async def log_in_thread() -> AsyncGenerator[None]:
         _leave(shares)
         is_read = writer.wait_until_written(0)
         if not is_read:
-            with trio.CancelScope(shield=True):  # wait even if cancelled: the wait has its own time limit
+            # Wait even if this task is cancelled, because the wait has its own time limit.
+            with trio.CancelScope(shield=True):
                 limiter = trio.CapacityLimiter(1)
                 is_read = await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH, limiter=limiter)
             if not is_read and not writer.serving:

@@ -189,7 +189,7 @@ def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Un
 
 
 def _salvage(head: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
-    from .salvage import salvage  # imported here, because few peers send unreadable messages
+    from .salvage import salvage  # import `salvage` only here, because few peers send unreadable messages
 
     return salvage(head, tail)
 
@@ -229,7 +229,7 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
         # The object may be a broken request or a broken reply, so send an error with a null id.
-        # With the object's id, the error could end a call of the peer that has the same id.
+        # An error with the object's id could end a call of the peer that has the same id.
         return _invalid("a message must have a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)

@@ -43,7 +43,7 @@ def structure(data: Any, kind: type[T]) -> T:
         if not is_small(data, _PARTS, _CHARACTERS, MOST_LEVELS):
             words = f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
             raise ValueError(clean(words)) from None
-    from .cattrs_converters import faults_in  # imported here, because it's needed only for invalid data
+    from .cattrs_converters import faults_in  # import cattrs only here, because it's needed only for invalid data
 
     # Parse the invalid data again with the slower converter, which collects all faults with their JSON paths.
     raise ValueError(clean("; ".join(faults_in(data, kind))))
@@ -112,7 +112,7 @@ def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
     Raises `ValueError` with all faults if the data can't be repaired, or if there are more than ``limit`` faults. A
     server may have the same fault in each of its tools.
     """
-    from .lenient_reading import LenientReading  # imported here, because only invalid data of a peer needs it
+    from .lenient_reading import LenientReading  # import `LenientReading` only here, because only invalid data needs it
 
     reading = LenientReading(_hook_for, limit)
     try:
@@ -137,7 +137,8 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
         # Some clients omit required members of `initialize` that the server doesn't need, so accept their requests.
         if kind is InitializeParams and is_small(members, _PARTS, _CHARACTERS, MOST_LEVELS):
             members, _ = _repaired(members, kind, _MOST_FAULTS)
-        elif as_object(members).get("arguments") == []:  # PHP encodes an empty object as a list
+        # Accept [] for {}, because PHP encodes an empty object as a list.
+        elif as_object(members).get("arguments") == []:
             members = {**members, "arguments": {}}
         return structure(members, kind)
     except ValueError as error:
@@ -173,6 +174,6 @@ def _readers(revision: Revision | None) -> Readers:
 
 
 def _other(revision: Revision | None, kind: Any) -> Hook:
-    from .cattrs_converters import structurer  # imported here, because only types of other packages need it
+    from .cattrs_converters import structurer  # import cattrs only here, because only types of other packages need it
 
     return structurer(revision).get_structure_hook(kind)

@@ -30,7 +30,7 @@ def _pydantic() -> Any:
 @cache
 def _models() -> Any:
     try:
-        from . import pydantic_models  # imported here, because this module imports pydantic
+        from . import pydantic_models  # import the module only here, because it imports pydantic
     except ImportError:
         return None
     return pydantic_models

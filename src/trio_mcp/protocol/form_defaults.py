@@ -51,7 +51,7 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
 
     A default is invalid if it doesn't match its field, or if an answer can't contain it, such as null.
     """
-    from .schema_validator import SchemaValidator  # imported here, because few clients fill in forms
+    from .schema_validator import SchemaValidator  # import the validator only here, because few clients fill in forms
 
     found: JSONObject = {}
     with suppress(CodedError):

@@ -94,7 +94,7 @@ def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str,
 _LONGEST: Final = 8192
 """Maximum number of characters of each of the three texts of a trace context. W3C Baggage, section Limits, requires
 that texts of this length are propagated. Longer texts are ignored."""
-_MOST_STATES: Final = 32  # W3C Trace Context, section "tracestate Header Field Values"
+_MOST_STATES: Final = 32  # limit in W3C Trace Context, section "tracestate Header Field Values"
 
 _TRACEPARENT: Final = lazy_pattern(
     r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]*+)?"

@@ -79,7 +79,7 @@ class ParamHeader:
         return repr(".".join(self.path)[:_SHOWN])
 
 
-# Finding the headers that a schema requests
+# The classes and functions below find the HTTP headers that a schema requests
 
 
 def Header(name: str) -> msgspec.Meta:
@@ -141,7 +141,7 @@ def _may_ask(schema: Mapping[str, Any]) -> bool:
     """
     try:
         return _ANNOTATION.encode() in msgspec.json.encode(schema, enc_hook=plain_scalar)
-    # If the schema can't be encoded or is nested too deeply, search it itself.
+    # If the schema can't be encoded, or is nested too deeply, search its objects instead of its text.
     except (TypeError, ValueError, RecursionError):
         return True
 
@@ -196,7 +196,7 @@ def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
                 ahead.append(_SchemaPlace(cast("dict[str, Any]", inner), place, *keys))
 
 
-# Encoding and decoding of header values
+# The functions below encode and decode the values of HTTP headers
 
 
 def header_value(value: object) -> str | None:
@@ -266,7 +266,7 @@ def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> l
     return headers
 
 
-# Comparing received headers with arguments
+# The functions below compare received HTTP headers with the arguments of a tool call
 
 
 def check(

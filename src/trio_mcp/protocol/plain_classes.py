@@ -65,14 +65,15 @@ def with_whole_numbers(data: Any, kind: Any, fault: Exception) -> Any:
     """
     if "got `float`" not in str(fault) or not is_small(data, _MOST_PARTS, sys.maxsize, MOST_LEVELS):
         return data
-    from .schema_reading import read_whole_numbers  # imported here, because few peers write integers as floats
+    # Import this function only here, because few peers write integers as floats.
+    from .schema_reading import read_whole_numbers
 
     return read_whole_numbers(_schema_of(kind), data)
 
 
 @lru_cache(maxsize=256)
 def _schema_of(kind: Any) -> JSONObject:
-    from .type_schemas import schema_of  # imported here, because few clients need it
+    from .type_schemas import schema_of  # import this function only here, because few clients need it
 
     try:
         return schema_of(kind)

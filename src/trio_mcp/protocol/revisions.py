@@ -112,11 +112,11 @@ def _chain() -> list[Revision]:
         resource_not_found=-32602,
         missing_capability=-32021,
         # MCP 2026-07-28 replaces the error -32002 (resource not found) by -32602 (basic, Error Codes).
-        # It has `InputRequiredResult` instead of the error -32042 (URL elicitation required), so send -32603.
+        # The error -32042 (URL elicitation required) doesn't exist in MCP 2026-07-28, so send -32603 instead.
         renamed_errors=MappingProxyType({-32002: -32602, -32042: -32603}),
         structured_content="any",
         polling=False,
-        tasks="extension",  # tasks were removed from the core, and became an extension
+        tasks="extension",  # background tasks became an extension in MCP 2026-07-28
     )
     return [first, second, third, fourth, fifth]
 

@@ -156,7 +156,7 @@ def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
     """Return the graph of ``schema``: the node of the whole schema, and all nodes."""
     parts: dict[int, _Part] = {}
     pending: list[JSONObject] = []
-    leaf = _Part()  # one object for all leaves, because most subschemas of a large schema contain no other subschemas
+    leaf = _Part()  # share one object for all subschemas that contain no others, because most are like that
 
     def part_of(said: Any) -> _Part | None:
         if not isinstance(said, dict):
@@ -316,7 +316,7 @@ class _GrowthCalculator:
         part.most = _TOO_MANY
         if self._left < 0:
             return
-        inside: Counter[_Part] = Counter()  # not Counter({part: 1}), which takes ten times as long
+        inside: Counter[_Part] = Counter()  # don't write Counter({part: 1}), which takes ten times as long
         inside[part] = 1
         for each in part.here:
             self._left -= len(each.inside)

@@ -181,7 +181,7 @@ class _SchemaReader:
     def _types_of(self, node: Any) -> frozenset[str]:
         """Return the names of the JSON types that values of the schema ``node`` can have."""
         if (types := self._types.get(id(node))) is None:
-            # Until the search has ended, assume all types, so that a schema that refers to itself ends it.
+            # Assume all types during the search, because a schema that refers to itself would be searched endlessly.
             self._types[id(node)] = JSON_TYPES
             types = frozenset(_listed(node, "type") or JSON_TYPES)
             types |= {"integer"} if "number" in types else types
@@ -242,7 +242,7 @@ def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]
     return [cast("JSONObject", each) for each in found if isinstance(each, dict)]
 
 
-# Functions that find the subschemas for a value, its items, and its members
+# The functions below find the subschemas for a value, its items, and its members
 
 
 def _beside(root: JSONObject, schema: Any) -> list[Any]:

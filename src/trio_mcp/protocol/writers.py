@@ -91,7 +91,8 @@ class Writers:
         return self._any if members else self._other(kind)
 
     def _other(self, kind: Any) -> Write:
-        from .cattrs_converters import unstructurer  # imported here, because only types of other packages need it
+        # Import cattrs only here, because only types of other packages need it.
+        from .cattrs_converters import unstructurer
 
         return unstructurer(self._revision, self._class, refusal).get_unstructure_hook(kind)
 

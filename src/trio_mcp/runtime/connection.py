@@ -148,7 +148,8 @@ class Connection:
                 finally:
                     self._service = None
                     self._runner.refuse_new("the connection has ended")
-                    with trio.CancelScope(shield=True):  # wait until the last handler has cleaned up
+                    # Even after a cancellation, wait until the last handler has cleaned up.
+                    with trio.CancelScope(shield=True):
                         await self.exchange.idle()
                 # Send the last replies if the peer may still read.
                 if self.lost is None and self._transport is not None:
@@ -198,7 +199,7 @@ class Connection:
         self._runner.refuse_new(reason)
         if not self.is_ending:
             self.exchange.ending.set()
-            # From now on, let only the writer task write replies, so that it writes the last ones just before closing.
+            # From now on, only the writer task writes replies, so that it writes the last ones just before closing.
             # Otherwise, a request that arrives between the last reply and the close would get no reply.
             self.outbox.write_nothing_now()
             if self._service is not None:
@@ -271,8 +272,8 @@ class Connection:
 
         All requests are cancelled, because no reply can be sent or arrive. Idempotent.
         """
-        # Remove the error's traceback and causes: their frames would keep this connection object alive.
-        # No traceback gets lost, because each waiting call raises its own copy of the error.
+        # Remove the error's traceback and causes, because their frames would keep this connection object alive.
+        # Each waiting call raises its own copy of the error, with its own traceback.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         if self.lost is None:
             self.lost = error
@@ -325,7 +326,7 @@ class Connection:
                 if outbox.size > most_unread:
                     # The peer sends requests without reading the replies, so stop reading until it reads replies.
                     # Count only the waiting replies that the reader task itself has put into the outbox.
-                    # If all lines counted, two sides that both send much could stop reading and wait forever.
+                    # If all waiting lines counted, two sides that both send much could stop reading and wait forever.
                     await outbox.room_of(self.exchange.at_once, _READING_MARKS)
                 try:
                     received = at_hand.pop() if at_hand else await receive()
@@ -338,7 +339,7 @@ class Connection:
                     self._process_received(received)
                 del received  # free this message, which can be large, before the next message arrives
         except trio.EndOfChannel:
-            # The peer won't send any more replies, so fail this side's outgoing calls.
+            # The peer has closed its direction, so no more replies arrive: fail this side's outgoing calls.
             # The requests that the peer sent before closing can still finish.
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
             self._start_drain("the connection has ended")

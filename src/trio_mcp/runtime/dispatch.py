@@ -113,7 +113,7 @@ class Dispatch:
             case events.Ignored():
                 self._ignored(event, line)
         if batch is not None:
-            batch.reply(None)  # tell the batch that this message, such as a notification, gets no reply
+            batch.reply(None)  # tell the JSON-RPC batch that this message gets no reply
 
     def _reply_unreadable(self, event: events.ReplyUnreadable, line: bytes | bytearray) -> None:
         shown = f": {quoted(line)}" if event.is_odd else ""

@@ -172,7 +172,7 @@ class Outbound:
             elif (trace := present_trace()) is not None:
                 params = _carrying(trace, params)
             # In MCP 2025-11-25, a request that creates a background task is answered before the task's work begins.
-            # After the answer, no call could receive progress notifications, so send no progress token.
+            # After the answer, the call has ended and can't receive progress notifications, so send no progress token.
             # The caller learns of the background task's progress from task messages instead.
             if call.wants_progress and (cancel_task is None or revision.result_type):
                 params = dict(params or {})
@@ -199,7 +199,7 @@ class Outbound:
             raise
         finally:
             del self._calls[request.id]
-            call.context = None  # free the context variables, which may refer to large objects
+            call.context = None  # free the call's context variables, which may refer to large objects
             if trips is not None and call.end is not None:
                 asks = request.method.may_ask and asks_for_input(call.end.result)
                 trips.asked = request.id if asks else None
@@ -518,7 +518,7 @@ def present_trace() -> TraceContext | None:
     """
     scope = current_request.get(None)
     answered = _answering.get()
-    # Valid only while this task handles the same request as in `answering`.
+    # Use the trace context of `answering` only while this task still handles the same request.
     if answered is not None and answered[1] is scope:
         return answered[0]
     return None if scope is None else scope.request.trace

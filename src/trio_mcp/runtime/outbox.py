@@ -94,7 +94,7 @@ def cancel_line(request_id: RequestId, reason: str | None) -> bytes:
     try:
         told = params if reason is None else {**params, "reason": reason}
         return frame_notification("notifications/cancelled", told) + b"\n"
-    except NotSerializable:  # the reason can't be encoded, so send the cancellation without it
+    except NotSerializable:  # the reason can't be encoded as JSON, so send the cancellation without a reason
         return frame_notification("notifications/cancelled", params) + b"\n"
 
 
@@ -165,7 +165,7 @@ class Outbox:
         """Send the cancellation of an outgoing request before all waiting lines, even if the outbox is full."""
         self.put_first(cancel_line(request_id, reason))
 
-    @trio.lowlevel.enable_ki_protection  # a Ctrl-C here could send half a line
+    @trio.lowlevel.enable_ki_protection  # without this protection, a Ctrl-C could leave a half-written line
     def _write(self, line: bytes) -> bool:
         """Try to write ``line``, or its first part, without waiting.
 
@@ -199,7 +199,7 @@ class Outbox:
         If several tasks call this method at the same moment, their lines are written together.
         """
         segments = self._segments
-        # The first segment can still be in the queue although the writer has taken it.
+        # The first segment can still be in this list although the writer has taken it.
         # Such a taken segment is either the unwritten rest of a line, or empty because it was withdrawn.
         segments.insert(1 if segments and segments[0].taken else 0, Segment(self._data(line), None))
         self._added(len(line))

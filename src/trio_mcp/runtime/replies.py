@@ -90,7 +90,7 @@ class Replies:
         """
         code = request.revision.renamed_errors.get(error.code, error.code)
         # Store a copy of the error, because the traceback of the raised error refers to the request.
-        # A reference from the request to the raised error would be a cycle, which only the garbage collector frees.
+        # A reference to the raised error would make a cycle, which only the garbage collector frees.
         request.error = CodedError(code, error.message, error.data)
         return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
@@ -113,7 +113,7 @@ class Replies:
             # The handler may have made several input requests, which failed for different missing capabilities.
             single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
-            # The handler itself has called a method that isn't available.
+            # The handler itself has tried to send a message whose method isn't available.
             # Don't send the error unchanged: the client would take its own request's method for unavailable.
             return self.error(request, CodedError(INTERNAL_ERROR, f"Internal error: {single.message}"))
         if isinstance(single, CodedError):

@@ -89,7 +89,7 @@ class RequestHost:
         The loop starts when it is first used, and again after it has failed.
         """
         if self._asyncio is None or self._asyncio.has_ended:
-            # Import asyncio support only here, because few servers have asyncio handlers.
+            # Import `AsyncioThread` only here, because few servers have asyncio handlers.
             from ...concurrency.asyncio_thread import AsyncioThread
 
             self._asyncio = AsyncioThread(self.limits.max_abandoned_threads)

@@ -124,7 +124,7 @@ class AnswerLog:
         self._askers[words] = (task, question)
         question.beside = tuple(others)
         if asker is not task and _runs(asker):
-            # Two tasks that make equal input requests may run in the other order next time.
+            # Two tasks that make equal input requests may make them in the other order after a restart.
             question.beside = (*others, latest)
         self._noted.append(question)
 

@@ -114,7 +114,7 @@ class RequestLog:
             )
 
     # `debug`, `info` etc. aren't async: they return the coroutine of `_log`, which the caller awaits.
-    # This saves the time for a second coroutine per log message.
+    # Returning this coroutine saves the time for a second one per log message.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await checkpoint_if_cancelled()
         scope = self._scope
@@ -153,7 +153,7 @@ class RequestLog:
         A ``level`` that RFC 5424 doesn't define passes every filter.
         """
         scope, outbox = self._scope, self._scope.outbox
-        if not scope.runner.trio_run.is_here:  # called in a thread that the handler started
+        if not scope.runner.trio_run.is_here:  # this call comes from a thread that the handler started
             return scope.runner.trio_run.call(lambda: self.log_nowait(level, data, logger))
         if not self._admits(level) or outbox.size >= outbox.high_water:
             return False
@@ -232,7 +232,7 @@ def _plain_number(value: object) -> float | None:
         return None
     try:
         number = plain_scalar(value)
-    except Exception:  # the value isn't a usable number: its class may only look like one
+    except Exception:  # the value can't be converted to a number
         return None
     return number if not isinstance(number, str) and -_LARGEST <= number <= _LARGEST else None
 

@@ -88,7 +88,7 @@ class Rounds:
             raise _no_back_channel()
         request = InputRequest(method, params)  # pyright: ignore[reportArgumentType]
         question = Question(self._key(request) if key is None or key in self._open else key, request)
-        del request, params  # free the memory of the parameters while the task waits
+        del request, params  # free the memory of the request's parameters while the task waits
         if key is None and keeps_answers(self._scope):
             self.log.note(question, [each for each in self._open.values() if each.is_open])
         elif (answer := self.known.get(question.key)) is not None:
@@ -123,7 +123,7 @@ class Rounds:
     def _give_up(self, question: Question) -> None:
         """Mark the input request ``question`` as abandoned by its task, even if its answer has already arrived."""
         if self._over:
-            return  # the handler was stopped, and its next run makes the same input request again
+            return  # the next run of the stopped handler makes the same input request again
         if self._log is not None:
             self._log.give_up(question)
         if self._given_up is not None and question.sent:
@@ -143,7 +143,7 @@ class Rounds:
         await self._scope.outbox.room(REQUEST_MARKS)
         self._announced = False
         if not self._scope.sends:
-            return  # the request is answered, so unsent input requests wait for the client's retry
+            return  # the client's request is answered, so unsent input requests wait for its retry
         questions = [question for question in self._unsent() if self._may_be_asked(question)]
         if self._log is not None:
             questions = self._recall(self._log, questions)
@@ -169,7 +169,8 @@ class Rounds:
             if before.answer is not None:
                 self.deliver({question.key: before.answer})
         if len(found) < len(asked):
-            log.forget_earlier_run()  # this run of the handler differs from the earlier run
+            # Delete the old records, because this run of the handler differs from the earlier run.
+            log.forget_earlier_run()
         return [question for question in asked if question.is_open]
 
     def _unsent(self) -> list[Question]:

@@ -344,7 +344,8 @@ class RequestRunner:
         From now on, the ticket of the retry counts.
         """
         self._forget(scope)
-        scope.exchange.state.finish(scope.request)  # from now on, the client can't cancel by the old request id
+        # From now on, a cancellation with the id of the first request has no effect.
+        scope.exchange.state.finish(scope.request)
         self.admission.release(scope.ticket)
 
     def _forget(self, scope: RequestScope) -> None:
@@ -403,7 +404,7 @@ class RequestRunner:
 
     def _overran(self, scope: RequestScope) -> None:
         self.load.overrun += 1
-        if scope.exchange.is_keeping:  # only the storage of the result is late
+        if scope.exchange.is_keeping:  # the handler has ended, and only storing its result takes longer
             logger.warning(
                 "%s (request %.100r) has ended, but its result is not stored yet; it no longer counts as in flight",
                 scope.request.method.name,
@@ -427,7 +428,7 @@ class RequestRunner:
         )
         if task is None:
             warn()
-        else:  # log in the request's context, so that the log record names the request
+        else:  # log in the context of the request's task, so that the log record names the request
             task.context.run(warn)
 
     def detach(self) -> None:
@@ -485,7 +486,7 @@ def _reply_line(
         return replies.result(request, scope.answered_instead)
     if failure is not None:
         if scope.exchange.ending.is_set() and isinstance(sole_exception(failure), ConnectionLost):
-            # The handler sent a request to its peer, and this request failed because the connection was lost.
+            # The handler's own request to the peer has failed, because the connection was lost.
             # A lost connection isn't a bug in the handler, so log no traceback.
             logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
             return replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))

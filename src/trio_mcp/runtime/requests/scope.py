@@ -286,7 +286,7 @@ class RequestScope:
             return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
         if self.nursery is not None and self.nursery.cancel_scope.cancel_called:
             # Read the reason from trio's private attribute. trio publishes it only in a cancelled task's exception.
-            # The task that reads `cancellation` may not have got this exception.
+            # The task that reads `cancellation` may not have got such an exception.
             told: Any = getattr(self.nursery.cancel_scope, "_cancel_reason", None)
             words = told.reason if told is not None and told.source == "explicit" else None
             return self._note(Cancellation(CancelCause.PARENT, words, trio.current_time()))
@@ -329,7 +329,7 @@ class RequestScope:
                 if not watching.cancel_called and self.cancellation is not None and self._event is not None:
                     self._event.set()
 
-    # The deadline that the caller of the request sent
+    # The properties and methods below are about the deadline that the caller of the request sent
 
     @property
     def due(self) -> float:
@@ -353,7 +353,7 @@ class RequestScope:
         """Cancel the request because the deadline of its caller has passed."""
         self.abort(CancelCause.DEADLINE, DEADLINE_PASSED)
 
-    # The time limit of a tool, set by the server's author
+    # The methods below are about the time limit that the server's author has set for a tool
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[None]:
@@ -501,4 +501,4 @@ class RequestScope:
 
     def _go_to(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
         self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket
-        self.lines = Owner()  # all lines of one owner must be in the same outbox
+        self.lines = Owner()  # use a new owner for the new outbox: all lines of one owner must be in the same outbox
