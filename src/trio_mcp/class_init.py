@@ -53,7 +53,7 @@ class Field(NamedTuple):
 
 
 def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -> dict[str, Any]:
-    """Return a class attribute with the fields that a class declares, in which `init_of` finds them."""
+    """Return a class attribute that stores the fields of a class for `init_of`."""
     return {_OWN: _OwnFields(hints, given, kw_only)}
 
 

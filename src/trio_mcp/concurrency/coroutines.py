@@ -49,11 +49,10 @@ class in_context(Generic[T]):
 
 
 class ResumptionObserver:
-    """An awaitable that runs ``answer`` and observes it.
+    """An awaitable that runs ``answer``, and calls functions at its first step after a cancellation and at its end.
 
-    Callbacks are called at the first step after a cancellation, and at the end of ``answer``. ``on_resumed`` is called
-    at the first step of ``answer`` after ``scope`` was cancelled, where its ``finally`` begins. ``on_returned`` is
-    called when ``answer`` has returned or raised. Neither may raise.
+    ``on_resumed`` is called at the first step of ``answer`` after ``scope`` was cancelled, where its ``finally``
+    begins. ``on_returned`` is called when ``answer`` has returned or raised. Neither may raise.
     """
 
     __slots__ = ("_answer", "_is_resumed", "_on_resumed", "_on_returned", "_scope")

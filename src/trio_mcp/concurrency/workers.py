@@ -254,7 +254,7 @@ _LOGGED_LIMIT: Final = 10
 
 
 class SlotState(IntEnum):
-    """States of a worker thread, for counting: OUTSIDE before its start and after its end.
+    """The states of a worker thread, such as RUNNING, ASKING and ABANDONED.
 
     The order is OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps ABANDONED, OUTSIDE.
     """

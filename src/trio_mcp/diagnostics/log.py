@@ -209,10 +209,7 @@ class Writer:
 
 
 def _nothing() -> None:
-    """Do nothing.
-
-    This is the job that wakes the log thread.
-    """
+    """Do nothing, as a job that only wakes the log thread."""
 
 
 def is_writable(descriptor: int) -> bool:

@@ -123,8 +123,7 @@ class _KindCount:
 class LogShare:
     """The log limit of one peer, with the counts so far.
 
-    One more `LogShare` is for all log records that belong to no peer. Log records that belong to no peer have a log
-    limit, too.
+    One more `LogShare` is for all log records that belong to no peer.
     """
 
     __slots__ = ("__weakref__", "counts", "limit", "shares")

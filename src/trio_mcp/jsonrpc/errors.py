@@ -45,7 +45,8 @@ class CodedError(MCPError):
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         if not isinstance(code, int) or not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
             raise TypeError(
-                f"CodedError needs an integer code and a string, as in (-32000, 'full'), not {code!r} and {message!r}"
+                f"CodedError needs an integer code and a string message, not {code!r} and {message!r}: "
+                "write CodedError(-32000, 'full')"
             )
         super().__init__(code, message, data)
         self.code = code

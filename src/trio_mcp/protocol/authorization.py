@@ -54,7 +54,7 @@ class _Document:
         Raises `InvalidDocument` if the bytes aren't a valid document.
         """
         if len(data) > _LONGEST:
-            raise InvalidDocument(f"{cls._COMPLAINT}: longer than {_LONGEST} bytes")
+            raise InvalidDocument(f"{cls._COMPLAINT}: the document is longer than {_LONGEST} bytes")
         data = data.removeprefix(BOM_UTF8)
         try:
             try:

@@ -39,7 +39,7 @@ class CancelSettings:
 
 @frozen
 class CancelParams:
-    """The parameters of a `CANCEL` request.
+    """The parameters of a `CANCEL` request, which cancels a call and asks how the call ended.
 
     They are the cancel token of the call, the reason, and how long the receiver should wait until the call has stopped.
     """
@@ -50,7 +50,7 @@ class CancelParams:
 
     def __attrs_post_init__(self) -> None:
         if _TOKEN.fullmatch(self.cancel_token) is None:
-            raise ValueError("cancelToken must have 16 to 64 letters, digits, hyphens or underscores")
+            raise ValueError("cancelToken must consist of 16 to 64 letters, digits, hyphens or underscores")
         if self.wait_ms is not None and not 0 <= self.wait_ms <= _LONGEST_WAIT:
             raise ValueError("waitMs must be from 0 to 86,400,000 milliseconds (one day)")
 

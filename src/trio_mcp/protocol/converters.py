@@ -88,12 +88,8 @@ def structure_result(method: str, result: Any, kind: type[T], report: Report = l
 def repaired_result(method: str, result: Any, kind: Any, report: Report = log_faults) -> Any:
     """Return ``result`` without its invalid parts, so that it can be parsed as a ``kind``.
 
-    Invalid list items and optional members are omitted.
-
-    Only list items and optional members can be left out.
-
-    The invalid parts are passed to ``report``, and invalid content blocks become `UnknownContent`. Raises
-    `ProtocolViolation` if too much is invalid.
+    Invalid list items and optional members are omitted, and passed to ``report``. Invalid content blocks become
+    `UnknownContent`. Raises `ProtocolViolation` if too much is invalid.
     """
     try:
         mended, faults = _repaired(result, kind)

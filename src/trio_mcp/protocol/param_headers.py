@@ -96,7 +96,9 @@ def Header(name: str) -> msgspec.Meta:
     Raises `ValueError` if ``name`` can't be part of a header name.
     """
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"the name of a header must have letters, digits and hyphens, as in Region, not {name!r}")
+        raise ValueError(
+            f"the name of a header must consist of letters, digits and hyphens, as in Region, not {name!r}"
+        )
     return msgspec.Meta(extra_json_schema={_ANNOTATION: name})
 
 

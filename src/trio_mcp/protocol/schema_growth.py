@@ -90,7 +90,7 @@ class SchemaGrowth:
 
 
 class _Part:
-    """A subschema as a node of a graph.
+    """One subschema, as a node in the graph of a JSON Schema.
 
     It has links to the subschemas that are evaluated for the same value, its items, and its members.
     """

@@ -341,10 +341,10 @@ def _schemas(keyword: str, said: Any) -> list[Any]:
 
 
 def _tried(said: Any) -> int:
-    """Return how many entries of the keyword value ``said``, such as an ``anyOf`` or ``enum`` list, a validator may
-    have to try.
+    """Return how many entries of the list ``said`` a validator may have to try.
 
-    A list of only strings counts 0, because strings are looked up.
+    The list is the value of a keyword such as ``anyOf`` or ``enum``. A list of only strings counts 0, because strings
+    are looked up.
     """
     if isinstance(said, list):
         choices = cast("list[Any]", said)

@@ -86,7 +86,7 @@ def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) ->
 
 
 def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: bool) -> None:
-    """Complete the ``schema`` that msgspec made for the class of ``info``.
+    """Correct the ``schema`` that msgspec made for the class of ``info``.
 
     If ``read`` is true, it describes values that are parsed, otherwise values that are encoded. ``hints`` are the
     annotations of the class, keyed by field name.

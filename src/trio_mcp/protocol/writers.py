@@ -208,13 +208,16 @@ def _elicit_result(make: Make, result: ElicitResult, revision: Revision) -> dict
 
 
 def _wants_objects(revision: Revision) -> bool:
-    """Return true if structured content and output schemas must be objects in ``revision``, as up to 2025-11-25."""
+    """Return true if ``revision`` allows only objects as structured content.
+
+    This is so in all revisions up to 2025-11-25. Output schemas must describe objects there.
+    """
     return revision.structured_content != "any"
 
 
 def _has_tool_use(revision: Revision) -> bool:
-    """Return true if a sampling message can have several content blocks in ``revision``, as in revisions with tool
-    use."""
+    """Return true if ``revision`` supports tool use in sampling, so that a sampling message can have several content
+    blocks."""
     return revision.name >= ToolUseContent._SINCE
 
 

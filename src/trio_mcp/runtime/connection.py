@@ -293,7 +293,8 @@ class Connection:
             self.lose(error)
 
     async def room(self) -> None:
-        """Wait until few enough bytes wait to be sent that another message can be queued: see `Outbox.room`."""
+        """Wait until the outbox, in which messages to the peer wait, has room for another message: see
+        `Outbox.room`."""
         await self.outbox.room()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:

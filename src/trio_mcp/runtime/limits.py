@@ -316,7 +316,7 @@ class Statistics:
 class LinkCounts:
     """Counters of a server's connections to the other replicas of the same service.
 
-    They count the open connections, and contain totals that include closed connections.
+    They are the number of open connections, and totals that include closed connections.
     """
 
     def __init__(self) -> None:

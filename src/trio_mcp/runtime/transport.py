@@ -93,7 +93,7 @@ class Frame:
 
 @value
 class ReplyLost:
-    """The notice of a transport that no reply to the outgoing request ``request_id`` will arrive. The call ends with
+    """A transport's notice that no reply to the outgoing request ``request_id`` will arrive. The call then ends with
     ``error``.
 
     The transport can still be used. The call may already have ended.
@@ -105,7 +105,7 @@ class ReplyLost:
 
 @value
 class QuestionsLost:
-    """The notice of a transport that the peer no longer waits for answers to its requests with the ids ``request_ids``.
+    """A transport's notice that the peer no longer waits for answers to its requests with the ids ``request_ids``.
 
     ``reason`` says why. The connection isn't lost.
     """
@@ -221,7 +221,7 @@ class FramedTransport(Transport):
         return Outbox(high_water, self.send_nowait if recorded is None else recorded.send_nowait)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
-        """Return the factory of observers for a connection over this transport: ``tracing`` or a wrapper of it.
+        """Return the object that observes a connection over this transport: ``tracing`` itself, or a wrapper of it.
 
         `None` if nothing is observed.
         """
@@ -240,7 +240,7 @@ def framed(transport: Transport) -> FramedTransport:
 
 
 class _Framed(FramedTransport):
-    """Makes a `FramedTransport` of a user's `Transport`."""
+    """Wraps a user's `Transport`, so that it can be used as a `FramedTransport`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

@@ -74,7 +74,7 @@ def _callers(visible_to: Iterable[str]) -> tuple[Caller, ...]:
 
 @frozen
 class UI:
-    """The view of a tool, which is an HTML document that shows its results, and the callers of the tool.
+    """The view of a tool, and who may call the tool. A view is an HTML document that shows the tool's results.
 
     ``visible_to`` contains ``model`` if hosts should show the tool to the model, and ``app`` if views of the same
     server may call it. By default it contains both. Without a ``view``, the tool has no document of its own:

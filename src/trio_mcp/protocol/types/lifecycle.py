@@ -19,7 +19,7 @@ from ..fields import JSONObject, as_object, since, wire_name
 
 @value
 class Roots:
-    """The client capability ``roots``.
+    """The client capability ``roots``, with which a server can ask for the client's directories and files.
 
     If ``list_changed`` is true, the client notifies the server when its roots change (legacy revisions).
     """
@@ -29,10 +29,9 @@ class Roots:
 
 @value
 class Sampling:
-    """The client capability ``sampling``.
+    """The client capability ``sampling``, with which a server can request answers of the client's model.
 
-    Each of the sub-capabilities ``context`` and ``tools`` is declared by an empty object. An empty object declares the
-    sub-capability ``context`` or ``tools``.
+    Each of the sub-capabilities ``context`` and ``tools`` is declared by an empty object.
     """
 
     context: JSONObject | None = since("2025-11-25")
@@ -41,7 +40,7 @@ class Sampling:
 
 @value
 class Elicitation:
-    """The client capability ``elicitation``.
+    """The client capability ``elicitation``, with which a server can ask the client's user for input.
 
     An empty object declares only ``form`` (2025-11-25 elicitation, Capabilities).
     """
@@ -111,7 +110,7 @@ def _declares(owner: object, path: str) -> bool:
 
 @value
 class PromptsCapability:
-    """The server capability ``prompts``.
+    """The server capability ``prompts``, which a server declares if it has prompts.
 
     If ``list_changed`` is true, the server notifies clients when its list of prompts changes.
     """
@@ -121,7 +120,7 @@ class PromptsCapability:
 
 @value
 class ResourcesCapability:
-    """The server capability ``resources``.
+    """The server capability ``resources``, which a server declares if it has resources.
 
     If ``subscribe`` is true, the server notifies clients when a subscribed resource changes.
     """
@@ -132,7 +131,7 @@ class ResourcesCapability:
 
 @value
 class ToolsCapability:
-    """The server capability ``tools``.
+    """The server capability ``tools``, which a server declares if it has tools.
 
     If ``list_changed`` is true, the server notifies clients when its list of tools changes.
     """
@@ -227,8 +226,7 @@ class InitializeResult:
 def with_version(result: Any, offered: Any) -> Any:
     """Return a result of ``initialize`` that has a protocol version.
 
-    If the server sent its capabilities or name without a protocol version, the ``offered`` version is added. Only a
-    result with the server's capabilities or name is changed.
+    If the server sent its capabilities or name without a protocol version, the ``offered`` version is added.
     """
     members = as_object(result)
     is_described = "capabilities" in members or "serverInfo" in members

@@ -70,7 +70,7 @@ class CancelledParams:
 
 @value
 class ProgressParams:
-    """Parameters of ``notifications/progress``.
+    """Parameters of ``notifications/progress``: how far a request has progressed.
 
     ``progress`` increases with each notification, and ``total`` has the same unit.
     """
@@ -187,10 +187,7 @@ class ListenResult:
 
 @value
 class SubscriptionsAcknowledgedParams:
-    """Parameters of the first notification of a subscription.
-
-    They tell of which changes the server will notify the client.
-    """
+    """Parameters of the first notification of a subscription: the changes of which the server notifies the client."""
 
     notifications: SubscriptionFilter
     meta: JSONObject | None = None

@@ -63,7 +63,7 @@ class ToolChoice:
 
 @value
 class CreateMessageParams:
-    """Parameters of ``sampling/createMessage``.
+    """Parameters of ``sampling/createMessage``, which requests an answer of the client's model.
 
     ``max_tokens`` limits the length of the answer.
     """

@@ -25,7 +25,7 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @value
 class SkillFile:
-    """A file of a skill.
+    """A file of a skill, with its URI, its digest and its size.
 
     ``digest`` is ``sha256:`` followed by 64 hexadecimal digits. ``size`` is in bytes.
     """
@@ -37,7 +37,7 @@ class SkillFile:
 
 @value
 class Skill:
-    """A skill, as a server lists it.
+    """A skill, as a server lists it, with its front matter and its files.
 
     It has the URI of its ``SKILL.md``, the front matter of that file as JSON, and its files, or ``"dynamic"`` if the
     server can't list them. Don't trust the contents, which come from the server.

@@ -248,7 +248,7 @@ class CallToolParams:
 
 @value
 class CallToolResult:
-    """Result of ``tools/call``.
+    """Result of ``tools/call``: the output of the tool, or the reason why it failed.
 
     If ``is_error`` is true, the tool failed, and ``content`` explains the failure to the model. ``structured_content``
     is omitted if it is `None`. In legacy revisions it must be an object. Other values are sent only as ``content``.

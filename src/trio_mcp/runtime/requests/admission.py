@@ -34,7 +34,7 @@ def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -
 
 
 def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool:
-    """Return true if the server may use memory for a request of ``size`` bytes from ``caller``.
+    """Return true if the server has enough memory left for a request of ``size`` bytes from ``caller``.
 
     Otherwise, the request is refused. If true, the limits of the connection can still make `Admission` refuse the
     request.
@@ -148,8 +148,6 @@ class Admission(Generic[T]):
         """Return a ticket for a request of ``caller`` without checking any limit.
 
         Call this method only after `has_room` has returned true.
-
-        Call `has_room` first.
         """
         size, load = request.size, self._load
         ticket = Ticket(caller, size, request.method.streams)
@@ -207,7 +205,10 @@ class Admission(Generic[T]):
         _count(ticket.caller, 1)
 
     def wait(self, ticket: Ticket, waiting: T, now: float | None = None) -> None:
-        """Queue the entry ``waiting`` until the request of ``ticket`` may run. ``now`` is the current time."""
+        """Queue the request of ``ticket`` until it may run.
+
+        ``waiting`` is its entry in the queue, and ``now`` the current time.
+        """
         ticket.waiting_since = now
         self._waiting[ticket] = waiting
         self._count_waiting(ticket, 1)

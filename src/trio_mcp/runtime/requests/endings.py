@@ -141,7 +141,7 @@ class Endings:
         scope.ending = self._all[key] = Ending(self, key, scope)
 
     def cancel(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject | None:
-        """Cancel the call that ``request``, a cancel request of ``principal``, names.
+        """Cancel the call that is named in ``request``, a cancel request of ``principal``.
 
         Do nothing if the call is already cancelled or has ended. Synchronous.
 
@@ -158,7 +158,7 @@ class Endings:
         return None if ending.result is None else unstructure(ending.result, request.revision)
 
     async def over(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject:
-        """Wait until the call that ``request``, a client's cancel request, names has ended. Return how it ended.
+        """Wait until the call that is named in ``request``, a client's cancel request, has ended. Return how it ended.
 
         Wait until that call has ended, and return how it ended. Wait at most `max_wait` seconds, or less if ``request``
         sets a time limit.

@@ -316,10 +316,8 @@ class ProgressReporter:
         return self._report_first(progress, total, message)
 
     def _report_first(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Handle a progress value for which no other value is waiting.
-
-        Send it if the minimum interval since the last notification has passed. Otherwise store it, to be sent later.
-        """
+        """Send a progress value if the minimum interval since the last notification has passed. Otherwise store it, to
+        be sent later."""
         if self._alarms.are_elsewhere:
             raise RuntimeError("progress must be reported in trio's thread, not in another thread")
         now = current_time()
