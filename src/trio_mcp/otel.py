@@ -345,7 +345,7 @@ class ServerSpan:
         """
         if cause is not None and at is not None:
             self._cancelled(cause, at)
-        if request is not self._request:  # the response answers the client's retry, so link the retry
+        if request is not self._request:  # the response answers the client's retry, so link the trace of the retry
             _link(self._record.span, request.meta)
         if (error := request.error) is not None:
             self._record.finish(str(error.code), error.message, code=error.code)

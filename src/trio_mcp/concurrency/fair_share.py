@@ -242,7 +242,7 @@ class HeldBytes:
             self.add(-self.size)
 
     def hold(self, size: int) -> bool:
-        """Set the number of bytes to ``size``, in steps of `UNCOUNTED`.
+        """Set the number of bytes that this object keeps to ``size``, in steps of `UNCOUNTED`.
 
         Return true if the caller is still within its share.
         """

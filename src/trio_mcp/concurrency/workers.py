@@ -109,7 +109,8 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
     end = ends.get()
     try:
         if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
-            trio.from_thread.check_cancelled()  # raises the `trio.Cancelled` of this thread's own call
+            # This call raises `trio.Cancelled`, because this thread's own call is cancelled.
+            trio.from_thread.check_cancelled()
         return end.unwrap()
     finally:
         del end
@@ -286,7 +287,7 @@ class Workers:
         """True if all calls in abandoned threads have been logged since the last thread was abandoned."""
 
     def share(self, caller: Caller) -> WorkerShare:
-        """Return the `WorkerShare` of ``caller``.
+        """Return the object that counts and limits the worker threads of ``caller``.
 
         The same object is returned while anything, such as a thread, refers to it.
         """

@@ -367,7 +367,7 @@ def _escaped(value: Any) -> Any:
 
 def canonical_value(value: Any) -> bytes:
     """Encode a value so that equal values give equal text: like `encode_value`, but with sorted field names."""
-    encode_value(value)  # raises `NotSerializable` for a value that JSON can't contain
+    encode_value(value)  # check the value: `encode_value` raises for a value that JSON can't contain
     return _canonical.encode(value)
 
 

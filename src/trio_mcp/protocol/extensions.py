@@ -214,7 +214,7 @@ class Extension(Generic[S, C]):
         """
 
     def _settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
-        """Return the settings that the other side ``declared`` for this extension.
+        """Return the settings for this extension in ``declared``, which the other side has sent.
 
         They are an instance of the class of `server` or `client`, depending on the other side's ``role``. Return `None`
         if the extension isn't declared. Invalid settings count as not declared, and are logged once.

@@ -198,7 +198,7 @@ def write(value: Any) -> Any:
 
 class _Schema(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
-        return False  # omit titles, because pydantic only capitalizes the field name
+        return False  # omit the titles of fields, which pydantic makes from the field names
 
     def enum_schema(self, schema: Any) -> JSONObject:
         if self.mode == "serialization" and issubclass(schema["cls"], Flag):

@@ -129,7 +129,8 @@ class _Part:
 
 
 def _down(entries: Counter[_Part], name: str | None) -> Counter[_Part]:
-    """Return how often each recursive subschema is evaluated for one item, or for the member ``name``.
+    """Return how often each recursive subschema is evaluated for one item of a list, or for the member ``name`` of an
+    object.
 
     ``entries`` are the subschemas that are evaluated for the list or object around it.
     """

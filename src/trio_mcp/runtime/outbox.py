@@ -130,7 +130,7 @@ class Outbox:
         self._nudged = False
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
-        """Append ``line``, which includes its newline, to the outbox."""
+        """Queue ``line``, which includes its newline, to be sent."""
         tail = self._tail
         if tail is not None and tail.owner is owner:
             data = tail.data
@@ -189,8 +189,8 @@ class Outbox:
         self._send_nowait = _never
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
-        """Append ``line`` to the outbox so that `replace` can replace it later. Return its segment, which contains no
-        other line."""
+        """Queue ``line`` so that `replace` can replace it before it is sent. Return the segment that contains only this
+        line."""
         return self._append(line, owner, sealed=True)
 
     def put_first(self, line: bytes) -> None:
@@ -227,7 +227,7 @@ class Outbox:
             self.on_put()
 
     def call_writer(self, call: Callable[[], object] | None) -> None:
-        """Call ``call`` whenever a line is put into the outbox from now on, instead of waking a writer task.
+        """From now on, call ``call`` whenever a line is queued, instead of waking a writer task.
 
         `None` means that a writer task takes lines again. After `close`, lines are dropped in any case.
         """
@@ -235,7 +235,7 @@ class Outbox:
             self.on_put = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
-        """Replace the line in a segment that `put_sealed` returned by ``line``.
+        """Send ``line`` instead of the waiting line in ``segment``, which `put_sealed` returned.
 
         If the writer has taken the segment, or the segment was withdrawn, change nothing and return false.
         """

@@ -45,7 +45,7 @@ def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool
 
 @define(eq=False)
 class Ticket:
-    """What one request uses of the limits, from its admission until its end.
+    """Records what one request counts towards the server's limits, from its admission until its end.
 
     Only `Admission` sets the attributes.
     """
@@ -229,7 +229,8 @@ class Admission(Generic[T]):
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
-        """Let a cancelled request run, so that its handler can clean up. The request was parked, or waited to continue.
+        """Let a cancelled request run, so that its handler can clean up. Before, the handler waited for the client's
+        retry or for its turn.
 
         The request needs the slot to clean up, and the slot may exceed the limit. Without counting the slot, a client
         could have any number of requests cleaning up.
@@ -239,8 +240,7 @@ class Admission(Generic[T]):
         self._take_slot(ticket)
 
     def park(self, ticket: Ticket) -> Sequence[T]:
-        """Release the slot of a request whose handler waits for the client's retry. The request was answered with input
-        requests.
+        """Let other requests run in place of a request whose handler waits for the client's retry.
 
         Return the queued entries that can run now. The request's bytes still count.
         """
@@ -282,7 +282,7 @@ class Admission(Generic[T]):
         return turns
 
     def release(self, ticket: Ticket) -> Sequence[T]:
-        """Stop counting the request of ``ticket``, because the request has ended.
+        """Stop counting the request of ``ticket`` towards the limits, because it has ended.
 
         Return the queued entries that can run now. Idempotent.
         """

@@ -44,7 +44,7 @@ this time."""
 
 
 def _head(level: str, logger: str | None = None) -> bytes:
-    """Return the beginning of a log message as a JSON line, up to the value of ``data``."""
+    """Encode the beginning of a log message as JSON, up to the value of ``data``."""
     named = b"" if logger is None else b',"logger":' + encode_readable(logger)
     return b"".join((_BEFORE_LEVEL, encode_value(level), named, b',"data":'))
 

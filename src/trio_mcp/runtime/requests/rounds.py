@@ -193,7 +193,7 @@ class Rounds:
 
     @property
     def log(self) -> AnswerLog:
-        """Records the input requests of the handler, in this run and in an earlier run."""
+        """The log of the handler's input requests, in this run and in an earlier run."""
         if self._log is None:
             self._log = AnswerLog()
         return self._log
