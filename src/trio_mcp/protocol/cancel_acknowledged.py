@@ -100,7 +100,7 @@ class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         if not 0 < self.max_wait <= _LONGEST_WAIT / 1000:
-            raise ValueError(f"max_wait must be between 0 and 86,400 seconds (one day), not {self.max_wait!r}")
+            raise ValueError(f"max_wait must be more than 0 and at most 86,400 seconds, not {self.max_wait!r}")
         self.server = CancelSettings(max(1, int(self.max_wait * 1000)))
         self._rows.append(
             ExtensionRequest[CancelParams, CancelResult](
