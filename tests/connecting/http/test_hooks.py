@@ -197,7 +197,7 @@ async def test_dial_option_combined_with_a_proxy_or_unix_socket_raises_bad_targe
     async def dial(host: str, port: int) -> trio.SocketStream:
         raise AssertionError
 
-    with pytest.raises(BadTarget, match="dial= can't be combined"):
+    with pytest.raises(BadTarget, match="dial= can't be used with"):
         async with open_http(url, dial=dial, limits=Limits(), **options):
             pass
 

@@ -147,7 +147,9 @@ def test_invalid_proxy_raises_value_error_without_quoting_its_password(url: str)
 
 
 def test_invalid_proxy_environment_variable_is_named_in_the_error() -> None:
-    with pytest.raises(ValueError, match="all_proxy: invalid proxy URL: the scheme must be http or https, not 'socks5h'"):
+    with pytest.raises(
+        ValueError, match="all_proxy: invalid proxy URL: the scheme must be http or https, not 'socks5h'"
+    ):
         proxy_from_environment({"all_proxy": "socks5h://127.0.0.1:1080"}, split_url("http://example.com")[0])
 
 
