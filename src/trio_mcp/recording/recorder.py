@@ -109,7 +109,8 @@ class Recorder:
         if recording is None:
             return transport
         if transport.child is not None:
-            recording.event("process.started", at=transport.child.started_at, pid=transport.child.pid)
+            pid, started_at = transport.child
+            recording.event("process.started", at=started_at, pid=pid)
         return RecordedTransport(transport, recording)
 
     def _start(self, role: str, network: str | None = None) -> Recording | None:

@@ -129,15 +129,6 @@ class SendRecorder:
     """Function that records a message, without its newline, that isn't sent by `send_nowait` or `Transport.send`."""
 
 
-@value
-class ChildProcess:
-    """A child process at the other end of a transport."""
-
-    pid: int
-    started_at: float
-    """When the process was started, on trio's clock."""
-
-
 class Transport(ABC):
     """A channel for whole MCP messages between a client and a server.
 
@@ -183,8 +174,9 @@ class FramedTransport(Transport):
     waiting.
     """
 
-    child: ChildProcess | None = None
-    """The server process that this client has started, if any."""
+    child: tuple[int, float] | None = None
+    """The process id of the child process at the other end, and when the process was started, on trio's clock. `None`
+    if this side has started no process."""
     names_calls: bool = False
     """True if each received message carries the id of the request in whose response it arrived: see
     `Frame.related_request_id`."""

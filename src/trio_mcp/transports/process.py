@@ -20,7 +20,7 @@ from typing import Final, Protocol, cast
 import trio
 
 from ..jsonrpc.errors import clean
-from ..runtime.transport import ChildProcess, ConnectionLost, FramedTransport
+from ..runtime.transport import ConnectionLost, FramedTransport
 from .lines import LineTransport
 from .process_tree import ProcessGroup
 
@@ -54,7 +54,7 @@ class ProcessTransport(FramedTransport):
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
-        self.child = ChildProcess(process.pid, started_at)
+        self.child = (process.pid, started_at)
         self._stdin: trio.abc.SendStream = process.stdin
         self._pipes = trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream](process.stdin, process.stdout)
         self._lines = LineTransport(self._pipes, max_message_bytes)
