@@ -81,7 +81,7 @@ async def test_client_caches_tool_list_until_list_changed(command: list[str]) ->
             assert await names(client) == ["change", "grow", "late"]
 
 
-async def test_response_cache_shares_public_responses_between_all_clients_and_private_responses_per_principal(
+async def test_response_cache_shares_public_results_with_all_clients_and_private_results_per_principal(
     command: list[str],
 ) -> None:
     cache = ResponseCache()

@@ -107,7 +107,7 @@ async def test_cancelled_call_waits_until_its_handler_has_cleaned_up(era: Era, a
     assert not ending.never_ran
 
 
-async def test_cancel_exception_propagates_after_waiting_for_the_handler(era: Era, autojump_clock: Any) -> None:
+async def test_cancelled_call_raises_cancelled_after_it_waits_for_the_handler(era: Era, autojump_clock: Any) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         with confirm_cancels() as endings, pytest.raises(trio.TooSlowError):
@@ -118,7 +118,9 @@ async def test_cancel_exception_propagates_after_waiting_for_the_handler(era: Er
     assert [each.state for each in [*endings, *others]] == ["stopped", "stopped"]
 
 
-async def test_cancelled_call_waits_at_most_within_seconds_for_shielded_handler(era: Era, autojump_clock: Any) -> None:
+async def test_cancelled_call_waits_for_a_shielded_handler_at_most_the_seconds_given_as_within(
+    era: Era, autojump_clock: Any
+) -> None:
     slow = Slow(limits=Limits(cleanup_grace=1))
     async with opened(slow.server, era=era) as client:
         began = trio.current_time()
@@ -217,7 +219,7 @@ async def test_no_cancel_token_is_sent_outside_confirm_cancels(era: Era) -> None
     assert TOKEN not in slow.metas[0]
 
 
-async def test_completed_call_adds_no_entry_to_confirm_cancels(era: Era) -> None:
+async def test_confirm_cancels_lists_no_call_that_completed(era: Era) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         with confirm_cancels() as endings:
@@ -313,7 +315,9 @@ async def test_thousand_calls_cancelled_at_once_are_all_confirmed_as_stopped(
     assert [each.state for each in endings] == ["stopped"] * running
 
 
-async def test_confirm_cancels_in_a_cancelled_handler_ends_before_its_cleanup_grace(autojump_clock: Any) -> None:
+async def test_confirm_cancels_inside_a_cancelled_handler_stops_waiting_before_cleanup_grace_ends(
+    autojump_clock: Any,
+) -> None:
     behind = Slow()
     front = Server("front", limits=Limits(cleanup_grace=2))
     endings: list[CallEnding] = []
@@ -344,7 +348,7 @@ async def test_confirm_cancels_in_a_cancelled_handler_ends_before_its_cleanup_gr
     assert waited[0] < 2
 
 
-async def test_closing_client_ends_confirm_cancels_with_lost(era: Era, autojump_clock: Any) -> None:
+async def test_confirm_cancels_reports_lost_if_the_client_closes(era: Era, autojump_clock: Any) -> None:
     slow = Slow(limits=Limits(cleanup_grace=1, drain_timeout=0.1))
     endings: list[CallEnding] = []
     async with trio.open_nursery() as nursery, opened(slow.server, era=era) as client:
@@ -376,7 +380,7 @@ def test_cancel_acknowledged_rejects_invalid_max_wait(wait: float) -> None:
 # What a server says
 
 
-async def test_cancel_after_the_reply_is_answered_with_finished_and_outcome(era: Era) -> None:
+async def test_cancel_request_after_the_reply_returns_finished_and_the_outcome(era: Era) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         await client.call_tool("quick", meta={TOKEN: "q" * 22})
@@ -406,7 +410,7 @@ async def test_cancel_request_stops_the_handler_and_can_be_repeated(era: Era, au
         nursery.cancel_scope.cancel()
 
 
-async def test_leaving_a_cancel_request_does_not_affect_the_handler(era: Era, autojump_clock: Any) -> None:
+async def test_abandoned_cancel_request_does_not_affect_the_cancelled_handler(era: Era, autojump_clock: Any) -> None:
     slow = Slow()
     token = "t" * 22
     async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:
@@ -418,9 +422,7 @@ async def test_leaving_a_cancel_request_does_not_affect_the_handler(era: Era, au
         nursery.cancel_scope.cancel()
 
 
-async def test_cancel_request_for_unknown_or_expired_token_is_answered_with_unknown(
-    era: Era, autojump_clock: Any
-) -> None:
+async def test_cancel_request_for_unknown_or_expired_token_returns_unknown(era: Era, autojump_clock: Any) -> None:
     slow = Slow(limits=Limits(max_endings=2, ending_timeout=30))
     tokens = [letter * 22 for letter in "abcd"]
     async with opened(slow.server, era=era) as client:
@@ -494,7 +496,7 @@ async def test_cancel_requests_beyond_max_cancel_waits_are_refused_as_busy(
         nursery.cancel_scope.cancel()
 
 
-async def test_outcomes_of_ended_calls_are_dropped_after_ending_timeout(era: Era, autojump_clock: Any) -> None:
+async def test_server_forgets_outcomes_of_ended_calls_after_ending_timeout(era: Era, autojump_clock: Any) -> None:
     slow = Slow(limits=Limits(ending_timeout=10))
     async with slow.server._running() as running:
         endings = running.host.endings

@@ -44,7 +44,7 @@ async def ending_of(answer: str, era: Any, *, after: float = 1.0) -> CallEnding:
 @pytest.mark.parametrize(
     "said", ["-1", "-1000", "1" + "0" * 300, "1" + "0" * 4000, "1" * 40, "86400001", "2100", "null"]
 )
-async def test_cancel_acknowledgement_with_cleanup_time_longer_than_the_call_drops_the_time(
+async def test_client_ignores_cleanup_time_in_a_cancel_acknowledgement_if_it_exceeds_the_call_duration(
     autojump_clock: object, said: str, era: str
 ) -> None:
     ending = await ending_of(f'{{"state":"stopped","cleanupMs":{said}}}', era)
@@ -53,7 +53,7 @@ async def test_cancel_acknowledgement_with_cleanup_time_longer_than_the_call_dro
 
 @ERAS
 @pytest.mark.parametrize(("said", "seconds"), [("0", 0.0), ("35", 0.035), ("999", 0.999), ("2000", 2.0)])
-async def test_cancel_acknowledgement_with_cleanup_time_within_the_call_keeps_the_time(
+async def test_client_keeps_cleanup_time_in_a_cancel_acknowledgement_if_it_is_within_the_call_duration(
     autojump_clock: object, said: str, seconds: float, era: str
 ) -> None:
     ending = await ending_of(f'{{"state":"stopped","cleanupMs":{said}}}', era)
@@ -65,7 +65,7 @@ async def test_cancel_acknowledgement_with_cleanup_time_within_the_call_keeps_th
 @pytest.mark.parametrize(
     "said", ["NaN", "Infinity", "1e400", "-0.001", "1e297", "0.5", "true", "false", '"35"', "[]", "{}"]
 )
-async def test_cancel_acknowledgement_with_a_cleanup_time_that_is_not_an_integer_means_unknown(
+async def test_client_reports_unknown_if_cleanup_time_in_a_cancel_acknowledgement_is_not_an_integer(
     autojump_clock: object, said: str, era: str
 ) -> None:
     ending = await ending_of(f'{{"state":"stopped","cleanupMs":{said}}}', era)
@@ -85,7 +85,7 @@ async def test_cancel_acknowledgement_with_a_cleanup_time_that_is_not_an_integer
         ({"cleanupMs": -1, "neverRan": None}, "stopped"),
     ],
 )
-async def test_invalid_member_of_a_cancel_acknowledgement_is_ignored(
+async def test_client_ignores_an_invalid_field_of_a_cancel_acknowledgement(
     autojump_clock: object, members: dict[str, Any], state: str, era: str
 ) -> None:
     ending = await ending_of(json.dumps({"state": "stopped", **members}), era)
@@ -108,7 +108,7 @@ async def test_invalid_member_of_a_cancel_acknowledgement_is_ignored(
         '{"state":"silent"}',
     ],
 )
-async def test_cancel_acknowledgement_without_a_state_means_unknown(
+async def test_client_reports_unknown_if_a_cancel_acknowledgement_has_no_state(
     autojump_clock: object, answer: str, era: str
 ) -> None:
     ending = await ending_of(answer, era)

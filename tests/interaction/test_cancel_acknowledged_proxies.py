@@ -51,7 +51,7 @@ def in_other_era(server: Any, era: Era) -> Any:
     return proxy(lambda **given: open_memory(server, **{**given, "era": other}))
 
 
-async def test_proxy_between_legacy_and_modern_confirms_cancel_for_client_and_backend(era: Era) -> None:
+async def test_proxy_between_legacy_and_modern_peers_confirms_that_the_handler_was_cancelled(era: Era) -> None:
     async with open_memory(in_other_era(cancel_server.server, era), **options(era)) as client:
         ending = await left(client, {"cleanup": 0.3})
     assert (ending.state, ending.behind) == ("stopped", "stopped")
@@ -90,7 +90,7 @@ async def test_proxy_reports_relayed_if_backend_does_not_answer(era: Era, autoju
         assert (await left(client, {}, within=20)).state == "relayed"
 
 
-async def test_proxy_reports_relayed_if_the_upstream_connection_was_lost_before_the_cancel(
+async def test_proxy_reports_relayed_if_the_connection_to_its_backend_was_lost_before_the_cancel(
     era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     convert = forwarding.upstream_error
@@ -138,7 +138,7 @@ async def test_proxy_refuses_cancel_request_from_client_without_the_extension(er
     assert caught.value.code == (-32021 if era == "modern" else -32600)
 
 
-async def test_gateway_waits_for_the_member_that_runs_the_cancelled_call(era: Era) -> None:
+async def test_gateway_waits_for_the_member_server_that_runs_the_cancelled_call(era: Era) -> None:
     async with (
         open_group({"a": MemberDescription(cancel_server.server)}, extensions=[CancelAcknowledged()]) as group,
         open_memory(gateway(group), **options(era)) as client,
@@ -150,7 +150,7 @@ async def test_gateway_waits_for_the_member_that_runs_the_cancelled_call(era: Er
 
 
 @pytest.mark.parametrize(("grace", "state"), [(0.0, "relayed"), (math.inf, "stopped")])
-async def test_proxy_with_zero_or_infinite_cleanup_grace_answers_cancel_request(
+async def test_proxy_answers_cancel_request_even_if_cleanup_grace_is_zero_or_infinite(
     era: Era, grace: float, state: str
 ) -> None:
     served = proxy(partial(open_memory, cancel_server.server), limits=Limits(cleanup_grace=grace))

@@ -93,7 +93,7 @@ async def run(era: Era, calls: list[tuple[Handler, float]], within: float) -> No
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @settings(max_examples=examples(150), deadline=None)
 @given(calls=st.lists(st.tuples(handlers, times), min_size=1, max_size=4), within=st.sampled_from([0.5, 2.0, 20.0]))
-def test_no_line_of_the_handler_runs_after_stopped_is_reported(
+def test_handler_runs_no_code_after_its_cancel_is_confirmed_as_stopped(
     era: Era, calls: list[tuple[Handler, float]], within: float
 ) -> None:
     trio.run(run, era, calls, within, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -69,13 +69,13 @@ async def stops(opened: AbstractAsyncContextManager[Client]) -> None:
         assert (await left(client, {"cleanup": 1.5}, within=0.3)).state == "overran"
 
 
-async def test_cancel_acknowledged_works_over_stdio(era: Era) -> None:
+async def test_cancelled_call_is_confirmed_as_stopped_over_stdio(era: Era) -> None:
     async with open_stdio(forked_command([PROGRAM]), **options(era)) as client:
         first = await left(client, {"cleanup": 0.3})
         assert first.state == "stopped"
 
 
-async def test_cancel_acknowledged_works_over_tcp(era: Era) -> None:
+async def test_cancelled_call_is_confirmed_as_stopped_over_tcp(era: Era) -> None:
     async with trio.open_nursery() as nursery:
         serving = partial(serve_tcp, cancel_server.server, "127.0.0.1", 0, handle_signals=False)
         [listener] = await nursery.start(serving)
@@ -84,7 +84,7 @@ async def test_cancel_acknowledged_works_over_tcp(era: Era) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_cancel_acknowledged_works_over_a_unix_socket(era: Era, tmp_path: Path) -> None:
+async def test_cancelled_call_is_confirmed_as_stopped_over_a_unix_socket(era: Era, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_unix, cancel_server.server, path, handle_signals=False))
@@ -92,7 +92,7 @@ async def test_cancel_acknowledged_works_over_a_unix_socket(era: Era, tmp_path: 
         nursery.cancel_scope.cancel()
 
 
-async def test_cancel_acknowledged_works_over_websocket(era: Era) -> None:
+async def test_cancelled_call_is_confirmed_as_stopped_over_websocket(era: Era) -> None:
     async with trio.open_nursery() as nursery:
         serving = partial(serve_websocket, cancel_server.server, "127.0.0.1", 0, handle_signals=False)
         [listener] = await nursery.start(serving)
@@ -115,7 +115,7 @@ async def test_cancel_of_a_call_to_a_group_member_is_confirmed(era: Era) -> None
         assert (await left(client, {"cleanup": 0.1})).state == "stopped"
 
 
-def test_cancel_acknowledged_works_for_asyncio_clients(era: Era) -> None:
+def test_asyncio_client_gets_confirmation_that_its_cancelled_call_stopped(era: Era) -> None:
     async def main() -> list[CallEnding]:
         async with aio.open_memory(cancel_server.server, **options(era)) as client:
             begun = asyncio.Event()
@@ -137,7 +137,9 @@ def test_cancel_acknowledged_works_for_asyncio_clients(era: Era) -> None:
 # Tasks
 
 
-async def test_cancelled_call_that_became_a_task_waits_for_its_cleanup(era: Era, autojump_clock: Any) -> None:
+async def test_cancelled_call_that_runs_as_a_task_waits_for_the_cleanup_of_the_task(
+    era: Era, autojump_clock: Any
+) -> None:
     server = Server("worker", extensions=[CancelAcknowledged()])
     begun, lines = trio.Event(), list[str]()
 
@@ -180,7 +182,7 @@ async def test_cancelled_call_whose_task_has_completed_is_reported_as_finished(a
     assert [(each.state, each.outcome) for each in endings] == [("finished", "result")]
 
 
-def test_task_requests_inherit_meta_of_the_call_except_the_cancel_token() -> None:
+def test_task_requests_send_the_meta_of_their_call_without_the_cancel_token() -> None:
     """Else the server would take them for the call, once the task is over."""
     meta = {"trio-mcp/cancelToken": "t" * 22, "com.example/a": 1}
     assert _meta_of({"name": "work", "_meta": meta}) == {"_meta": {"com.example/a": 1}}
@@ -234,7 +236,7 @@ async def test_malformed_cancel_acknowledgement_is_reported_as_unknown(
     assert (ending.state, ending.outcome, ending.behind) == (state, None, None)
 
 
-async def test_cancel_acknowledgement_of_a_proxy_includes_the_state_of_its_backend(era: Era) -> None:
+async def test_client_reads_the_state_of_the_backend_from_the_cancel_acknowledgement_of_a_proxy(era: Era) -> None:
     async with open_memory(server_that_says({"state": "relayed", "behind": "unknown"}), **options(era)) as client:
         ending = await left(client, {})
     assert (ending.state, ending.behind) == ("relayed", "unknown")

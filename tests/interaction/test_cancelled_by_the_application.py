@@ -56,7 +56,7 @@ async def seen_when_left(together: bool) -> Cancellation | None:
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["a shutdown", "the end of input"])
-async def test_handler_cancelled_as_its_connection_ends_reports_parent_cause(together: bool) -> None:
+async def test_handler_cancelled_while_its_connection_ends_sees_cancel_cause_parent(together: bool) -> None:
     for _ in range(ENOUGH):
         cancellation = await seen_when_left(together)
         assert cancellation is not None
@@ -84,7 +84,7 @@ async def test_request_read_while_application_is_cancelled_never_runs() -> None:
 
 
 @pytest.mark.parametrize("reason", ["I have seen enough", None])
-async def test_handler_that_cancels_itself_sees_parent_cause_and_its_own_reason(reason: str | None) -> None:
+async def test_handler_that_cancels_itself_sees_cancel_cause_parent_and_its_own_reason(reason: str | None) -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool
@@ -111,7 +111,7 @@ async def test_handler_that_cancels_itself_sees_parent_cause_and_its_own_reason(
     assert len(seen) == 2
 
 
-async def test_tasks_of_a_failed_handler_see_cancel_reason_handler_failed() -> None:
+async def test_child_tasks_of_a_failed_handler_see_cancel_reason_handler_failed() -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool
@@ -134,7 +134,7 @@ async def test_tasks_of_a_failed_handler_see_cancel_reason_handler_failed() -> N
     assert (cancellation.cause, cancellation.reason) == (CancelCause.PARENT, "the handler failed")
 
 
-async def test_thread_sees_the_cancel_of_its_request_scope() -> None:
+async def test_handler_thread_sees_that_its_request_scope_is_cancelled() -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool

@@ -208,7 +208,9 @@ def test_checkpoint_tables_list_all_public_async_methods() -> None:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", [name for name in CLIENT if name not in NEVER_RETURNS])
-async def test_every_async_client_method_is_a_checkpoint(name: str, era: Era, autojump_clock: object) -> None:
+async def test_every_async_client_method_executes_a_trio_checkpoint(
+    name: str, era: Era, autojump_clock: object
+) -> None:
     if ONE_ERA.get(name, era) != era:
         pytest.skip("the other era alone has such a thing")
     async with opened(era) as world:
@@ -218,7 +220,9 @@ async def test_every_async_client_method_is_a_checkpoint(name: str, era: Era, au
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", CLIENT)
-async def test_client_method_under_cancelled_scope_sends_nothing(name: str, era: Era, autojump_clock: object) -> None:
+async def test_client_method_called_in_a_cancelled_scope_sends_nothing(
+    name: str, era: Era, autojump_clock: object
+) -> None:
     if ONE_ERA.get(name, era) != era:
         pytest.skip("the other era alone has such a thing")
     async with opened(era) as world:
@@ -236,7 +240,9 @@ async def test_client_method_under_cancelled_scope_sends_nothing(name: str, era:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", [name for name in CONTEXT if name not in LETS_NOBODY_RUN])
-async def test_every_async_context_method_is_a_checkpoint(name: str, era: Era, autojump_clock: object) -> None:
+async def test_every_async_context_method_executes_a_trio_checkpoint(
+    name: str, era: Era, autojump_clock: object
+) -> None:
     async def handler(ctx: RequestContext) -> None:
         with assert_checkpoints():
             await CONTEXT[name](ctx)
@@ -248,7 +254,9 @@ async def test_every_async_context_method_is_a_checkpoint(name: str, era: Era, a
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", [*CONTEXT, *(f"log.{name}" for name in LOG)])
-async def test_context_method_under_cancelled_scope_sends_nothing(name: str, era: Era, autojump_clock: object) -> None:
+async def test_context_method_called_in_a_cancelled_scope_sends_nothing(
+    name: str, era: Era, autojump_clock: object
+) -> None:
     async def handler(ctx: RequestContext) -> None:
         nonlocal caught, silent
         said = world.said

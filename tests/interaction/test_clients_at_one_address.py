@@ -97,13 +97,13 @@ async def serving(serve: Any, *args: Any, **options: Any) -> AsyncGenerator[int]
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_flood_of_one_tcp_client_leaves_a_thread_for_the_next_client() -> None:
+async def test_tcp_client_that_floods_the_server_leaves_a_worker_thread_for_the_next_client() -> None:
     blocking = Blocking()
     async with serving(serve_tcp, blocking.server, "127.0.0.1", 0) as port:
         await leaves_a_place(blocking, partial(open_tcp, "127.0.0.1", port))
 
 
-async def test_flood_of_one_websocket_client_leaves_a_thread_for_the_next_client() -> None:
+async def test_websocket_client_that_floods_the_server_leaves_a_worker_thread_for_the_next_client() -> None:
     blocking = Blocking()
     async with serving(serve_websocket, blocking.server, "127.0.0.1", 0) as port:
         await leaves_a_place(blocking, partial(open_websocket, f"ws://127.0.0.1:{port}/mcp"))
@@ -111,27 +111,33 @@ async def test_flood_of_one_websocket_client_leaves_a_thread_for_the_next_client
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("websocket", [False, True])
-async def test_flood_of_one_http_client_leaves_a_thread_for_the_next_client(era: Any, websocket: bool) -> None:
+async def test_http_client_that_floods_the_server_leaves_a_worker_thread_for_the_next_client(
+    era: Any, websocket: bool
+) -> None:
     blocking = Blocking()
     async with serving(serve_http, blocking.server, "127.0.0.1", 0, websocket=websocket) as port:
         await leaves_a_place(blocking, partial(open_http, f"http://127.0.0.1:{port}/mcp", era=era))
 
 
-async def test_flood_of_one_unix_socket_client_leaves_a_thread_for_the_next_client(tmp_path: Path) -> None:
+async def test_unix_socket_client_that_floods_the_server_leaves_a_worker_thread_for_the_next_client(
+    tmp_path: Path,
+) -> None:
     blocking = Blocking()
     async with serving(serve_unix, blocking.server, tmp_path / "s"):
         await leaves_a_place(blocking, partial(open_unix, tmp_path / "s"))
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_flood_over_http_on_a_unix_socket_leaves_a_thread_for_the_next_client(tmp_path: Path, era: Any) -> None:
+async def test_client_that_floods_http_over_a_unix_socket_leaves_a_worker_thread_for_the_next_client(
+    tmp_path: Path, era: Any
+) -> None:
     blocking = Blocking()
     async with serving(serve_http, blocking.server, unix=tmp_path / "s"):
         await leaves_a_place(blocking, partial(open_http, url_on_socket(tmp_path / "s"), era=era))
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_flood_through_a_proxy_leaves_a_backend_thread_for_the_next_client(era: Any) -> None:
+async def test_client_that_floods_a_proxy_leaves_a_backend_thread_for_the_next_client(era: Any) -> None:
     blocking = Blocking()
     async with (
         serving(serve_tcp, blocking.server, "127.0.0.1", 0) as behind,
@@ -141,7 +147,7 @@ async def test_flood_through_a_proxy_leaves_a_backend_thread_for_the_next_client
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_flood_through_a_proxy_with_shared_client_leaves_a_backend_thread(era: Any) -> None:
+async def test_client_that_floods_a_proxy_with_a_shared_connection_leaves_a_backend_thread_free(era: Any) -> None:
     blocking = Blocking()
     async with (
         open_memory(blocking.server) as client,
@@ -152,7 +158,9 @@ async def test_flood_through_a_proxy_with_shared_client_leaves_a_backend_thread(
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("wire", ["memory", "http"])
-async def test_flood_through_a_gateway_leaves_a_member_thread_for_the_next_client(era: Any, wire: str) -> None:
+async def test_client_that_floods_a_gateway_leaves_a_thread_of_the_member_server_for_the_next_client(
+    era: Any, wire: str
+) -> None:
     blocking = Blocking()
     async with serving(serve_http, blocking.server, "127.0.0.1", 0) as behind:
         member = blocking.server if wire == "memory" else f"http://127.0.0.1:{behind}/mcp"
@@ -162,7 +170,7 @@ async def test_flood_through_a_gateway_leaves_a_member_thread_for_the_next_clien
                 await leaves_a_place(blocking, partial(open_http, f"http://127.0.0.1:{port}/mcp", era=era), "one__")
 
 
-async def test_floods_of_two_clients_leave_a_thread_for_a_third() -> None:
+async def test_two_clients_that_flood_the_server_leave_a_worker_thread_for_a_third_client() -> None:
     blocking, ends = Blocking(), list[str]()
     async with serving(serve_tcp, blocking.server, "127.0.0.1", 0) as port:
         with trio.fail_after(PATIENCE):

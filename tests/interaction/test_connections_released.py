@@ -378,7 +378,7 @@ async def test_failed_start_of_a_command_is_freed_without_garbage_collection() -
         assert await garbage_of(scenario) == []
 
 
-async def test_group_member_that_times_out_is_freed_without_garbage_collection() -> None:
+async def test_server_of_a_group_that_times_out_is_freed_without_garbage_collection() -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> AsyncIterator[None]:
         await trio.sleep_forever()

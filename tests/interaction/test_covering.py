@@ -15,7 +15,7 @@ def pairs(name: str) -> set[tuple[str, str]]:
     return {(GRID[index]["transport"], GRID[index]["era"]) for index in cover(GRID, name)}
 
 
-def test_run_selection_contains_each_transport_and_revision_in_the_fewest_runs() -> None:
+def test_selected_test_runs_cover_each_transport_and_revision_with_the_fewest_runs() -> None:
     for number in range(20):
         chosen = pairs(f"test {number}")
         assert len(chosen) == len(WIRES)
@@ -23,12 +23,12 @@ def test_run_selection_contains_each_transport_and_revision_in_the_fewest_runs()
         assert {era for _, era in chosen} == set(ERAS)
 
 
-def test_run_selection_is_stable_per_test_name_and_reaches_all_pairs_over_many_names() -> None:
+def test_selected_test_runs_are_the_same_for_each_test_name_and_reaches_all_pairs_over_many_names() -> None:
     assert cover(GRID, "test") == cover(GRID, "test")
     assert set().union(*(pairs(f"test {number}") for number in range(20))) == set(product(WIRES, ERAS))
 
 
-def test_run_selection_combines_each_other_parameter_with_each_transport_and_revision() -> None:
+def test_selected_test_runs_combine_each_other_parameter_with_every_transport_and_revision() -> None:
     runs = [{**run, "case": case} for case in (1, 2, 3) for run in GRID]
     chosen = [runs[index] for index in cover(runs, "test")]
     assert len(chosen) == 3 * len(WIRES)
@@ -36,12 +36,12 @@ def test_run_selection_combines_each_other_parameter_with_each_transport_and_rev
     assert {(run["case"], run["era"]) for run in chosen} == set(product((1, 2, 3), ERAS))
 
 
-def test_run_selection_keeps_runs_without_transport_and_revision() -> None:
+def test_selected_test_runs_include_runs_that_have_no_transport_or_revision_parameter() -> None:
     assert cover([{"case": 1}, {"case": 2}], "test") == [0, 1]
     assert cover([{}], "test") == [0]
 
 
-def test_run_selection_contains_all_transports_and_revisions_even_if_revisions_differ_by_transport() -> None:
+def test_selected_test_runs_cover_all_transports_and_revisions_even_if_transports_support_different_revisions() -> None:
     runs = [{"transport": "stdio", "revision": str(number)} for number in range(5)]
     runs += [{"transport": "http", "revision": "4"}, {"transport": "websocket", "revision": "4"}]
     chosen = [runs[index] for index in cover(runs, "test")]
@@ -50,7 +50,7 @@ def test_run_selection_contains_all_transports_and_revisions_even_if_revisions_d
     assert len(chosen) <= 7
 
 
-def test_run_selection_of_the_first_transport_keeps_each_of_its_revisions() -> None:
+def test_selected_test_runs_of_the_first_transport_include_each_of_its_revisions() -> None:
     assert [GRID[index] for index in first_wire(GRID)] == [{"transport": "stdio", "era": era} for era in ERAS]
     assert first_wire([{"transport": "http", "era": "modern"}, {"transport": "websocket", "era": "modern"}]) == [0]
     assert first_wire([{"case": 1}, {"case": 2}]) == [0, 1]

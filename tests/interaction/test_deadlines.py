@@ -51,7 +51,7 @@ class Watched:
 
 
 @ERAS
-async def test_handler_is_cancelled_unanswered_after_remaining_ms_plus_grace(
+async def test_server_cancels_handler_without_an_answer_after_remaining_ms_plus_grace(
     autojump_clock: MockClock, revision: str
 ) -> None:
     watched = Watched(deadline_grace=1)
@@ -68,7 +68,7 @@ async def test_handler_is_cancelled_unanswered_after_remaining_ms_plus_grace(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_cancel_of_the_caller_reaches_handler_before_the_sent_deadline(
+async def test_handler_is_cancelled_by_the_caller_before_the_deadline_in_its_request(
     autojump_clock: MockClock, era: Any
 ) -> None:
     watched = Watched()
@@ -89,7 +89,7 @@ async def test_call_without_deadline_sends_no_remaining_ms(autojump_clock: MockC
     assert watched.seen == [(None, math.inf)]
 
 
-async def test_tell_deadlines_false_sends_no_remaining_ms(autojump_clock: MockClock) -> None:
+async def test_client_with_tell_deadlines_false_sends_no_remaining_ms(autojump_clock: MockClock) -> None:
     watched = Watched()
     async with open_memory(watched.server, tell_deadlines=False) as client:
         with trio.move_on_after(3):
@@ -155,7 +155,7 @@ def text_of(reply: dict[str, Any]) -> str:
     return reply["result"]["content"][0]["text"]
 
 
-async def test_deadline_is_passed_on_to_the_backend_server(autojump_clock: MockClock) -> None:
+async def test_handler_that_calls_a_backend_server_passes_its_deadline_on(autojump_clock: MockClock) -> None:
     watched, front = Watched(), Server("front")
     async with open_memory(watched.server) as behind:
 

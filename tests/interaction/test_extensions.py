@@ -107,13 +107,13 @@ def declaring(server: Server, **options: Any) -> AbstractAsyncContextManager[Cli
     return open_memory(server, extensions=[search], handlers={confirm: no_answer}, **options)
 
 
-async def test_extension_method_sends_and_returns_objects_of_its_classes(server: Server, era: Era) -> None:
+async def test_extension_request_sends_and_returns_instances_of_the_declared_classes(server: Server, era: Era) -> None:
     async with declaring(server, era=era) as client:
         assert await client.request(query, Query("trio", 2)) == Hits(["trio", "trio"])
         assert await client.request(refine, Query("trio")) == Hits(["TRIO"])
 
 
-async def test_client_and_server_see_extension_settings_of_each_other(server: Server, era: Era) -> None:
+async def test_client_and_server_can_read_each_others_extension_settings(server: Server, era: Era) -> None:
     seen: list[SearcherSettings | None] = []
 
     @server.tool
@@ -131,7 +131,7 @@ async def test_client_and_server_see_extension_settings_of_each_other(server: Se
     assert seen == [SearcherSettings(wants_scores=True), None]
 
 
-async def test_extension_members_are_camel_case_on_the_wire(server: Server) -> None:
+async def test_extension_settings_and_params_have_camel_case_names_in_json(server: Server) -> None:
     async with declaring(server) as client:
         assert (client.server_capabilities.extensions or {})["com.example/search"] == {"maxHits": 100}
         with pytest.raises(PeerError) as caught:
@@ -139,7 +139,9 @@ async def test_extension_members_are_camel_case_on_the_wire(server: Server) -> N
         assert (caught.value.code, "missing 'searchText'" in caught.value.message) == (-32602, True)
 
 
-async def test_extension_the_server_has_not_declared_raises_method_unavailable(era: Era) -> None:
+async def test_extension_request_raises_method_unavailable_if_the_server_does_not_declare_the_extension(
+    era: Era,
+) -> None:
     async with declaring(Server("plain"), era=era) as client:
         with pytest.raises(MethodUnavailable, match=r"has not declared com\.example/search"):
             await client.request(query, Query("trio"))
@@ -353,7 +355,7 @@ async def test_extension_results_are_cached_if_the_method_is_cacheable() -> None
     assert calls == ["trio", "trio"]
 
 
-async def test_extension_handler_returning_wrong_class_is_an_internal_error(era: Era) -> None:
+async def test_extension_handler_that_returns_the_wrong_class_causes_an_internal_error(era: Era) -> None:
     server = Server("search", extensions=[search])
     server.handles(query)(lambda: ["no hits"])
     server.handles(refine)(lambda: Hits([]))
@@ -372,7 +374,7 @@ async def test_malformed_extension_result_raises_protocol_violation(era: Era) ->
             await client.request(query, Query("trio"))
 
 
-async def test_invalid_extension_settings_of_server_count_as_undeclared(
+async def test_client_treats_extension_with_invalid_settings_as_undeclared_by_the_server(
     era: Era, caplog: pytest.LogCaptureFixture
 ) -> None:
     theirs: Extension[Any, Any] = Extension("com.example/search", server={"maxHits": "many"})
@@ -424,7 +426,9 @@ def test_two_extensions_with_same_name_or_method_are_rejected() -> None:
         Server("s", extensions=[search, other])
 
 
-def test_server_handles_rejects_duplicate_client_and_foreign_methods(server: Server) -> None:
+def test_server_handles_rejects_methods_that_have_a_handler_or_that_clients_handle_or_of_undeclared_extensions(
+    server: Server,
+) -> None:
     with pytest.raises(ValueError, match="already has a handler"):
         server.handles(query)
     with pytest.raises(ValueError, match="which servers send"):
@@ -448,7 +452,7 @@ def test_extension_handler_with_wrong_parameters_is_rejected() -> None:
             return Hits([])
 
 
-async def test_declared_extension_method_without_handler_is_an_error() -> None:
+async def test_opening_a_server_or_client_raises_if_a_declared_extension_method_has_no_handler() -> None:
     server = Server("s", extensions=[search])
     with pytest.raises(RuntimeError, match=r"no handler for .*search/query, com\.example/search/refine: add"):
         async with open_memory(server):

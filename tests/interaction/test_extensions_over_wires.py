@@ -142,7 +142,7 @@ async def test_extension_requests_and_notifications_work_over_every_transport(
 
 
 @pytest.mark.parametrize("transport", FAR)
-async def test_invalid_extension_requests_are_errors_over_every_transport(
+async def test_invalid_extension_requests_get_errors_over_every_transport(
     transport: str, era: Era, tmp_path: Path
 ) -> None:
     with trio.fail_after(PATIENCE):

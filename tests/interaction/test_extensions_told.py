@@ -116,7 +116,7 @@ async def test_modern_only_extension_notification_is_not_sent_to_legacy_clients(
         ({f"com.example/e{n}": {} for n in range(1000)}, {f"com.example/e{n}": True for n in range(1000)}, {}),
     ],
 )
-async def test_modern_client_gets_extension_notification_on_the_stream_that_requested_the_notification(
+async def test_modern_client_gets_extension_notifications_only_on_the_listen_stream_that_requested_them(
     autojump_clock: MockClock, declared: Any, asked: Any, honoured: Any
 ) -> None:
     server = Server("s", extensions=[search])
@@ -159,7 +159,7 @@ async def test_extension_notifications_to_client_that_does_not_read_are_bounded(
         assert count < 200
 
 
-def test_notify_rejects_request_bound_client_and_undeclared_notifications() -> None:
+def test_server_notify_rejects_notifications_of_requests_of_clients_and_of_undeclared_extensions() -> None:
     server = Server("s", extensions=[search])
     for row, words in ((of_request, "belongs to a request"), (from_client, "must be a notification from servers")):
         with pytest.raises(ValueError, match=words):

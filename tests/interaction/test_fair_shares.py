@@ -59,7 +59,9 @@ async def listen(peer: Peer) -> int:
     return await all_it_gets(peer, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
 
 
-async def test_idle_streams_of_many_clients_leave_requests_and_streams_for_the_next(autojump_clock: MockClock) -> None:
+async def test_idle_streams_of_many_clients_leave_requests_and_streams_for_the_next_client(
+    autojump_clock: MockClock,
+) -> None:
     async with shared(max_server_requests=10, max_server_streams=64) as connect:
         took = [await listen(await connect()) for _ in range(5)]
         assert took == [32, 16, 8, 4, 2]
@@ -78,7 +80,7 @@ async def test_calls_of_one_client_leave_requests_for_the_next_clients(autojump_
         assert await peer.text("echo", {"text": "hi"}) == "hi"
 
 
-async def test_only_client_of_a_server_may_use_all_requests_and_streams(autojump_clock: MockClock) -> None:
+async def test_server_lets_its_only_client_use_all_requests_and_streams(autojump_clock: MockClock) -> None:
     async with shared(alone=True, max_server_requests=16, max_server_streams=16) as connect:
         peer = await connect()
         assert (await hang(peer), await listen(peer)) == (16, 16)
@@ -103,7 +105,7 @@ async def test_connections_from_one_address_share_the_request_limit_of_the_addre
         nursery.cancel_scope.cancel()
 
 
-async def test_connections_from_one_address_leave_a_connection_for_another_address() -> None:
+async def test_many_connections_from_one_address_leave_a_connection_for_another_address() -> None:
     limits = Limits(max_connections=4, handshake_timeout=10_000)
     async with trio.open_nursery() as nursery:
         start = partial(serve_tcp, noted(), "127.0.0.1", 0, limits=limits)

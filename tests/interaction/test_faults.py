@@ -249,7 +249,7 @@ def quiet() -> Generator[None]:
 
 @settings(max_examples=examples(200))
 @given(SCHEDULES)
-def test_transport_faults_never_hang_a_call_or_leave_tasks(schedule: Schedule) -> None:
+def test_call_over_a_faulty_transport_never_hangs_or_leaves_tasks(schedule: Schedule) -> None:
     with quiet():
         world = trio.run(play, schedule, clock=MockClock(autojump_threshold=0))
     if world.client is not None:
@@ -264,7 +264,7 @@ def test_transport_faults_never_hang_a_call_or_leave_tasks(schedule: Schedule) -
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_randomly_faulty_transport_ends_every_call_exactly_once(seed: int) -> None:
+def test_every_call_over_a_randomly_faulty_transport_ends_exactly_once(seed: int) -> None:
     plan = RandomFaults(
         seed, delay=0.1, drop=0.03, duplicate=0.05, garble=0.03, cut=0.005, disconnect=0.005, max_delay=3, after=4
     )

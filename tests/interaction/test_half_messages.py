@@ -122,7 +122,7 @@ async def measured(client: Lines, size: int) -> str:
 
 @pytest.mark.parametrize("has_spoken", [True, False])
 @pytest.mark.parametrize("wire", ["tcp", "frame", "fragments", "beside http"])
-async def test_bpl_08_incomplete_messages_are_bounded_per_client_address(
+async def test_bpl_08_server_limits_bytes_of_incomplete_messages_per_client_address(
     wire: str, has_spoken: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "trio_mcp")
@@ -158,7 +158,7 @@ async def test_bpl_08_incomplete_messages_are_bounded_per_client_address(
     assert told == [f"a connection ends: {NO_ROOM}"] * 3
 
 
-async def test_bpl_08_incomplete_messages_over_a_unix_socket_are_bounded(tmp_path: Path) -> None:
+async def test_bpl_08_server_limits_bytes_of_incomplete_messages_over_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "s"
     async with serving(serve_unix, server(), path), AsyncExitStack() as stack:
 
@@ -176,7 +176,7 @@ async def test_bpl_08_incomplete_messages_over_a_unix_socket_are_bounded(tmp_pat
             assert await each.answer() == "1900000"
 
 
-async def test_bpl_08_skipped_rest_of_too_long_line_does_not_count_towards_the_limit() -> None:
+async def test_bpl_08_rest_of_a_too_long_line_that_is_skipped_does_not_count_towards_the_byte_limit() -> None:
     async with serving(serve_tcp, server(), port=0) as listeners:
         streams = [await trio.open_tcp_stream("127.0.0.1", port_of(listeners)) for _ in range(5)]
         for stream in streams:

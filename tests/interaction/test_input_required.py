@@ -55,7 +55,7 @@ def asking(result: InputRequired, seen: list[Any]) -> Server:
     return server
 
 
-async def test_mr_02_03_04_08_09_input_required_result_is_retried_with_the_answers(
+async def test_mr_02_03_04_08_09_client_retries_a_call_with_answers_after_an_input_required_result(
     autojump_clock: MockClock,
 ) -> None:
     seen: list[Any] = []
@@ -86,7 +86,7 @@ async def test_input_required_can_contain_all_kinds_of_input_requests(autojump_c
         assert text(await peer.retry(first, result)) == "accept"
 
 
-async def test_input_required_with_state_only_makes_client_retry(autojump_clock: MockClock) -> None:
+async def test_client_retries_a_call_after_input_required_with_only_a_request_state(autojump_clock: MockClock) -> None:
     seen: list[Any] = []
     async with connected(asking(InputRequired(state="later"), seen), MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
@@ -105,7 +105,7 @@ async def test_mr_05_request_state_that_was_tampered_with_is_refused(autojump_cl
     assert seen == []
 
 
-async def test_expired_request_state_repeats_the_input_requests(
+async def test_call_with_an_expired_request_state_gets_the_input_requests_again(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
@@ -116,7 +116,7 @@ async def test_expired_request_state_repeats_the_input_requests(
     assert seen == []
 
 
-async def test_mr_06_07_request_state_and_input_responses_are_decoded(autojump_clock: MockClock) -> None:
+async def test_mr_06_07_handler_reads_request_state_and_input_responses_as_objects(autojump_clock: MockClock) -> None:
     server, seen = Server("s"), list[Any]()
 
     @server.tool
@@ -256,7 +256,7 @@ async def test_input_required_that_is_not_json_fails_only_its_call(autojump_cloc
         assert "result" in await peer.request("tools/list")
 
 
-async def test_input_required_in_the_return_annotation_is_not_in_the_output_schema(autojump_clock: MockClock) -> None:
+async def test_output_schema_omits_input_required_in_the_return_annotation(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -274,7 +274,7 @@ async def test_input_required_in_the_return_annotation_is_not_in_the_output_sche
 
 
 @pytest.mark.parametrize("revision", [MODERN, LATEST_LEGACY])
-async def test_handler_run_again_keeps_request_state_while_it_waits_for_roots(
+async def test_handler_that_runs_again_keeps_its_request_state_while_it_waits_for_roots(
     autojump_clock: MockClock, revision: str
 ) -> None:
     server, states = Server("s"), list[tuple[str, list[str]]]()

@@ -111,7 +111,7 @@ async def test_large_invalid_arguments_do_not_block_other_clients(
         assert not checked
 
 
-async def test_large_message_of_slow_numbers_is_refused_without_blocking_other_clients(
+async def test_large_message_with_numbers_that_parse_slowly_is_refused_without_blocking_other_clients(
     autojump_clock: MockClock,
 ) -> None:
     async with connected_twice(shop()) as (greedy, other):
@@ -125,7 +125,7 @@ async def test_large_message_of_slow_numbers_is_refused_without_blocking_other_c
         )
 
 
-async def test_large_elicitation_answer_is_validated_within_limits_by_server(
+async def test_server_validates_a_large_elicitation_answer_within_limits(
     autojump_clock: MockClock, checked: list[Any]
 ) -> None:
     server = shop()
@@ -146,7 +146,7 @@ async def test_large_elicitation_answer_is_validated_within_limits_by_server(
     assert all(is_small(value, MOST, MOST * 10, 10) for value in checked)
 
 
-async def test_large_elicitation_answer_is_validated_within_limits_by_client(checked: list[Any]) -> None:
+async def test_client_validates_a_large_elicitation_answer_within_limits(checked: list[Any]) -> None:
     server = Server("asks")
     choices = [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]
     form = {"type": "object", "properties": {"lines": {"type": "array", "items": {"anyOf": choices}}}}

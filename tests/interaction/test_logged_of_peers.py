@@ -71,7 +71,7 @@ async def test_long_id_and_reason_of_overrunning_request_are_truncated_in_the_lo
     assert max(map(len, logged(caplog))) < LONGEST
 
 
-async def test_error_with_null_id_is_quoted_and_truncated_in_the_log(
+async def test_error_response_with_null_id_is_escaped_and_truncated_in_the_log(
     server: Server, caplog: pytest.LogCaptureFixture, autojump_clock: object
 ) -> None:
     forged = "\n2026-01-01 CRITICAL all is lost \x1b[2J" + LONG

@@ -17,7 +17,7 @@ LEVELS: list[Literal["debug", "error"]] = ["debug", "error"]
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=["below the level", "above it"])
-async def test_handler_that_only_logs_lets_other_tasks_run(level: Literal["debug", "error"]) -> None:
+async def test_handler_that_logs_in_a_loop_lets_other_tasks_run(level: Literal["debug", "error"]) -> None:
     server, ran = Server("s", limits=Limits(high_water=1 << 30)), trio.Event()
 
     @server.tool
@@ -37,7 +37,7 @@ async def test_handler_that_only_logs_lets_other_tasks_run(level: Literal["debug
         assert (await client.call_tool("work")).text == "true"
 
 
-async def test_cancel_reaches_a_handler_that_only_logs() -> None:
+async def test_cancel_stops_a_handler_that_logs_in_a_loop() -> None:
     server, started, rounds = Server("s"), trio.Event(), 0
 
     @server.tool

@@ -80,7 +80,7 @@ async def test_sa_05_sampling_with_server_context_requires_sampling_context_capa
         assert params["includeContext"] == "allServers"
 
 
-async def test_el_03_el_15_empty_elicitation_capability_means_form_only(
+async def test_el_03_el_15_client_with_an_empty_elicitation_capability_supports_only_forms(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async with connected(asking.server, capabilities={"elicitation": {}}) as peer:
@@ -173,7 +173,7 @@ async def test_ch_17_timeout_of_roots_request_raises_too_slow_error_and_sends_on
         assert await peer.everything() == []
 
 
-async def test_ch_14_ch_15_invalid_line_gets_one_error_and_connection_continues(autojump_clock: MockClock) -> None:
+async def test_ch_14_ch_15_invalid_line_gets_one_error_and_the_connection_stays_open(autojump_clock: MockClock) -> None:
     """The framing itself is tested over pipes; here is what the connection makes of it."""
     server = Server("lines", "1.0.0", limits=Limits(max_message_bytes=100))
     assert server.limits.max_message_bytes == 100

@@ -105,7 +105,7 @@ def server(probe: Probe) -> Server:
 
 
 @ERAS
-async def test_ca_01_ca_08_cancel_cancels_the_request_scope_and_runs_finalisers(
+async def test_ca_01_ca_08_cancel_notification_cancels_the_request_scope_and_runs_finally_blocks(
     autojump_clock: MockClock, server: Server, probe: Probe, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -128,7 +128,7 @@ async def test_delayed_progress_is_not_sent_after_the_cancel(
 
 
 @ERAS
-async def test_ca_03_cancel_is_visible_by_polling_and_at_checkpoints(
+async def test_ca_03_handler_notices_a_cancel_by_polling_and_at_checkpoints(
     autojump_clock: MockClock, server: Server, probe: Probe, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -138,7 +138,7 @@ async def test_ca_03_cancel_is_visible_by_polling_and_at_checkpoints(
         assert probe.events == ["polled", "checkpoint"]
 
 
-async def test_ca_04_cancel_reaches_threads_through_the_event_and_trio() -> None:
+async def test_ca_04_thread_notices_a_cancel_through_the_cancelled_event_and_trio() -> None:
     """On the real clock, since a thread waits for nothing else: an event, and trio's own check."""
     server = Server("threads", "1.0.0")
     seen: list[str] = []
@@ -209,7 +209,7 @@ async def test_ca_04_tool_timeout_sets_the_cancelled_event_of_a_thread(jump_cloc
 
 @ERAS
 @pytest.mark.parametrize("then", ["return", "raise"])
-async def test_ca_05_ca_15_late_result_of_cancelled_request_is_suppressed(
+async def test_ca_05_ca_15_server_does_not_send_the_late_result_of_a_cancelled_request(
     autojump_clock: MockClock, server: Server, revision: str, then: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -218,7 +218,7 @@ async def test_ca_05_ca_15_late_result_of_cancelled_request_is_suppressed(
         assert await peer.everything() == []
 
 
-async def test_ca_06_default_request_context_is_never_cancelled() -> None:
+async def test_ca_06_request_context_created_without_a_request_is_never_cancelled() -> None:
     context = RequestContext()
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -239,7 +239,9 @@ async def test_ca_07_cancel_is_idempotent_and_seen_by_all_tasks_of_the_request(
         assert sorted(probe.events) == [(number, True, "first") for number in range(3)]
 
 
-async def test_ca_07_answer_waits_for_the_tasks_of_the_request(server: Server, autojump_clock: MockClock) -> None:
+async def test_ca_07_response_is_sent_after_the_child_tasks_of_the_request_end(
+    server: Server, autojump_clock: MockClock
+) -> None:
     @server.tool
     async def parent(ctx: RequestContext) -> str:
         ctx.nursery.start_soon(trio.sleep, 7)
@@ -277,7 +279,7 @@ async def test_ca_10_request_ids_of_different_json_types_do_not_collide(
 
 
 @ERAS
-async def test_ca_12_end_of_cancelled_request_does_not_affect_new_request_with_its_id(
+async def test_ca_12_cancelled_request_that_ends_does_not_affect_a_new_request_with_the_same_id(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -316,7 +318,7 @@ async def test_ca_08_handler_that_cancels_its_own_scope_is_answered_with_an_erro
         assert (await peer.error("suicidal"))["code"] == -32603
 
 
-async def test_ca_02_tool_timeout_returns_an_error_and_deadline_cause(
+async def test_ca_02_tool_timeout_returns_an_error_and_handler_sees_cancel_cause_deadline(
     autojump_clock: MockClock, server: Server, probe: Probe
 ) -> None:
     @server.tool(timeout=2)
@@ -336,7 +338,7 @@ async def test_ca_02_tool_timeout_returns_an_error_and_deadline_cause(
         assert probe.events == ["deadline"]
 
 
-async def test_ca_08_cancel_causes_are_shutdown_after_close_and_parent_after_exit(
+async def test_ca_08_handler_sees_cancel_cause_shutdown_after_close_and_parent_if_the_server_exits(
     autojump_clock: MockClock, server: Server, probe: Probe
 ) -> None:
     @server.tool
@@ -358,7 +360,7 @@ async def test_ca_08_cancel_causes_are_shutdown_after_close_and_parent_after_exi
     assert probe.events == ["shutdown", "parent"]
 
 
-async def test_ca_03_tool_timeout_is_visible_to_a_polling_thread(jump_clock: MockClock) -> None:
+async def test_ca_03_thread_that_polls_notices_the_tool_timeout(jump_clock: MockClock) -> None:
     server = Server("threads", "1.0.0")
     seen: list[Any] = []
     running = threading.Event()
@@ -377,7 +379,7 @@ async def test_ca_03_tool_timeout_is_visible_to_a_polling_thread(jump_clock: Moc
         assert seen == ["deadline"]
 
 
-async def test_ca_04_tool_timeout_reaches_threads_of_an_async_handler(jump_clock: MockClock) -> None:
+async def test_ca_04_tool_timeout_cancels_threads_started_by_an_async_handler(jump_clock: MockClock) -> None:
     """The thread is not to be abandoned, so trio waits for it, and the event alone can end it."""
     server = Server("threads", "1.0.0")
     seen: list[bool] = []

@@ -133,7 +133,9 @@ async def test_cx_07_result_of_roots_request_is_validated(autojump_clock: MockCl
             assert text.startswith(seen), (answer, text)
 
 
-async def test_cx_07_error_of_roots_request_is_raised_with_its_code(autojump_clock: MockClock, server: Server) -> None:
+async def test_cx_07_error_response_to_a_roots_request_raises_with_its_code(
+    autojump_clock: MockClock, server: Server
+) -> None:
     async with connected(server, capabilities={"roots": {}}) as peer:
         call = await peer.start("roots")
         await peer.refuse(await peer.question("roots/list"), -32603, "disk on fire", {"more": 1})
@@ -173,7 +175,7 @@ async def test_cx_08_ch_07_client_supports_only_declared_capabilities(
         assert result["structuredContent"]["result"] == [name in supported.split() for name in NAMES]
 
 
-async def test_cx_08_modern_capabilities_apply_only_to_the_request_that_declares_them(
+async def test_cx_08_capabilities_of_a_modern_request_do_not_apply_to_other_requests(
     autojump_clock: MockClock, server: Server
 ) -> None:
     async with connected(server, MODERN, {"roots": {}}) as peer:
@@ -224,7 +226,7 @@ def test_cx_10_auth_claims_and_extra_are_read_only() -> None:
         auth.extra["tenant"] = "two"  # type: ignore[index]
 
 
-def test_cx_10_auth_repr_contains_no_token_or_claims() -> None:
+def test_cx_10_repr_of_auth_contains_no_token_or_claims() -> None:
     auth = Auth("a secret", Principal(subject="user", claims={"email": "private"}), {"tenant": "hidden"})
     assert not any(secret in repr(auth) for secret in ("secret", "private", "hidden"))
 
@@ -288,7 +290,7 @@ async def test_cn_05_log_level_of_a_connection_ends_with_the_connection(autojump
             assert peer.logged() == [("debug", "seen")]
 
 
-async def test_ch_03_ch_08_ch_09_default_request_context_has_no_channel_to_the_client() -> None:
+async def test_ch_03_ch_08_ch_09_request_context_created_without_a_request_cannot_reach_a_client() -> None:
     context = RequestContext()
     assert not context.is_cancelled
     assert context.cancellation is None

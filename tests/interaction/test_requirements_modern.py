@@ -75,7 +75,7 @@ async def test_discover_returns_capabilities_versions_and_server_info(
     }
 
 
-async def test_discover_of_a_bare_server_omits_optional_members(autojump_clock: MockClock) -> None:
+async def test_discover_result_of_a_server_without_features_omits_optional_fields(autojump_clock: MockClock) -> None:
     async with connected(Server("bare", logging=False), MODERN) as peer:
         result = (await peer.request("server/discover"))["result"]
     assert result["capabilities"] == {}
@@ -96,7 +96,7 @@ async def test_discover_lists_capabilities_added_while_the_server_runs(autojump_
 
 
 @pytest.mark.parametrize(("method", "params"), REMOVED)
-async def test_methods_removed_in_the_modern_revision_are_not_found(
+async def test_modern_request_with_a_removed_method_gets_method_not_found(
     autojump_clock: MockClock, server: Server, method: str, params: dict[str, Any]
 ) -> None:
     for handshake in (False, True):
@@ -150,7 +150,7 @@ async def test_modern_request_with_invalid_log_level_is_refused_for_every_method
 
 
 @EACH
-async def test_unknown_resource_error_has_code_of_the_revision_and_the_uri(
+async def test_unknown_resource_error_has_the_code_of_the_revision_and_names_the_uri(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     """Whether nothing is there, or a handler says so, of a resource or of a template."""
@@ -172,7 +172,7 @@ async def test_unknown_resource_error_has_code_of_the_revision_and_the_uri(
         (7, 7, 7),
     ],
 )
-async def test_error_code_unknown_to_a_revision_is_mapped_to_its_equivalent(
+async def test_error_code_that_a_revision_lacks_is_replaced_by_an_equivalent_code(
     autojump_clock: MockClock, server: Server, revision: str, code: int, legacy: int, modern: int
 ) -> None:
     async with connected(server, revision) as peer:
@@ -180,7 +180,7 @@ async def test_error_code_unknown_to_a_revision_is_mapped_to_its_equivalent(
     assert error == {"code": modern if revision == MODERN else legacy, "message": "no", "data": {"k": 1}}
 
 
-def test_error_codes_match_the_specification_and_own_codes_are_unreserved() -> None:
+def test_error_codes_match_the_specification_and_custom_codes_avoid_reserved_ranges() -> None:
     """2026-07-28 basic, Error Codes: -32768 to -32000 are reserved, and of -32020 to -32099 three are defined."""
     codes = {name: code for module in (json_rpc, mcp) for name, code in vars(module).items() if isinstance(code, int)}
     assert {name for name, code in codes.items() if -32099 <= code <= -32020} == {
@@ -206,7 +206,9 @@ async def test_missing_elicitation_url_capability_is_named_in_the_error(
 
 
 @EACH
-async def test_lists_keep_definition_order_across_pages_and_changes(autojump_clock: MockClock, revision: str) -> None:
+async def test_lists_keep_the_order_of_definition_across_pages_and_changes(
+    autojump_clock: MockClock, revision: str
+) -> None:
     """2026-07-28 tools, Listing Tools: the order SHOULD be deterministic. Pages and changes do not disturb it."""
     server = Server("ordered", page_size=3)
     names = [f"{letter}{number}" for number in range(4) for letter in "qazp"]

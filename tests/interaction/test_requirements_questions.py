@@ -145,7 +145,7 @@ class Contact:
     weight: float | None = None
 
 
-async def test_el_06_el_16_elicitation_form_of_a_class_is_flat_without_mode(
+async def test_el_06_el_16_elicitation_form_made_from_a_class_is_flat_and_has_no_mode(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
@@ -249,7 +249,7 @@ NO_FORMS: list[tuple[Any, str]] = [
 ]
 
 
-async def test_el_04_el_05_form_that_is_not_flat_is_refused_naming_the_field(
+async def test_el_04_el_05_form_that_is_not_flat_raises_and_names_the_field(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:

@@ -146,7 +146,7 @@ async def test_tl_01_tl_02_plain_def_tools_run_in_threads_and_async_tools_on_the
 
 
 @EACH
-async def test_tl_03_sv_01_listed_tool_has_only_members_of_its_revision(
+async def test_tl_03_sv_01_listed_tool_has_only_fields_of_the_negotiated_revision(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -163,7 +163,7 @@ async def test_tl_03_sv_01_listed_tool_has_only_members_of_its_revision(
         assert set(tool) == expected
 
 
-def test_tl_03_tl_04_tool_annotations_resolve_default_hints() -> None:
+def test_tl_03_tl_04_tool_annotations_resolved_returns_defaults_for_missing_hints() -> None:
     resolved = ToolAnnotations().resolved()
     hints = (resolved.read_only_hint, resolved.destructive_hint, resolved.idempotent_hint, resolved.open_world_hint)
     assert hints == (False, True, False, True)
@@ -219,7 +219,7 @@ CONTENT: dict[str, tuple[str, Any]] = {
 
 
 @EACH
-async def test_tl_10_sv_01_content_blocks_unknown_to_a_revision_become_text_or_an_error(
+async def test_tl_10_sv_01_content_block_that_a_revision_lacks_is_sent_as_text_or_an_error(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -260,7 +260,7 @@ def test_tl_13_duplicate_tool_resource_and_prompt_names_are_refused(server: Serv
 
 
 @EACH
-async def test_tl_14_tool_names_the_missing_client_capability_it_requires(
+async def test_tl_14_error_of_a_tool_names_the_required_capability_that_the_client_lacks(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -278,7 +278,7 @@ async def test_tl_14_tool_names_the_missing_client_capability_it_requires(
 
 
 @EACH
-async def test_params_unknown_to_a_revision_are_ignored(
+async def test_request_params_that_a_revision_lacks_are_ignored(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     newer = {"inputResponses": [1], "requestState": {}} if revision != MODERN else {}
@@ -317,7 +317,7 @@ async def test_mr_13_sv_01_only_modern_results_have_result_type_and_server_info(
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_sv_01_initialize_result_has_only_members_of_its_revision(
+async def test_sv_01_initialize_result_has_only_fields_of_the_negotiated_revision(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, None) as peer:
@@ -410,7 +410,7 @@ async def test_sv_07_modern_results_have_cache_hints_and_legacy_results_do_not(
 
 
 @EACH
-async def test_sv_08_completions_are_truncated_at_a_hundred_with_has_more(
+async def test_sv_08_completions_beyond_a_hundred_are_cut_off_and_has_more_is_true(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:

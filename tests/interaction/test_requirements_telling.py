@@ -62,7 +62,7 @@ def server() -> Server:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_pr_01_pr_05_progress_has_only_members_of_its_revision(
+async def test_pr_01_pr_05_progress_has_only_fields_of_the_negotiated_revision(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -72,7 +72,7 @@ async def test_pr_01_pr_05_progress_has_only_members_of_its_revision(
 
 
 @ERAS
-async def test_pr_02_pr_04_progress_without_a_valid_token_returns_false(
+async def test_pr_02_pr_04_ctx_progress_returns_false_if_the_request_has_no_valid_token(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -115,7 +115,7 @@ async def test_pr_03_progress_interval_is_configurable_and_may_be_zero(autojump_
 
 
 @ERAS
-async def test_pr_04_pr_08_delayed_progress_is_sent_when_due_and_before_the_reply(
+async def test_pr_04_pr_08_delayed_progress_is_sent_at_the_next_interval_or_before_the_reply(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -148,7 +148,7 @@ VALUES: list[Any] = [None, True, 0, -1.5, "", "text", [1, [2]], {"a": {"b": None
 
 
 @ERAS
-async def test_lg_01_lg_03_lg_05_any_json_value_can_be_logged(
+async def test_lg_01_lg_03_lg_05_handler_can_log_any_json_value(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:

@@ -66,7 +66,7 @@ BAD: dict[str, Any] = {
 
 @EACH_ERA
 @pytest.mark.parametrize("asked", BAD.values(), ids=BAD.keys())
-async def test_invalid_elicitation_in_input_required_is_an_error_and_not_sent(
+async def test_invalid_elicitation_in_input_required_causes_an_error_and_is_not_sent(
     autojump_clock: MockClock, revision: str, asked: Any
 ) -> None:
     async with connected(returning(asked, ElicitFormParams("fine", NAME)), revision, ALL) as peer:
@@ -87,7 +87,7 @@ async def test_elicitation_message_may_contain_line_breaks(autojump_clock: MockC
 
 @EACH_ERA
 @pytest.mark.parametrize("state", ["", "mine"])
-async def test_input_required_without_supported_requests_names_all_missing_capabilities(
+async def test_error_for_input_required_without_supported_requests_names_all_missing_capabilities(
     autojump_clock: MockClock, revision: str, state: str
 ) -> None:
     questions = (WITH_TOOLS, ElicitURLParams("go", WEB, "e"), InputRequest("roots/list"))
@@ -106,7 +106,7 @@ async def test_input_required_without_supported_requests_names_all_missing_capab
 
 
 @pytest.mark.parametrize("revision", LEGACY[:3])
-async def test_input_requests_unknown_to_a_revision_are_omitted_if_others_remain(
+async def test_input_requests_that_a_revision_lacks_are_omitted_if_other_requests_remain(
     autojump_clock: MockClock, revision: str
 ) -> None:
     questions = (
@@ -132,7 +132,7 @@ UNSAID: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("asked", UNSAID.values(), ids=UNSAID.keys())
-async def test_input_required_with_only_requests_unknown_to_the_revision_is_refused(
+async def test_input_required_with_only_requests_that_the_revision_lacks_fails_the_call(
     autojump_clock: MockClock, asked: Any
 ) -> None:
     declared = {"sampling": {"tools": {}}, "elicitation": {"url": {}}}
@@ -143,7 +143,9 @@ async def test_input_required_with_only_requests_unknown_to_the_revision_is_refu
     assert "Params" not in error["message"], "classes of ours are nobody's business"
 
 
-async def test_input_required_for_stateless_legacy_client_advises_stateful_serving(autojump_clock: MockClock) -> None:
+async def test_input_required_for_a_stateless_legacy_client_raises_and_advises_stateful_serving(
+    autojump_clock: MockClock,
+) -> None:
     async with connected(returning(InputRequest("roots/list")), LATEST_LEGACY, ALL, stateless=True) as peer:
         error = await peer.error("order")
     assert error["code"] == -32603

@@ -32,7 +32,7 @@ def asking(limits: Limits) -> Server:
 # Bounds
 
 
-async def test_handlers_evicted_beyond_max_parked_are_answered_and_their_retries_refused(
+async def test_server_refuses_retries_of_handlers_that_were_cancelled_beyond_max_parked(
     autojump_clock: MockClock,
 ) -> None:
     async with connected(asking(Limits(max_parked=1)), MODERN, ALL) as peer:
@@ -52,14 +52,14 @@ async def test_handler_awaiting_input_can_be_retried_while_server_is_full(autoju
         assert text(await peer.retry(first, result)) == "file:///a"
 
 
-async def test_retry_of_a_call_larger_than_the_byte_limit_is_accepted(autojump_clock: MockClock) -> None:
+async def test_server_accepts_the_retry_of_a_call_that_is_larger_than_the_byte_limit(autojump_clock: MockClock) -> None:
     async with connected(asking(Limits(max_inbound_bytes=10, max_server_bytes=10)), MODERN, ALL) as peer:
         first, result = await ask(peer, "where")
         assert text(await peer.retry(first, result)) == "file:///a"
 
 
 @pytest.mark.parametrize("queued", [False, True], ids=["parked", "its retry waits"])
-async def test_cleanup_of_cancelled_handler_that_awaited_input_counts_as_in_flight(
+async def test_cancelled_handler_that_awaited_input_counts_as_in_flight_during_its_cleanup(
     autojump_clock: MockClock, queued: bool
 ) -> None:
     server = Server("s", limits=Limits(max_in_flight=1, max_queued=1))
@@ -117,7 +117,7 @@ async def test_retry_at_the_moment_its_deadline_passes_is_refused(mock_clock: Mo
 # Tasks that are not of the request
 
 
-async def test_requests_of_detached_tasks_fail_after_the_handler_has_ended(autojump_clock: MockClock) -> None:
+async def test_request_sent_by_a_background_task_fails_after_its_handler_has_ended(autojump_clock: MockClock) -> None:
     server, failures = Server("s"), list[NoBackChannel]()
     async with trio.open_nursery() as elsewhere:
 
@@ -143,7 +143,7 @@ async def test_requests_of_detached_tasks_fail_after_the_handler_has_ended(autoj
             assert text(await peer.retry(first, result, {})) == "left"
 
 
-async def test_request_of_a_detached_task_fails_when_the_call_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_request_sent_by_a_background_task_fails_when_its_call_is_cancelled(autojump_clock: MockClock) -> None:
     server, failed = Server("s"), trio.Event()
     async with trio.open_nursery() as elsewhere:
 
@@ -229,7 +229,9 @@ async def test_endless_input_required_loop_can_be_cancelled_by_legacy_client(
     assert 0 < len(runs) < 100
 
 
-async def test_input_request_made_invalid_before_sending_fails_the_call(autojump_clock: MockClock) -> None:
+async def test_call_fails_if_its_input_request_is_changed_to_invalid_json_before_it_is_sent(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
 
     @server.tool
@@ -276,7 +278,7 @@ async def test_thousand_identical_concurrent_elicitations_get_a_thousand_answers
         assert (await client.call_tool("insist")).structured_content == {"result": 1000}
 
 
-async def test_elicitation_of_a_cancelled_nursery_is_not_repeated_after_the_retry(
+async def test_elicitation_whose_nursery_was_cancelled_is_not_sent_again_after_the_retry(
     autojump_clock: MockClock,
 ) -> None:
     server, ended = Server("s"), list[str]()
@@ -323,7 +325,7 @@ async def test_retry_after_elicitation_timeout_returns_the_result_of_the_handler
         assert server.statistics().parked == 0
 
 
-async def test_cleanup_inside_a_running_handler_can_elicit(autojump_clock: MockClock) -> None:
+async def test_finally_block_inside_a_running_handler_can_elicit(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool

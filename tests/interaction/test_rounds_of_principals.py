@@ -105,7 +105,7 @@ async def test_handler_awaiting_input_outlives_the_connection_of_its_principal(a
     assert (load.parked, load.in_flight, load.inbound_bytes, load.cancelled) == (0, 0, 0, 0)
 
 
-async def test_retry_by_another_or_no_principal_is_refused(autojump_clock: MockClock) -> None:
+async def test_server_refuses_a_retry_by_another_principal_or_without_a_principal(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with wires(desk.server) as opened:
         ada, eve, nobody = await opened.open("ada"), await opened.open("eve"), await opened.open(None)
@@ -115,7 +115,7 @@ async def test_retry_by_another_or_no_principal_is_refused(autojump_clock: MockC
         asked(await ada.retry(call, result))
 
 
-async def test_closing_the_first_connection_does_not_stop_handler_retried_on_another(
+async def test_handler_retried_on_a_second_connection_continues_when_the_first_connection_closes(
     autojump_clock: MockClock,
 ) -> None:
     desk = Desk()
@@ -151,7 +151,7 @@ async def test_handler_awaiting_input_of_a_principal_expires_without_a_connectio
         assert [cause for cause, _ in desk.ended] == [CancelCause.EXPIRED]
 
 
-async def test_max_parked_applies_to_all_connections_of_a_principal(
+async def test_max_parked_limits_the_total_over_all_connections_of_a_principal(
     autojump_clock: MockClock,
 ) -> None:
     desk = Desk(Limits(max_parked=2))
@@ -177,7 +177,9 @@ async def test_cancel_reaches_handler_of_a_principal_that_awaits_input(
         assert desk.ended == [(CancelCause.PEER, "enough")]
 
 
-async def test_in_flight_limit_of_a_connection_counts_only_retries_it_received(autojump_clock: MockClock) -> None:
+async def test_in_flight_limit_of_a_connection_counts_only_retries_received_on_that_connection(
+    autojump_clock: MockClock,
+) -> None:
     desk = Desk(Limits(max_in_flight=1))
     async with wires(desk.server) as opened:
         first, second = await opened.open("ada"), await opened.open("ada")

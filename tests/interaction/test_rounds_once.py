@@ -232,7 +232,9 @@ async def test_cancel_with_id_of_latest_request_reaches_handler_that_awaits_inpu
         assert len(peer.replies(first["id"])) == 1
 
 
-async def test_cancel_prefers_a_newer_request_with_the_same_id(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_cancel_with_a_reused_id_does_not_stop_the_older_handler_that_awaits_input(
+    autojump_clock: MockClock, shop: Shop
+) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order", id=5)
         await peer.request("tools/list", id=5)
@@ -289,7 +291,7 @@ async def test_cancel_of_a_queued_retry_stops_the_handler(autojump_clock: MockCl
         assert shop.server.statistics().queued == 0
 
 
-async def test_cancel_drops_a_finished_result_that_awaits_its_retry(autojump_clock: MockClock) -> None:
+async def test_cancel_discards_a_finished_result_that_the_client_has_not_fetched(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -306,7 +308,7 @@ async def test_cancel_drops_a_finished_result_that_awaits_its_retry(autojump_clo
         await refused(peer, first, result, "used already")
 
 
-async def test_cleanup_of_expired_handler_beyond_its_grace_is_reported(
+async def test_expired_handler_whose_cleanup_exceeds_cleanup_grace_is_reported(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("s", limits=Limits(retry_timeout=5, cleanup_grace=2))

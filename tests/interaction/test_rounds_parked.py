@@ -101,7 +101,9 @@ async def test_roots_request_made_while_awaiting_input_is_sent_after_the_retry(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_result_finished_before_the_retry_is_kept_and_returned(autojump_clock: MockClock, fails: bool) -> None:
+async def test_result_that_is_ready_before_the_retry_is_kept_and_returned(
+    autojump_clock: MockClock, fails: bool
+) -> None:
     server, ended = Server("s"), trio.Event()
 
     @server.tool
@@ -121,7 +123,9 @@ async def test_result_finished_before_the_retry_is_kept_and_returned(autojump_cl
         assert reply["result"]["content"][0]["text"] == ("no patience" if fails else "went on without")
 
 
-async def test_internal_error_before_the_retry_is_kept_without_its_text(autojump_clock: MockClock) -> None:
+async def test_retry_returns_an_internal_error_without_text_if_the_handler_failed_before_it(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
 
     @server.tool
@@ -138,7 +142,7 @@ async def test_internal_error_before_the_retry_is_kept_without_its_text(autojump
         assert reply["result"]["content"] == [{"type": "text", "text": "internal error in tool broken"}]
 
 
-async def test_unanswered_input_requests_are_repeated_and_unknown_answers_ignored(autojump_clock: MockClock) -> None:
+async def test_retry_repeats_unanswered_input_requests_and_ignores_unknown_answers(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -243,7 +247,7 @@ async def test_invalid_elicitation_answer_fails_the_retry_with_invalid_params(
         assert "does not fit" in reply["error"]["message"]
 
 
-async def test_handler_can_catch_bad_answer_of_a_malformed_elicitation_result(autojump_clock: MockClock) -> None:
+async def test_malformed_elicitation_result_raises_bad_answer_in_the_handler(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -293,7 +297,9 @@ async def test_mr_10_capabilities_of_the_retry_apply_to_further_input_requests(a
         assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"roots": {}}})
 
 
-async def test_input_request_made_while_awaiting_input_is_checked_against_the_retry(autojump_clock: MockClock) -> None:
+async def test_input_request_made_before_the_retry_is_checked_against_the_capabilities_of_the_retry(
+    autojump_clock: MockClock,
+) -> None:
     server, failures = Server("s"), list[str]()
 
     @server.tool
@@ -348,7 +354,7 @@ async def test_sampling_parameters_that_are_not_json_raise_in_the_handler(autoju
         assert await peer.text("raw") == "noticed"
 
 
-async def test_prompts_and_resources_can_request_input_and_completions_cannot(autojump_clock: MockClock) -> None:
+async def test_prompts_and_resources_can_request_input_but_completions_cannot(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.prompt

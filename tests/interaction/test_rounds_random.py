@@ -166,5 +166,7 @@ class Play:
 
 @settings(max_examples=examples(150))
 @given(script=st.lists(steps, min_size=10, max_size=30))
-def test_random_retries_and_cancels_run_no_handler_twice_and_lose_no_answer(script: list[tuple[str, int]]) -> None:
+def test_server_with_random_retries_and_cancels_runs_no_handler_twice_and_loses_no_answer(
+    script: list[tuple[str, int]],
+) -> None:
     trio.run(Play().run, script, clock=trio.testing.MockClock(autojump_threshold=0))

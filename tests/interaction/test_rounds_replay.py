@@ -56,7 +56,9 @@ async def test_replayed_tool_runs_again_from_the_top_with_the_answers(autojump_c
     assert desk.server.statistics().cancelled == 0
 
 
-async def test_retry_of_replayed_tool_can_go_to_another_process_with_the_same_secret(autojump_clock: MockClock) -> None:
+async def test_another_process_with_the_same_secret_accepts_the_retry_of_a_replayed_tool(
+    autojump_clock: MockClock,
+) -> None:
     desks = [Desk(), Desk((b"n" * 32, SECRET)), Desk()]
     reply: dict[str, Any] = {}
     first: dict[str, Any] = {}
@@ -78,7 +80,7 @@ async def test_retry_of_replayed_tool_can_go_to_another_process_with_the_same_se
     assert [desk.runs for desk in desks] == [1, 2, 0]
 
 
-async def test_retry_of_handler_awaiting_input_is_refused_by_another_process(autojump_clock: MockClock) -> None:
+async def test_another_process_refuses_the_retry_of_a_handler_that_awaits_input(autojump_clock: MockClock) -> None:
     servers = [Server("shop", secrets=[SECRET]) for _ in range(2)]
     runs: list[str] = []
     for server in servers:
@@ -94,7 +96,7 @@ async def test_retry_of_handler_awaiting_input_is_refused_by_another_process(aut
         assert (error["code"], runs) == (-32602, ["run"])
 
 
-async def test_expired_request_state_of_replayed_tool_repeats_the_input_requests(
+async def test_replayed_tool_with_an_expired_request_state_sends_its_input_requests_again(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk(limits=Limits(retry_timeout=60))
@@ -144,7 +146,9 @@ async def test_concurrent_elicitations_of_replayed_tool_match_in_any_order(autoj
         assert text(await peer.retry(first, result, responses)) == "aa bb cc"
 
 
-async def test_replayed_handler_that_swallows_its_cancel_still_gets_its_answers(autojump_clock: MockClock) -> None:
+async def test_replayed_handler_that_swallows_its_cancel_still_gets_the_answers_of_the_retry(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
 
     @server.tool(replay=True)
@@ -178,9 +182,7 @@ async def test_cancel_during_cleanup_of_replayed_handler_leaves_the_call_unanswe
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-async def test_stateless_server_can_replay_tools_for_modern_clients_only(
-    autojump_clock: MockClock, revision: str
-) -> None:
+async def test_stateless_server_replays_tools_only_for_modern_clients(autojump_clock: MockClock, revision: str) -> None:
     desk = Desk()
     async with connected(desk.server, revision, ALL, stateless=True) as peer:
         if revision == LATEST_LEGACY:
@@ -203,7 +205,7 @@ async def test_legacy_client_gets_server_requests_and_replayed_tool_runs_once(au
     assert desk.runs == 1
 
 
-async def test_capabilities_of_the_retry_apply_to_replayed_tools(autojump_clock: MockClock) -> None:
+async def test_replayed_tool_uses_the_client_capabilities_of_the_retry(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with connected(desk.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "book")

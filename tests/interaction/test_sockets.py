@@ -51,7 +51,7 @@ async def test_cancelled_call_over_tcp_stops_the_handler_and_keeps_the_connectio
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_tcp_client_that_stops_sending_still_gets_its_answers() -> None:
+async def test_tcp_client_that_closes_its_sending_side_still_gets_its_answers() -> None:
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0) as listeners:
             stream = await trio.open_tcp_stream("127.0.0.1", port_of(listeners))
@@ -64,7 +64,7 @@ async def test_tcp_client_that_stops_sending_still_gets_its_answers() -> None:
 
 
 @pytest.mark.parametrize("address", ["/", "/" + "x" * 70_000], ids=["short", "longer than a message may be"])
-async def test_http_form_post_to_the_tcp_port_is_closed_and_runs_nothing(address: str) -> None:
+async def test_tcp_server_closes_a_connection_that_sends_an_http_post_and_runs_no_handler(address: str) -> None:
     watched = watched_server()
     limits = Limits(max_message_bytes=65536)
     with trio.fail_after(PATIENCE):
@@ -116,7 +116,7 @@ async def test_invalid_line_after_a_valid_first_line_gets_a_parse_error(before: 
     assert b"-32700" in answers
 
 
-async def test_signal_ends_tcp_server_after_pending_calls_finish() -> None:
+async def test_tcp_server_that_gets_a_signal_ends_after_pending_calls_finish() -> None:
     watched = watched_server()
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -338,7 +338,9 @@ async def test_server_does_not_replace_unix_socket_while_another_holds_the_lock(
         os.close(other)
 
 
-async def test_flock_on_the_socket_directory_does_not_delay_the_unix_socket_server(socket_folder: Path) -> None:
+async def test_unix_socket_server_starts_without_delay_if_its_directory_is_locked_with_flock(
+    socket_folder: Path,
+) -> None:
     anybody = os.open(socket_folder, os.O_RDONLY)
     try:
         fcntl.flock(anybody, fcntl.LOCK_EX)

@@ -107,7 +107,7 @@ async def test_elicitation_complete_is_not_sent_to_clients_that_do_not_support_i
     assert told == [False]
 
 
-async def test_elicitation_listed_in_an_error_can_be_completed(autojump_clock: MockClock) -> None:
+async def test_client_reports_completion_of_an_elicitation_listed_in_an_error(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         required = [{"mode": "url", "elicitationId": "e9", "url": "https://example.com", "message": "Sign in"}]
@@ -145,7 +145,7 @@ async def test_elicitation_complete_right_after_its_request_reaches_the_callback
     assert completed == ["now"]
 
 
-async def test_number_of_remembered_elicitation_ids_is_bounded(autojump_clock: MockClock) -> None:
+async def test_client_remembers_a_limited_number_of_elicitation_ids(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for number in range(1001):
@@ -201,7 +201,7 @@ async def test_on_roots_changed_callback_can_list_the_roots_of_its_client(autoju
     assert first.revision.name == LATEST_LEGACY
 
 
-async def test_repeated_roots_changed_notifications_are_coalesced(autojump_clock: MockClock) -> None:
+async def test_repeated_roots_changed_notifications_are_combined_into_one_callback(autojump_clock: MockClock) -> None:
     server, heard, go = Server("s"), list[ConnectedClient](), trio.Event()
 
     @server.on_roots_changed
@@ -220,7 +220,7 @@ async def test_repeated_roots_changed_notifications_are_coalesced(autojump_clock
     assert len(heard) == 2
 
 
-async def test_failing_on_roots_changed_callback_is_logged_and_connection_continues(
+async def test_exception_in_on_roots_changed_callback_is_logged_and_the_connection_continues(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("s")
@@ -302,7 +302,7 @@ async def test_proxy_forwards_roots_changed_only_if_it_declared_list_changed(aut
 
 
 @pytest.mark.parametrize("method", ["notifications/acme", ROOTS_CHANGED])
-async def test_client_sends_notifications_of_its_revision_and_custom_notifications(
+async def test_client_can_send_notifications_of_its_revision_and_custom_notifications(
     autojump_clock: MockClock, method: str
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -317,7 +317,7 @@ async def test_client_sends_notifications_of_its_revision_and_custom_notificatio
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_notification_unknown_to_the_revision_raises_method_unavailable(
+async def test_client_notification_that_the_revision_lacks_raises_method_unavailable(
     autojump_clock: MockClock, era: Any
 ) -> None:
     server, unheard = (
@@ -355,7 +355,7 @@ async def test_notification_over_a_lost_connection_raises_connection_lost(autoju
 # Logs
 
 
-async def test_log_waiting_in_the_outbox_obeys_a_level_set_meanwhile(autojump_clock: MockClock) -> None:
+async def test_queued_logs_are_filtered_by_a_log_level_set_after_they_were_queued(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool

@@ -160,7 +160,7 @@ async def test_calls_made_by_a_sampling_handler_carry_the_trace_context(autojump
 
 
 @BOTH_ERAS
-async def test_trace_context_of_the_call_overrides_the_trace_context_of_the_server_request(
+async def test_trace_context_given_in_a_call_overrides_the_trace_context_of_the_handled_server_request(
     autojump_clock: MockClock, era: Any
 ) -> None:
     """A handler is a host, too: what its own call names goes before what its request names."""
@@ -186,7 +186,7 @@ async def test_trace_context_of_the_call_overrides_the_trace_context_of_the_serv
     assert heard == [{**OTHER, "baggage": "user=alice"}, TRACE]
 
 
-async def test_handler_uses_the_trace_context_of_the_retry_after_awaiting_input(autojump_clock: MockClock) -> None:
+async def test_handler_that_awaited_input_uses_the_trace_context_of_the_retry(autojump_clock: MockClock) -> None:
     heard: list[dict[str, Any]] = []
     asking = Server("asking")
 

@@ -35,7 +35,7 @@ DECLARED = [{}, {"sampling": {}, "elicitation": {}}, {"elicitation": {"form": {}
 @pytest.mark.parametrize("stateless", [False, True])
 @pytest.mark.parametrize("replay", [False, True])
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_client_supports_is_false_exactly_for_server_requests_that_are_refused(
+async def test_client_supports_returns_false_for_exactly_those_server_requests_that_are_refused(
     autojump_clock: MockClock, revision: str, replay: bool, stateless: bool
 ) -> None:
     server, told = Server("s"), dict[str, bool]()
@@ -56,7 +56,9 @@ async def test_client_supports_is_false_exactly_for_server_requests_that_are_ref
             assert first["error"]["code"] in (-32600, -32603, -32021)
 
 
-async def test_client_supports_experimental_capability_without_a_back_channel(autojump_clock: MockClock) -> None:
+async def test_client_supports_returns_true_for_an_experimental_capability_without_a_back_channel(
+    autojump_clock: MockClock,
+) -> None:
     server, told = Server("s"), list[bool]()
 
     @server.tool
@@ -79,7 +81,7 @@ async def test_client_supports_experimental_capability_without_a_back_channel(au
         lambda ctx: ctx.send_request("tools/list", None, dict),
     ],
 )
-async def test_uncaught_capability_error_in_a_tool_is_not_method_not_found(
+async def test_uncaught_capability_error_in_a_tool_is_not_sent_as_method_not_found(
     autojump_clock: MockClock, revision: str, question: Any
 ) -> None:
     server = Server("s")
@@ -96,7 +98,7 @@ async def test_uncaught_capability_error_in_a_tool_is_not_method_not_found(
                 assert reply["error"]["code"] in ((-32603,) if stateless else (-32600, -32603))
 
 
-async def test_unsupported_server_request_in_a_modern_tool_is_an_internal_error(
+async def test_modern_tool_that_sends_an_unsupported_server_request_fails_with_internal_error(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")
@@ -131,7 +133,7 @@ async def test_all_missing_capabilities_of_a_sampling_request_are_reported_toget
         ("prompts/get", ("return InputRequired", "serve it without stateless=True")),
     ],
 )
-async def test_advice_in_no_back_channel_error_works_for_its_kind_of_handler(
+async def test_no_back_channel_error_gives_advice_that_fits_the_kind_of_handler(
     autojump_clock: MockClock, method: str, advice: tuple[str, ...]
 ) -> None:
     server, refusals = Server("s"), list[str]()
@@ -173,7 +175,7 @@ async def test_sampling_with_tools_is_refused_in_revisions_without_tools_in_samp
     assert revision in refusals[0].message
 
 
-async def test_recording_context_knows_the_capabilities_of_its_revision() -> None:
+async def test_recording_context_supports_only_the_capabilities_of_its_revision() -> None:
     ctx = RecordingContext(revision="2025-03-26", elicitation=in_turn({"name": "Ann"}))
     assert not ctx.client_supports("elicitation")
     with pytest.raises(CapabilityMissing, match="2025-03-26"):
@@ -213,7 +215,7 @@ async def test_missing_capabilities_of_concurrent_requests_are_reported_together
     assert error["code"] == (-32021 if revision == MODERN else -32600)
 
 
-async def test_unrelated_exception_together_with_a_missing_capability_is_an_internal_error(
+async def test_missing_capability_raised_together_with_another_exception_is_an_internal_error(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")

@@ -29,18 +29,18 @@ _TWICE: Final = "that one id is used twice at a time is noticed where both reque
 OF_ONE_PROCESS: Final = {
     "test_bpl_06_idle_server_uses_no_cpu_after_a_thousand_cancels": _ONE_PROCESS,
     "test_can_02_server_still_answers_after_two_hundred_cancelled_calls": _ONE_PROCESS,
-    "test_s2c_05_shutdown_cancels_handler_that_awaits_input_at_once": _ONE_PROCESS,
+    "test_s2c_05_shutdown_immediately_cancels_handler_that_awaits_input": _ONE_PROCESS,
     "test_s2c_05_end_of_input_cancels_handler_that_awaits_input": _ONE_PROCESS,
-    "test_mod_01_each_of_twenty_listen_streams_receives_its_own_changes_among_a_thousand_changes": _ONE_PROCESS,
-    "test_mod_02_stream_ends_with_last_changes_then_cancel_then_result": _ONE_PROCESS,
+    "test_mod_01_each_of_twenty_listen_streams_receives_only_its_changes_out_of_a_thousand": _ONE_PROCESS,
+    "test_mod_02_listen_stream_sends_last_changes_then_cancelled_then_result_at_its_end": _ONE_PROCESS,
     "test_mod_03_legacy_requests_modern_requests_and_a_listen_stream_get_only_their_own_messages": _ONE_PROCESS,
-    "test_listener_that_does_not_read_uses_little_memory_and_does_not_delay_other_listeners": _ONE_PROCESS,
+    "test_listen_stream_that_is_not_read_uses_little_memory_and_does_not_delay_other_streams": _ONE_PROCESS,
     "test_vanished_client_leaves_no_listen_stream_behind": _ONE_PROCESS,
     "test_prg_02_only_increasing_finite_progress_values_are_sent[2025-11-25]": _COALESCED,
     "test_cancelled_listen_stream_gets_no_changes_and_its_id_can_be_reused": _LATER,
-    "test_rpc_02_request_with_id_in_flight_is_refused_and_first_continues": _TWICE,
+    "test_rpc_02_request_that_reuses_an_id_in_flight_is_refused_and_the_first_request_continues": _TWICE,
     "test_rpc_02_id_of_cancelled_request_can_be_reused_during_its_cleanup": _TWICE,
-    "test_rpc_02_end_of_cancelled_request_does_not_release_reused_id": _TWICE,
+    "test_rpc_02_cancelled_request_that_ends_does_not_free_an_id_in_use_by_a_new_request": _TWICE,
 }
 """Beginnings of the scenarios that have no meaning for several processes, and why."""
 SKIPPED: Final = tuple(name.replace("[http-", "[") for name in (*WITHOUT_COUNTERPART, *OF_ONE_PROCESS))

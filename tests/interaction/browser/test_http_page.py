@@ -19,7 +19,7 @@ USER = Path(__file__).with_name("http_user.html")
 pytestmark = needs_chromium
 
 
-async def test_browser_page_calls_tool_of_another_origin_over_http_with_progress_and_cancel(tmp_path: Path) -> None:
+async def test_browser_page_calls_tool_of_another_origin_over_http_shows_progress_and_cancels(tmp_path: Path) -> None:
     server, reports = Server("for pages"), Heard()
     ended, causes = trio.Event(), []
 
@@ -53,7 +53,7 @@ async def test_browser_page_calls_tool_of_another_origin_over_http_with_progress
     assert seen["unknown"].startswith("failed: Unknown tool")
 
 
-async def test_browser_page_of_disallowed_origin_cannot_call_or_read_answer(tmp_path: Path) -> None:
+async def test_browser_page_of_disallowed_origin_cannot_call_tools_or_read_responses(tmp_path: Path) -> None:
     called: list[int] = []
     server = Server("for pages")
 

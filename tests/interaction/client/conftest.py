@@ -39,21 +39,21 @@ _ONE_ANSWER_EACH: Final = "a reply goes out in the answer of its own POST, never
 _UNASKED: Final = "what cannot be read on a stream that belongs to no request is logged, and not counted"
 
 NOT_BY_HTTP: Final = {
-    "test_unanswered_discover_leads_to_initialize_after_probe_timeout": _SILENCE,
+    "test_client_sends_initialize_if_discover_is_unanswered_after_probe_timeout": _SILENCE,
     "test_unanswered_discover_is_cancelled_after_initialize_succeeds": _SILENCE,
     "test_late_discover_result_is_used_while_initialize_is_unanswered": _SILENCE,
     "test_client_waits_for_slow_discover_result_if_initialize_is_refused": _SILENCE,
     "test_discover_result_after_initialize_is_ignored": _SILENCE,
-    "test_send_cancels_false_does_not_cancel_unanswered_discover": _SILENCE,
-    "test_call_on_lost_connection_fails_although_outbox_is_full": _OUTBOX,
-    "test_cancelled_request_still_in_outbox_is_withdrawn_and_never_sent": _OUTBOX,
+    "test_client_with_send_cancels_false_does_not_cancel_an_unanswered_discover": _SILENCE,
+    "test_call_on_a_lost_connection_fails_at_once_even_if_the_outbox_is_full": _OUTBOX,
+    "test_request_cancelled_before_it_is_written_is_never_sent": _OUTBOX,
     "test_cancel_is_sent_ahead_of_queued_requests": _OUTBOX,
     "test_lost_connection_fails_pending_and_later_calls_with_connection_lost": _LOSS,
-    "test_s2c_04_replies_with_unknown_ids_are_ignored_and_the_real_reply_is_used": _OWN_ANSWER,
+    "test_s2c_04_client_ignores_replies_with_unknown_ids_and_uses_the_matching_reply": _OWN_ANSWER,
     "test_std_07_invalid_line_is_reported_and_next_line_is_handled": _OWN_ANSWER,
     "test_failing_on_unreadable_callback_does_not_fail_call_or_next_line": _OWN_ANSWER,
     "test_unreadable_answer_without_id_fails_pending_calls_without_timeout": _OWN_ANSWER,
-    "test_unreadable_line_that_may_not_be_an_answer_fails_no_call": _OWN_ANSWER,
+    "test_unreadable_line_that_cannot_be_a_response_fails_no_call": _OWN_ANSWER,
     "test_batch_of_replies_is_accepted_in_revision_2025_03_26": _ONE_ANSWER_EACH,
     "test_server_request_with_invalid_id_is_not_answered": _UNASKED,
 }

@@ -101,7 +101,7 @@ async def test_omitted_fields_of_accepted_form_get_schema_defaults(
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": []}}], ids=repr)
-async def test_no_defaults_are_filled_in_if_elicitation_schema_is_not_a_form(
+async def test_elicitation_answer_gets_no_defaults_if_its_schema_is_not_a_form(
     autojump_clock: object, schema: Any
 ) -> None:
     async def elicit(_: ElicitFormParams) -> dict[str, Any]:
@@ -120,7 +120,7 @@ async def test_no_defaults_are_filled_in_if_elicitation_schema_is_not_a_form(
         ("elicitation_url", ("elicitation/create", URL)),
     ],
 )
-async def test_handler_of_server_request_that_returns_none_answers_internal_error(
+async def test_server_request_gets_internal_error_if_the_client_handler_returns_none(
     autojump_clock: object, caplog: pytest.LogCaptureFixture, kind: str, question: Any
 ) -> None:
     async def forgetful(_: object) -> Any:
@@ -160,7 +160,7 @@ async def test_url_elicitation_goes_to_elicitation_url_handler(autojump_clock: o
 
 
 @pytest.mark.parametrize("kind", ["list", "function"])
-async def test_roots_can_be_a_list_or_an_async_function(autojump_clock: object, kind: str) -> None:
+async def test_open_client_accepts_roots_as_a_list_or_an_async_function(autojump_clock: object, kind: str) -> None:
     roots = [Root("file:///a"), Root("file:///b", name="b")]
 
     async def give() -> list[Root]:
@@ -181,7 +181,7 @@ async def test_roots_can_be_a_list_or_an_async_function(autojump_clock: object, 
         ({"roots": []}, {"roots": {"listChanged": True}}),
     ],
 )
-async def test_client_declares_exactly_the_capabilities_it_has_handlers_for(
+async def test_client_declares_only_the_capabilities_it_has_handlers_for(
     autojump_clock: object, options: Any, declared: Any
 ) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel, era="legacy", **options):
@@ -270,7 +270,7 @@ async def test_server_request_with_invalid_id_is_not_answered(autojump_clock: ob
     assert pong["id"] == "p"
 
 
-async def test_coded_error_of_sampling_handler_is_sent_to_server(autojump_clock: object) -> None:
+async def test_coded_error_raised_by_sampling_handler_is_sent_to_server_with_its_code(autojump_clock: object) -> None:
     async def reject(_: CreateMessageParams) -> CreateMessageResult:
         raise CodedError(-1, "User rejected sampling request")
 
@@ -278,7 +278,7 @@ async def test_coded_error_of_sampling_handler_is_sent_to_server(autojump_clock:
     assert reply["error"] == {"code": -1, "message": "User rejected sampling request"}
 
 
-async def test_unexpected_error_of_sampling_handler_is_sent_without_its_text(
+async def test_unexpected_exception_in_sampling_handler_is_sent_to_server_without_its_text(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(_: CreateMessageParams) -> CreateMessageResult:
@@ -292,7 +292,7 @@ async def test_unexpected_error_of_sampling_handler_is_sent_without_its_text(
     caplog.clear()
 
 
-async def test_client_does_not_reply_to_requests_of_a_modern_server(
+async def test_client_does_not_reply_if_a_modern_server_sends_a_request(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:

@@ -84,7 +84,7 @@ async def test_concurrent_server_requests_are_handled_in_parallel(autojump_clock
     assert sorted(message["id"] for message in peer.wire if "result" in message) == list(range(20))
 
 
-async def test_server_requests_beyond_limits_are_refused_as_busy(autojump_clock: object) -> None:
+async def test_client_refuses_server_requests_beyond_its_limits_as_busy(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for number in range(4):
@@ -163,7 +163,7 @@ async def test_running_sampling_handler_is_cancelled_when_client_closes(autojump
     assert events == ["finally"]
 
 
-async def test_client_roots_changed_sends_list_changed_to_the_server(autojump_clock: object) -> None:
+async def test_client_roots_changed_sends_roots_list_changed_notification(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("notifications/roots/list_changed")

@@ -112,7 +112,7 @@ async def test_can_11_fifty_timed_out_calls_cancel_fifty_handlers_and_server_kee
     assert {entry["cause"] for entry in journal.of("cancelled")} == {cause_of_leaving(transport, era)}
 
 
-async def test_cancelling_scope_around_connection_lets_handler_clean_up(
+async def test_cancelled_scope_around_a_client_lets_the_server_handler_clean_up(
     connect: Connect, journal: Journal, transport: str, era: str
 ) -> None:
     patience = {"close_grace": 60} if transport == "stdio" else {}
@@ -198,7 +198,7 @@ async def test_cancel_during_sampling_stops_client_and_server_with_same_reason(
     assert reasons == ["the user pressed stop"]
 
 
-async def test_sampling_refused_by_user_stops_waiting_handler_with_the_users_message(
+async def test_sampling_refused_by_user_raises_in_the_waiting_handler_with_the_message_of_the_user(
     connect: Connect, journal: Journal, transport: str
 ) -> None:
     if transport.startswith("http"):

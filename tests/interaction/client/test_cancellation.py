@@ -32,7 +32,7 @@ while (call := until("tools/call")):
 
 
 @pytest.mark.parametrize("opening", ["initialize", "server/discover"])
-async def test_can_09_cancelled_connect_does_not_cancel_initialize_and_reaps_child(
+async def test_can_09_cancelled_connect_sends_no_cancel_for_initialize_and_ends_the_child(
     serve_raw: Serve, opening: str
 ) -> None:
     raw = serve_raw(
@@ -194,7 +194,7 @@ async def test_call_in_already_cancelled_scope_sends_nothing(autojump_clock: obj
     assert cancels_in(peer.wire) == []
 
 
-async def test_call_answered_in_the_tick_of_its_cancel_sends_no_cancel(autojump_clock: object) -> None:
+async def test_call_cancelled_just_after_its_answer_arrived_sends_no_cancel(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.text(await peer.until("tools/call"))
@@ -218,7 +218,7 @@ async def _blocked(client: Client, nursery: trio.Nursery) -> None:
         await wait_all_tasks_blocked()
 
 
-async def test_cancelled_request_still_in_outbox_is_withdrawn_and_never_sent(autojump_clock: object) -> None:
+async def test_request_cancelled_before_it_is_written_is_never_sent(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await read_on.wait()
@@ -279,7 +279,7 @@ async def test_cancel_is_sent_ahead_of_queued_requests(autojump_clock: object) -
     assert order.index("notifications/cancelled") < order.index("waits")
 
 
-async def test_failing_progress_callback_ends_and_cancels_only_its_call(autojump_clock: object) -> None:
+async def test_exception_in_progress_callback_cancels_only_the_call_of_that_callback(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
@@ -312,7 +312,9 @@ async def test_cancel_during_async_progress_callback_is_sent_once(autojump_clock
 
 
 @pytest.mark.parametrize("value", [float("nan"), "\ud800", object(), {1: {2, 3}}])
-async def test_arguments_that_are_not_json_raise_and_send_nothing(autojump_clock: object, value: object) -> None:
+async def test_call_arguments_that_are_not_json_raise_and_nothing_is_sent(
+    autojump_clock: object, value: object
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.text(await peer.until("tools/call"))
@@ -355,7 +357,7 @@ async def test_closing_client_fails_open_calls_of_other_tasks_with_connection_lo
     assert [type(error).__name__ for error in failures] == ["ConnectionLost"] * 3
 
 
-async def test_cancelling_scope_around_connection_cancels_calls_before_closing_input(
+async def test_cancelled_scope_around_a_client_sends_cancels_before_the_connection_closes(
     serve_raw: Serve, era: str
 ) -> None:
     raw = serve_raw(WELL)

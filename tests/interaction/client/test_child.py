@@ -66,7 +66,7 @@ text(call)
 
 
 @pytest.mark.parametrize("sink", [None, Sink(), io.StringIO()], ids=["default", "object", "text"])
-async def test_std_09_ten_mib_on_stderr_do_not_block_the_answer(tmp_path: Path, sink: Any) -> None:
+async def test_std_09_server_that_writes_ten_mib_to_stderr_still_answers(tmp_path: Path, sink: Any) -> None:
     raw = RawServer(tmp_path, NOISY)
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", stderr=sink) as client:
@@ -77,7 +77,9 @@ async def test_std_09_ten_mib_on_stderr_do_not_block_the_answer(tmp_path: Path, 
         assert len(sink.getvalue()) == 10 * 1024 * 1024
 
 
-async def test_failing_stderr_sink_does_not_fail_the_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_call_succeeds_although_writing_the_stderr_output_raises(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Full:
         def write(self, text: str) -> None:
             raise OSError("no space left on device")
@@ -142,7 +144,7 @@ async def test_std_12_close_returns_as_soon_as_server_exits(tmp_path: Path) -> N
             pass
 
 
-async def test_std_12_server_that_ignores_end_of_input_gets_sigterm_after_grace(
+async def test_std_12_server_that_ignores_end_of_input_gets_sigterm_after_the_grace_period(
     tmp_path: Path, jump_clock: MockClock
 ) -> None:
     raw = RawServer(
@@ -201,7 +203,7 @@ async def test_std_12_server_that_ignores_sigterm_gets_sigkill(tmp_path: Path, j
     assert not alive(pids_of(raw)[0])
 
 
-async def test_server_that_writes_much_output_while_exiting_is_drained(tmp_path: Path) -> None:
+async def test_client_reads_all_output_that_an_exiting_server_writes(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -219,7 +221,7 @@ async def test_server_that_writes_much_output_while_exiting_is_drained(tmp_path:
     assert raw.of("exits")
 
 
-async def test_server_that_writes_much_stderr_while_exiting_is_drained_after_cancel(tmp_path: Path) -> None:
+async def test_cancelled_client_reads_all_stderr_output_that_an_exiting_server_writes(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -242,7 +244,7 @@ async def test_server_that_writes_much_stderr_while_exiting_is_drained_after_can
 
 
 @pytest.mark.parametrize("left", ["by cancel in mid call", "by an exception", "by itself"])
-async def test_std_13_closing_client_leaves_no_process_of_the_tree(tmp_path: Path, left: str) -> None:
+async def test_std_13_closing_client_ends_the_server_and_all_its_child_processes(tmp_path: Path, left: str) -> None:
     raw = RawServer(tmp_path, GRANDCHILD)
     command = ["sh", "-c", 'echo $$ >&2; "$@"; exit $?', "sh", *raw.command]
 
@@ -265,7 +267,7 @@ async def test_std_13_closing_client_leaves_no_process_of_the_tree(tmp_path: Pat
     assert not any(running(pid) for pid in pids_of(raw))
 
 
-async def test_std_13_cancelled_connect_leaves_no_process_of_the_tree(tmp_path: Path) -> None:
+async def test_std_13_cancelled_connect_ends_the_server_and_all_its_child_processes(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, GRANDCHILD.replace("handshake()", "read()"))
     with trio.fail_after(PATIENCE), trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
@@ -376,7 +378,7 @@ async def test_err_02_call_after_server_exit_raises_connection_lost(tmp_path: Pa
     assert caught.value.exit_status == 9
 
 
-async def test_std_16_server_that_closed_its_input_answers_pending_call_and_fails_the_next(
+async def test_std_16_server_that_closes_its_stdin_answers_pending_call_and_the_next_call_fails(
     tmp_path: Path,
 ) -> None:
     raw = RawServer(tmp_path, 'handshake(); call = until("tools/call"); os.close(0); text(call); time.sleep(60)')

@@ -17,7 +17,7 @@ LEGACY = [name for name, row in REVISIONS.items() if row.handshake]
 MODERN = "2026-07-28"
 
 
-async def test_server_that_answers_discover_is_used_without_initialize(
+async def test_client_sends_no_initialize_if_the_server_answers_discover(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -45,7 +45,7 @@ async def test_modern_requests_carry_protocol_version_client_info_and_capabiliti
 
 
 @pytest.mark.parametrize("code", [-32601, -32602, -32600, -32002, 0])
-async def test_server_that_rejects_discover_is_sent_initialize(autojump_clock: object, code: int) -> None:
+async def test_client_sends_initialize_if_the_server_rejects_discover(autojump_clock: object, code: int) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.error(await peer.until("server/discover"), code)
         await peer.handshake()
@@ -66,7 +66,7 @@ async def test_server_that_rejects_discover_is_sent_initialize(autojump_clock: o
         '{"jsonrpc":"2.0","id":%d,"result":null,"error":{"code":-32601,"message":"Method not found"}}',
     ],
 )
-async def test_server_that_rejects_discover_with_malformed_json_rpc_is_sent_initialize(
+async def test_client_sends_initialize_if_the_server_rejects_discover_with_malformed_json_rpc(
     autojump_clock: object, answer: str
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -92,7 +92,9 @@ async def test_client_accepts_each_legacy_revision_chosen_by_server(autojump_clo
 
 
 @pytest.mark.parametrize("version", LEGACY)
-async def test_revision_option_sets_protocol_version_of_initialize(autojump_clock: object, version: str) -> None:
+async def test_revision_option_of_the_client_sets_the_protocol_version_in_initialize(
+    autojump_clock: object, version: str
+) -> None:
     async with (
         scripted(RawPeer.handshake) as (channel, peer),
         open_client(channel, era="legacy", revision=version) as client,
@@ -129,7 +131,7 @@ async def test_unsupported_revision_chosen_by_server_raises_protocol_violation(
     assert methods_in(peer.wire) == ["server/discover", "initialize"]
 
 
-async def test_modern_server_without_common_version_is_not_sent_initialize(autojump_clock: object) -> None:
+async def test_client_sends_no_initialize_to_a_modern_server_without_a_common_version(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         discover = await peer.until("server/discover")
         await peer.error(discover, -32022, "no", data={"supported": ["2031-01-01"], "requested": MODERN})
@@ -142,7 +144,7 @@ async def test_modern_server_without_common_version_is_not_sent_initialize(autoj
 
 
 @pytest.mark.parametrize("offered", [["2025-06-18"], ["2031-01-01", "2024-11-05", "2025-06-18"]])
-async def test_unsupported_version_error_listing_a_legacy_revision_leads_to_initialize_with_that_revision(
+async def test_client_sends_initialize_with_the_legacy_revision_listed_in_unsupported_version_error(
     autojump_clock: object, offered: list[str]
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -157,7 +159,7 @@ async def test_unsupported_version_error_listing_a_legacy_revision_leads_to_init
 
 
 @pytest.mark.parametrize("era", ["auto", "modern"])
-async def test_unsupported_version_error_listing_our_modern_revision_is_retried_once(
+async def test_client_retries_discover_once_if_unsupported_version_error_lists_its_own_revision(
     autojump_clock: object, era: Any
 ) -> None:
     async def refuse(peer: RawPeer) -> None:
@@ -196,7 +198,7 @@ async def test_modern_only_client_ignores_legacy_revisions_in_version_error(auto
     assert methods_in(peer.wire) == ["server/discover"]
 
 
-async def test_discover_result_without_our_modern_revision_leads_to_initialize(autojump_clock: object) -> None:
+async def test_client_sends_initialize_if_discover_result_lacks_the_modern_revision(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered("2031-01-01", "2025-11-25")
         await peer.handshake()
@@ -206,7 +208,7 @@ async def test_discover_result_without_our_modern_revision_leads_to_initialize(a
     assert "initialize" in methods_in(peer.wire)
 
 
-async def test_unanswered_discover_leads_to_initialize_after_probe_timeout(autojump_clock: object) -> None:
+async def test_client_sends_initialize_if_discover_is_unanswered_after_probe_timeout(autojump_clock: object) -> None:
     asked_at: list[float] = []
 
     async def script(peer: RawPeer) -> None:
@@ -278,7 +280,7 @@ async def test_discover_result_after_initialize_is_ignored(autojump_clock: objec
         assert client.revision.handshake
 
 
-async def test_server_that_refuses_discover_and_initialize_raises_peer_error(autojump_clock: object) -> None:
+async def test_connect_raises_peer_error_if_server_refuses_discover_and_initialize(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.error(await peer.until("server/discover"), -32601)
         await peer.error(await peer.until("initialize"), -32000, "not today", data={"try": "tomorrow"})
@@ -306,7 +308,7 @@ async def test_connection_closed_during_negotiation_raises_connection_lost(
                 pass
 
 
-async def test_empty_discover_result_leads_to_initialize(autojump_clock: object) -> None:
+async def test_client_sends_initialize_after_an_empty_discover_result(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.result(await peer.until("server/discover"), {})
         await peer.handshake()
@@ -401,7 +403,7 @@ async def test_client_exposes_instructions_and_capabilities_of_server(autojump_c
         {"capabilities": {}, "protocolVersion": None},
     ],
 )
-async def test_initialize_result_without_version_means_the_requested_revision(
+async def test_client_uses_the_requested_revision_if_initialize_result_has_no_version(
     autojump_clock: object, described: dict[str, Any]
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -414,7 +416,7 @@ async def test_initialize_result_without_version_means_the_requested_revision(
 @pytest.mark.parametrize(
     ("info", "name"), [("raw", "raw"), ({}, "unknown"), ([], "unknown"), (5, "unknown"), ({"version": "1"}, "unknown")]
 )
-async def test_unusual_discover_result_of_modern_server_is_accepted(
+async def test_client_accepts_discover_result_with_a_version_string_and_unusual_server_info(
     autojump_clock: object, info: Any, name: str
 ) -> None:
     async def script(peer: RawPeer) -> None:

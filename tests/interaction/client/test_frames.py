@@ -96,7 +96,7 @@ async def test_call_succeeds_if_server_prints_20000_lines_to_stdout_meanwhile(tm
     assert len(told) == 20_000
 
 
-async def test_on_unreadable_of_a_group_member_receives_stray_output(tmp_path: Path) -> None:
+async def test_on_unreadable_callback_receives_non_json_output_of_a_server_in_a_group(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, r'handshake(); write(b"stray\n"); result(until("ping"), {})')
     told: list[UnreadableMessage] = []
     members = {"chatty": MemberDescription(raw.command, options={"era": "legacy", "on_unreadable": told.append})}
@@ -108,7 +108,7 @@ async def test_on_unreadable_of_a_group_member_receives_stray_output(tmp_path: P
     assert [message.text for message in told] == ["stray"]
 
 
-async def test_on_unreadable_of_proxied_server_receives_stray_output(tmp_path: Path) -> None:
+async def test_on_unreadable_callback_receives_non_json_output_of_a_proxied_server(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, r'opened(); call = until("tools/call"); write(b"stray\n"); text(call)')
     told: list[UnreadableMessage] = []
     behind = proxy(partial(open_stdio, raw.command, on_unreadable=told.append))
@@ -149,7 +149,7 @@ async def test_async_on_unreadable_callback_raises_value_error(tmp_path: Path) -
             pass
 
 
-async def test_too_long_server_request_is_refused_under_its_id_by_legacy_client(tmp_path: Path) -> None:
+async def test_legacy_client_refuses_too_long_server_request_with_an_error_for_its_id(tmp_path: Path) -> None:
     """It is no junk: somebody waits for its answer."""
     raw = RawServer(
         tmp_path,
@@ -169,7 +169,7 @@ async def test_too_long_server_request_is_refused_under_its_id_by_legacy_client(
 
 
 @pytest.mark.parametrize("named", ["nowhere", "last"])
-async def test_too_long_answer_without_readable_id_fails_the_only_pending_call(tmp_path: Path, named: str) -> None:
+async def test_too_long_response_without_a_readable_id_fails_the_only_pending_call(tmp_path: Path, named: str) -> None:
     raw = RawServer(
         tmp_path,
         r"""
@@ -188,7 +188,7 @@ async def test_too_long_answer_without_readable_id_fails_the_only_pending_call(t
             assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_modern_client_sends_no_replies_whatever_the_server_writes(tmp_path: Path) -> None:
+async def test_modern_client_never_replies_to_anything_the_server_writes(tmp_path: Path) -> None:
     """2026-07-28 stdio, Sending Messages: the client MUST NOT write responses."""
     raw = RawServer(
         tmp_path,
@@ -206,7 +206,7 @@ async def test_modern_client_sends_no_replies_whatever_the_server_writes(tmp_pat
     assert [message["method"] for message in raw.wire] == ["server/discover", "tools/call"]
 
 
-async def test_single_bytes_with_crlf_blank_lines_and_bom_are_read_as_messages(tmp_path: Path) -> None:
+async def test_client_reads_messages_sent_byte_by_byte_with_crlf_blank_lines_and_bom(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         r"""
@@ -278,7 +278,7 @@ async def test_std_08_client_skips_line_beyond_message_limit_without_buffering(t
     assert not [message for message in raw.wire if "error" in message]
 
 
-async def test_reply_beyond_message_limit_fails_its_call(tmp_path: Path) -> None:
+async def test_response_larger_than_the_message_limit_fails_its_call(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -305,7 +305,7 @@ text(asked[1], "the other")
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_result_beyond_message_limit_with_id_at_its_end_fails_only_its_call(tmp_path: Path, era: Any) -> None:
+async def test_oversized_result_fails_only_its_call_even_if_the_id_is_at_its_end(tmp_path: Path, era: Any) -> None:
     """So does the TypeScript SDK write its replies."""
     raw = RawServer(tmp_path, TYPESCRIPT)
     outcomes: list[str] = []
@@ -398,7 +398,7 @@ async def test_unreadable_answer_without_id_fails_pending_calls_without_timeout(
         ('{"jsonrpc":"2.0","id":%d,"error":{"code":"ENOENT","message":""}}', "a reply whose error is empty"),
     ],
 )
-async def test_answer_that_is_json_but_not_a_reply_fails_its_call(
+async def test_response_that_is_json_but_not_json_rpc_fails_its_call(
     autojump_clock: object, reached: str, answer: str, reason: str
 ) -> None:
     written: list[str] = []
@@ -422,7 +422,7 @@ async def test_answer_that_is_json_but_not_a_reply_fails_its_call(
 
 
 @pytest.mark.parametrize("line", ['{"result":5}', '{"jsonrpc":"2.0","id":null,"error":{}}', '{"id":77,"result":5}'])
-async def test_unreadable_line_that_may_not_be_an_answer_fails_no_call(autojump_clock: object, line: str) -> None:
+async def test_unreadable_line_that_cannot_be_a_response_fails_no_call(autojump_clock: object, line: str) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")

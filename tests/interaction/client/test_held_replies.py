@@ -17,7 +17,7 @@ from trio_mcp.client.opening import open_client
 from trio_mcp.types import LogParams
 
 
-async def test_list_changed_callback_can_hand_over_to_a_task_that_lists(autojump_clock: object) -> None:
+async def test_list_changed_callback_can_wait_for_another_task_that_lists_tools(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for _ in range(2):
@@ -58,7 +58,7 @@ _CHANGING = {
 }
 
 
-async def test_list_changed_callback_can_hand_over_to_a_listing_task_across_processes(
+async def test_list_changed_callback_can_wait_for_a_task_that_lists_tools_of_another_process(
     serve_raw: Serve, era: str
 ) -> None:
     raw = serve_raw(
@@ -79,7 +79,7 @@ async def test_list_changed_callback_can_hand_over_to_a_listing_task_across_proc
 
 
 @pytest.mark.parametrize("kind", ["tools", "resource"])
-async def test_slow_change_callback_does_not_delay_calls(autojump_clock: object, kind: str) -> None:
+async def test_slow_list_changed_callback_does_not_delay_calls(autojump_clock: object, kind: str) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for _ in range(3):
@@ -109,7 +109,7 @@ async def test_slow_change_callback_does_not_delay_calls(autojump_clock: object,
     assert len(told) == 6
 
 
-async def test_slow_change_callback_does_not_delay_logs(autojump_clock: object) -> None:
+async def test_slow_list_changed_callback_does_not_delay_log_callbacks(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
@@ -131,7 +131,7 @@ async def test_slow_change_callback_does_not_delay_logs(autojump_clock: object) 
         assert logged == ["row 1"]
 
 
-async def test_reply_does_not_wait_for_callback_of_log_received_before_its_request(autojump_clock: object) -> None:
+async def test_call_does_not_wait_for_callbacks_of_logs_received_before_it_was_sent(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.log("of nobody")
@@ -197,7 +197,9 @@ async def test_log_callback_can_wait_for_a_task_that_calls_tools(autojump_clock:
     assert order[8:] == ["of the inner call"]
 
 
-async def test_call_made_during_a_log_callback_waits_for_its_own_logs_afterwards(autojump_clock: object) -> None:
+async def test_call_made_while_a_log_callback_runs_waits_for_the_callbacks_of_its_own_logs(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.log("before")
@@ -218,7 +220,7 @@ async def test_call_made_during_a_log_callback_waits_for_its_own_logs_afterwards
         assert told == ["before", "its own"]
 
 
-async def test_log_callback_waiting_for_pending_call_delays_it_by_callback_grace_only(
+async def test_log_callback_that_waits_for_a_pending_call_delays_the_call_by_at_most_callback_grace(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -249,7 +251,7 @@ async def test_log_callback_waiting_for_pending_call_delays_it_by_callback_grace
     caplog.clear()
 
 
-async def test_callback_grace_applies_to_each_callback_separately(autojump_clock: object) -> None:
+async def test_each_slow_callback_delays_a_reply_by_its_own_callback_grace(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")

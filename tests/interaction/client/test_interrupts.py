@@ -97,7 +97,7 @@ class Host:
     ],
     ids=["while it closes", "in the body and while it closes", "twice while it closes"],
 )
-async def test_interrupt_while_client_closes_leaves_no_server_process(
+async def test_keyboard_interrupt_while_client_closes_leaves_no_server_process(
     tmp_path: Path, does: str, events: list[str]
 ) -> None:
     host = Host(RawServer(tmp_path, STUBBORN), does)
@@ -105,17 +105,17 @@ async def test_interrupt_while_client_closes_leaves_no_server_process(
     await host.gone()
 
 
-async def test_interrupt_at_the_moment_input_is_closed_is_not_lost(tmp_path: Path) -> None:
+async def test_keyboard_interrupt_while_client_closes_its_input_is_raised(tmp_path: Path) -> None:
     await Host(RawServer(tmp_path, STUBBORN), "interrupts itself").gone()
 
 
-async def test_interrupt_while_client_connects_leaves_no_server_process(tmp_path: Path) -> None:
+async def test_keyboard_interrupt_while_client_connects_leaves_no_server_process(tmp_path: Path) -> None:
     host = Host(RawServer(tmp_path, STUBBORN.replace("handshake()", "read()")), "uses it")
     await host.interrupted_at("ready", "stays")
     await host.gone()
 
 
-async def test_interrupt_while_another_task_uses_the_client_leaves_no_server_process(tmp_path: Path) -> None:
+async def test_keyboard_interrupt_while_another_task_uses_the_client_leaves_no_server_process(tmp_path: Path) -> None:
     host = Host(RawServer(tmp_path, STUBBORN), "uses it in a task", close_grace=0.2)
     await host.interrupted_at("ready", "stays")
     await host.gone()
@@ -123,7 +123,7 @@ async def test_interrupt_while_another_task_uses_the_client_leaves_no_server_pro
 
 @pytest.mark.parametrize("does", ["uses it", "uses it in a task"])
 @pytest.mark.parametrize("pause", [0.002, 0.02])
-async def test_repeated_interrupts_leave_no_server_process(tmp_path: Path, does: str, pause: float) -> None:
+async def test_repeated_keyboard_interrupts_leave_no_server_process(tmp_path: Path, does: str, pause: float) -> None:
     host = Host(RawServer(tmp_path, STUBBORN), does, close_grace=0.2)
     await host.raw.has("ready")
     with trio.fail_after(PATIENCE):

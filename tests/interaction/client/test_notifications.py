@@ -21,7 +21,7 @@ from trio_mcp.types import LogParams
 TOKENS_OF_NOBODY = ["unknown", 999, "", True, None, 1.5, [], {}]
 
 
-async def test_log_callbacks_run_in_wire_order_and_finish_before_call_returns(
+async def test_log_callbacks_run_in_order_of_arrival_and_finish_before_call_returns(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -45,7 +45,7 @@ async def test_log_callbacks_run_in_wire_order_and_finish_before_call_returns(
         assert told[-1] == "after the answer"
 
 
-async def test_change_callbacks_run_in_wire_order_one_at_a_time(autojump_clock: object) -> None:
+async def test_change_callbacks_run_one_at_a_time_in_order_of_arrival(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.notify("notifications/resources/updated", {"uri": "x:1"})
@@ -198,7 +198,7 @@ async def test_progress_callback_can_call_the_same_client(autojump_clock: object
     assert inner == ["inner"]
 
 
-async def test_log_callback_that_calls_does_not_wait_for_logs_behind_itself(
+async def test_call_made_inside_a_log_callback_does_not_wait_for_later_log_callbacks(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -222,7 +222,7 @@ async def test_log_callback_that_calls_does_not_wait_for_logs_behind_itself(
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-async def test_err_02_failing_notification_callback_is_logged_and_call_succeeds(
+async def test_err_02_exception_in_notification_callback_is_logged_and_call_succeeds(
     autojump_clock: object, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -341,7 +341,7 @@ async def test_progress_callback_receives_only_progress_of_its_own_call(autojump
 
 
 @pytest.mark.parametrize("listening", [False, True])
-async def test_bpl_02_ten_thousand_notifications_before_the_answer_are_handled(
+async def test_bpl_02_client_handles_ten_thousand_notifications_before_the_response(
     serve_raw: Serve, listening: bool
 ) -> None:
     raw = serve_raw(
@@ -367,7 +367,7 @@ async def test_bpl_02_ten_thousand_notifications_before_the_answer_are_handled(
     assert count == (10_000 if listening else 0)
 
 
-async def test_bpl_02_blocked_log_callback_bounds_pending_notifications(autojump_clock: object) -> None:
+async def test_bpl_02_client_limits_pending_notifications_while_a_log_callback_blocks(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for _ in range(500):
@@ -444,7 +444,7 @@ async def test_rpc_06_unknown_or_malformed_notifications_are_ignored(
     assert methods_in(peer.wire)[-1] == "tools/call"
 
 
-async def test_optional_log_and_progress_members_of_wrong_type_are_none(autojump_clock: object) -> None:
+async def test_client_reads_optional_log_and_progress_fields_of_wrong_type_as_none(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")

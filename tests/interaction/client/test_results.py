@@ -53,7 +53,7 @@ async def test_unknown_members_of_a_result_are_ignored(autojump_clock: object) -
         assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_modern_result_without_result_type_is_complete(autojump_clock: object) -> None:
+async def test_client_accepts_modern_result_without_result_type_as_complete(autojump_clock: object) -> None:
     async with scripted(_answering(TEXT, modern=True)) as (channel, _), open_client(channel) as client:
         assert text_of(await client.call_tool("any")) == "done"
 
@@ -68,7 +68,7 @@ async def test_unknown_result_type_raises_protocol_violation_for_that_call(autoj
         assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_legacy_result_may_contain_a_result_type_member(autojump_clock: object) -> None:
+async def test_client_accepts_legacy_result_that_contains_result_type(autojump_clock: object) -> None:
     async with scripted(_answering({**TEXT, "resultType": "mine"})) as (channel, _), open_client(channel) as client:
         assert text_of(await client.call_tool("any")) == "done"
 
@@ -97,7 +97,7 @@ async def test_failed_tool_call_returns_result_with_is_error(autojump_clock: obj
         assert (await client.call_tool("any")).is_error
 
 
-async def test_answers_in_any_order_are_matched_to_their_calls(autojump_clock: object) -> None:
+async def test_responses_in_any_order_are_matched_to_their_calls(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         calls = [await peer.until("tools/call") for _ in range(10)]
@@ -134,7 +134,7 @@ def _wrong_replies(call_id: int) -> list[str]:
     return [line.replace("ID", str(call_id)) for line in lines]
 
 
-async def test_s2c_04_replies_with_unknown_ids_are_ignored_and_the_real_reply_is_used(
+async def test_s2c_04_client_ignores_replies_with_unknown_ids_and_uses_the_matching_reply(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -193,7 +193,7 @@ async def test_s2c_04_malformed_reply_fails_only_the_call_with_its_id(
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_null_error_next_to_a_result_and_null_result_next_to_an_error_are_ignored(
+async def test_client_ignores_a_null_error_beside_a_result_and_a_null_result_beside_an_error(
     autojump_clock: object, modern: bool
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -320,7 +320,7 @@ async def test_endless_listing_stops_with_one_warning_and_no_duplicates(
     caplog.clear()
 
 
-async def test_listing_stops_with_warning_if_server_refuses_its_own_empty_cursor(
+async def test_listing_stops_with_a_warning_if_server_rejects_the_empty_cursor_it_sent(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -400,14 +400,14 @@ async def test_task_without_pending_call_continues_after_connection_is_lost(auto
         await trio.sleep(100)
 
 
-async def test_exception_in_client_body_propagates_unchanged(autojump_clock: object) -> None:
+async def test_exception_inside_the_client_context_manager_propagates_unchanged(autojump_clock: object) -> None:
     async with scripted(RawPeer.handshake) as (channel, _):
         with pytest.raises(LookupError, match="mine"):
             async with open_client(channel):
                 raise LookupError("mine")
 
 
-async def test_answer_sent_before_end_of_input_is_returned(autojump_clock: object) -> None:
+async def test_call_returns_response_sent_just_before_the_server_closes_its_output(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.text(await peer.until("tools/call"), "last words")
@@ -417,7 +417,7 @@ async def test_answer_sent_before_end_of_input_is_returned(autojump_clock: objec
         assert text_of(await client.call_tool("any")) == "last words"
 
 
-async def test_request_method_sends_any_request_and_returns_plain_data(autojump_clock: object) -> None:
+async def test_client_request_sends_any_method_and_returns_plain_data(autojump_clock: object) -> None:
     async with scripted(_answering({"anything": [1]})) as (channel, peer), open_client(channel) as client:
         assert await client.request("tools/list", {"cursor": "c"}, dict, meta={"k": "v"}) == {"anything": [1]}
     assert peer.wire[-1]["params"] == {"cursor": "c", "_meta": {"k": "v"}}
@@ -435,7 +435,9 @@ async def test_structured_content_is_returned_as_sent(autojump_clock: object) ->
 
 
 @pytest.mark.parametrize("when", ["while it waits for room", "before"])
-async def test_call_on_lost_connection_fails_although_outbox_is_full(autojump_clock: object, when: str) -> None:
+async def test_call_on_a_lost_connection_fails_at_once_even_if_the_outbox_is_full(
+    autojump_clock: object, when: str
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await trio.sleep(5)

@@ -35,7 +35,7 @@ def in_the_middle_of(behind: Client) -> Server:
     return server
 
 
-async def test_can_17_cancel_through_a_forwarding_server_uses_the_id_of_the_forwarded_call(
+async def test_can_17_forwarding_server_cancels_the_forwarded_call_by_the_id_it_sent(
     serve_raw: Serve, era: Any
 ) -> None:
     raw = serve_raw(BEHIND)

@@ -69,7 +69,9 @@ async def _reports_every_200_ms(server: ScriptedServer, times: int) -> dict[str,
     return call
 
 
-async def test_tmo_02_progress_restarts_silence_timeout_without_a_callback(autojump_clock: object) -> None:
+async def test_tmo_02_progress_restarts_silence_timeout_even_without_a_progress_callback(
+    autojump_clock: object,
+) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.answer_text(await _reports_every_200_ms(server, 10), "finished")
         await server.expect_end()
@@ -136,7 +138,7 @@ async def test_tmo_03_progress_of_one_call_does_not_extend_the_timeout_of_anothe
 
 
 @pytest.mark.parametrize("child", ["reads one line and sleeps", "answers discovery only", "never reads"])
-async def test_tmo_05_connect_timeout_fails_and_reaps_child_that_never_answers(
+async def test_tmo_05_connect_timeout_raises_and_ends_a_child_that_never_answers(
     tmp_path: Path, child: str, jump_clock: MockClock
 ) -> None:
     program = {
@@ -185,7 +187,9 @@ async def test_tmo_06_connect_timeout_includes_time_before_negotiation(autojump_
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_tmo_06_session_outlives_the_deadline_it_was_opened_under(tmp_path: Path, jump_clock: MockClock) -> None:
+async def test_tmo_06_session_continues_after_the_deadline_for_opening_it_passes(
+    tmp_path: Path, jump_clock: MockClock
+) -> None:
     raw = RawServer(tmp_path, 'handshake(); note("pid", pid=os.getpid()); text(until("tools/call"))')
     over = trio.Event()
 

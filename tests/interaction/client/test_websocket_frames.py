@@ -27,7 +27,7 @@ def transport() -> str:
         (4001, "mine", r"the peer closed the connection \(close code 4001\): mine$"),
     ],
 )
-async def test_websocket_close_code_of_server_is_in_connection_lost_of_pending_calls(
+async def test_connection_lost_of_pending_calls_contains_the_websocket_close_code_of_the_server(
     serve_raw: Serve, era: str, code: int, words: str, meaning: str
 ) -> None:
     raw = serve_raw(f'opened(); until("tools/call"); close({code}, {words!r}); ended()')
@@ -40,7 +40,9 @@ async def test_websocket_close_code_of_server_is_in_connection_lost_of_pending_c
     assert raw.of("eof")[0]["close_code"] == code
 
 
-async def test_server_that_vanishes_without_close_frame_is_close_code_1006(serve_raw: Serve, era: str) -> None:
+async def test_connection_lost_reports_close_code_1006_if_server_sends_no_close_frame(
+    serve_raw: Serve, era: str
+) -> None:
     raw = serve_raw('opened(); until("tools/call"); os._exit(0)')
     with trio.fail_after(PATIENCE):
         async with raw.client(era=era) as client:
@@ -57,7 +59,7 @@ async def test_server_that_vanishes_without_close_frame_is_close_code_1006(serve
         ('1, b"x" * 70_000', 1009),
     ],
 )
-async def test_invalid_websocket_frame_fails_calls_and_sends_matching_close_code(
+async def test_client_that_receives_an_invalid_websocket_frame_fails_calls_and_sends_a_close_code(
     serve_raw: Serve, frame: str, code: int
 ) -> None:
     raw = serve_raw(f'opened(); until("tools/call"); frame({frame}); ended()')
@@ -68,7 +70,7 @@ async def test_invalid_websocket_frame_fails_calls_and_sends_matching_close_code
     assert raw.of("eof")[0]["close_code"] == code
 
 
-async def test_closing_client_sends_close_code_1000(serve_raw: Serve, era: str) -> None:
+async def test_websocket_client_sends_close_code_1000_when_it_closes(serve_raw: Serve, era: str) -> None:
     raw = serve_raw("opened()")
     with trio.fail_after(PATIENCE):
         async with raw.client(era=era):
@@ -76,7 +78,7 @@ async def test_closing_client_sends_close_code_1000(serve_raw: Serve, era: str) 
     assert raw.of("eof")[0]["close_code"] == 1000
 
 
-async def test_client_closed_by_an_exception_in_its_body_sends_close_code_1000(serve_raw: Serve) -> None:
+async def test_exception_inside_the_websocket_client_context_manager_sends_close_code_1000(serve_raw: Serve) -> None:
     raw = serve_raw("opened()")
     with trio.fail_after(PATIENCE):
         with pytest.raises(LookupError, match="mine"):
@@ -85,7 +87,7 @@ async def test_client_closed_by_an_exception_in_its_body_sends_close_code_1000(s
     assert raw.of("eof")[0]["close_code"] == 1000
 
 
-async def test_internal_error_of_client_sends_close_code_1011(
+async def test_internal_error_in_websocket_client_sends_close_code_1011(
     serve_raw: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The application filters our logger, and its filter fails where we report a reply that is for nobody."""

@@ -27,7 +27,7 @@ text(second, "in time")
 """
 
 
-async def test_send_cancels_false_sends_no_cancel_for_abandoned_call_and_drops_late_answer(
+async def test_client_with_send_cancels_false_sends_no_cancel_and_drops_the_late_response(
     serve_raw: Serve, era: Any
 ) -> None:
     raw = serve_raw(DIES_OF_A_CANCEL)
@@ -41,7 +41,7 @@ async def test_send_cancels_false_sends_no_cancel_for_abandoned_call_and_drops_l
     assert cancels_in(raw.wire) == []
 
 
-async def test_send_cancels_false_of_a_group_member_sends_no_cancel(tmp_path: Path) -> None:
+async def test_group_sends_no_cancel_to_a_server_with_send_cancels_false(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, DIES_OF_A_CANCEL)
     members = {"frail": MemberDescription(raw.command, options={"era": "legacy", "send_cancels": False})}
     with trio.fail_after(PATIENCE):
@@ -55,7 +55,7 @@ async def test_send_cancels_false_of_a_group_member_sends_no_cancel(tmp_path: Pa
     assert cancels_in(raw.wire) == []
 
 
-async def test_send_cancels_false_does_not_cancel_unanswered_discover(autojump_clock: object) -> None:
+async def test_client_with_send_cancels_false_does_not_cancel_an_unanswered_discover(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.until("server/discover")
         await peer.handshake()
@@ -66,7 +66,7 @@ async def test_send_cancels_false_does_not_cancel_unanswered_discover(autojump_c
     assert "notifications/cancelled" not in methods_in(peer.wire)
 
 
-async def test_send_cancels_false_sends_no_cancel_when_stream_is_closed(autojump_clock: object) -> None:
+async def test_client_with_send_cancels_false_sends_no_cancel_when_a_stream_closes(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered(capabilities={"tools": {"listChanged": True}})
         listen = await peer.until("subscriptions/listen")
@@ -84,7 +84,9 @@ async def test_send_cancels_false_sends_no_cancel_when_stream_is_closed(autojump
     assert "notifications/cancelled" not in methods_in(peer.wire)
 
 
-async def test_send_cancels_false_sends_no_cancel_before_an_input_required_retry(autojump_clock: object) -> None:
+async def test_client_with_send_cancels_false_sends_no_cancel_before_an_input_required_retry(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered()
         await peer.result(

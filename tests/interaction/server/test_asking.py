@@ -38,7 +38,7 @@ def test_s2c_01_other_requests_are_served_while_handler_waits_for_sampling(start
         assert "User rejected the request" in text
 
 
-def test_s2c_01_answers_in_any_order_reach_their_sampling_requests(start: Start) -> None:
+def test_s2c_01_sampling_answers_in_any_order_reach_the_requests_they_answer(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling", "n": 10})
         questions = [client.asked("sampling/createMessage") for _ in range(10)]
@@ -68,7 +68,7 @@ def test_s2c_01_cancelled_call_cancels_each_of_its_elicitations_once_with_same_r
         assert client.stderr() == ""
 
 
-def test_s2c_01_client_call_may_use_the_id_of_a_server_request(start: Start) -> None:
+def test_s2c_01_client_call_and_server_request_can_have_the_same_id(start: Start) -> None:
     """Ruling 6: a call under the very id of the server's question, answered each on its own."""
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling"})
@@ -147,7 +147,7 @@ def test_s2c_04_malformed_reply_ends_the_wait_of_its_sampling_request(start: Sta
         assert client.finish() == 0
 
 
-def test_nonstandard_error_object_ends_sampling_with_its_message(start: Start) -> None:
+def test_error_reply_to_sampling_without_a_standard_form_raises_with_its_message(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         for error, raised in ODD_ERRORS:
             call = client.call("ask", {"kind": "sampling"})
@@ -157,7 +157,7 @@ def test_nonstandard_error_object_ends_sampling_with_its_message(start: Start) -
         assert client.finish() == 0
 
 
-def test_null_error_next_to_a_result_or_null_result_next_to_an_error_in_a_sampling_reply_is_ignored(
+def test_server_ignores_a_null_error_beside_a_result_and_a_null_result_beside_an_error_in_a_sampling_reply(
     start: Start,
 ) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
@@ -228,7 +228,7 @@ def test_s2c_05_vanished_client_fails_only_handlers_that_wait_for_it(start: Star
         assert other.stderr() == ""
 
 
-def test_s2c_05_answered_refused_and_cancelled_server_requests_leave_no_tasks(start: Start) -> None:
+def test_s2c_05_server_has_no_leftover_tasks_after_answered_refused_and_cancelled_requests(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         start = tasks_after_a_cancel(client)
         for kind in ("sampling", "elicitation", "roots"):
@@ -258,7 +258,9 @@ def test_s2c_06_undeclared_capability_is_refused_by_server_without_sending(start
 
 
 @pytest.mark.parametrize("declared", [{}, {"form": {}}])
-def test_s2c_06_url_elicitation_is_refused_if_client_declared_only_form(start: Start, declared: dict[str, Any]) -> None:
+def test_s2c_06_url_elicitation_is_refused_if_client_declared_only_form_elicitation(
+    start: Start, declared: dict[str, Any]
+) -> None:
     with start(revision=LATEST_LEGACY, capabilities={"elicitation": declared}) as client:
         (text,) = answers(client, client.call("ask", {"kind": "url"}))
         assert text.startswith("CapabilityMissing -32600"), text
@@ -269,7 +271,7 @@ def test_s2c_06_url_elicitation_is_refused_if_client_declared_only_form(start: S
         assert "Ada" in answers(client, call)[0]
 
 
-def test_s2c_06_form_elicitation_is_refused_if_client_declared_only_url(start: Start) -> None:
+def test_s2c_06_form_elicitation_is_refused_if_client_declared_only_url_elicitation(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities={"elicitation": {"url": {}}}) as client:
         (text,) = answers(client, client.call("ask", {"kind": "elicitation"}))
         assert text.startswith("CapabilityMissing -32600"), text

@@ -108,7 +108,7 @@ async def test_bpl_04_calls_leave_no_reference_cycles(era: Literal["legacy", "mo
 
 
 @pytest.mark.parametrize("transport", ["stdio"])  # what it holds is far from any transport
-def test_bpl_04_cancelled_calls_are_released_when_they_end_not_after_cleanup_grace(start: Start) -> None:
+def test_bpl_04_cancelled_calls_release_their_memory_when_they_end(start: Start) -> None:
     def cancel(count: int) -> None:
         for _ in range(count // 100):
             messages: list[dict[str, Any]] = []
@@ -224,7 +224,7 @@ def test_requests_beyond_in_flight_and_queue_limits_are_refused_without_running(
 
 
 @pytest.mark.parametrize("transport", ["stdio"])  # what it holds is far from any transport
-def test_max_inbound_bytes_bounds_bytes_of_requests_in_flight(start: Start) -> None:
+def test_max_inbound_bytes_limits_the_total_size_of_requests_in_flight(start: Start) -> None:
     with start(limits={"max_inbound_bytes": 10_000}, revision=LATEST_LEGACY) as client:
         assert client.echo("x" * 20_000) == "x" * 20_000, "one alone is always served"
         client.started("sleep", {"ms": 60_000}, id=1)
@@ -235,7 +235,7 @@ def test_max_inbound_bytes_bounds_bytes_of_requests_in_flight(start: Start) -> N
         assert wait_until(lambda: "result" in client.reply(client.call("echo", {"text": "x" * 20_000})))
 
 
-def test_client_that_sends_but_never_reads_is_blocked_and_memory_stays_bounded(start: Start) -> None:
+def test_server_stops_reading_from_a_client_that_never_reads_and_memory_stays_bounded(start: Start) -> None:
     """Reading pauses when the answers pile up, so the client's own writes stop: it waits for itself."""
     limits = {"high_water": 4096, "max_message_bytes": 1 << 20}
     with start(limits=limits, revision=LATEST_LEGACY) as client:

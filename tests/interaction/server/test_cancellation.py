@@ -137,7 +137,7 @@ def test_can_09_cancel_of_initialize_is_ignored(start: Start, revision: str) -> 
         assert client.echo("works") == "works"
 
 
-def test_can_14_cleanup_of_cancelled_handler_runs_once_beside_other_calls(start: Start, era: str) -> None:
+def test_can_14_cleanup_of_cancelled_handler_runs_once_while_other_calls_run(start: Start, era: str) -> None:
     with start(revision=era, limits={"cleanup_grace": PATIENCE}) as client:
         client.started("cleanup", {"until": client.gate, "child": True}, id=1)
         (child,) = client.journal.wait_for("child", call=1)
@@ -156,7 +156,7 @@ def test_can_14_cleanup_of_cancelled_handler_runs_once_beside_other_calls(start:
         assert client.stderr() == ""
 
 
-def test_can_14_cleanup_beyond_grace_is_reported_and_frees_its_slot(start: Start) -> None:
+def test_can_14_cleanup_that_exceeds_cleanup_grace_is_reported_and_frees_the_request_slot(start: Start) -> None:
     with start(limits={"cleanup_grace": 0.1, "max_in_flight": 1}, revision=LATEST_LEGACY) as client:
         client.started("cleanup", {"until": client.gate}, id=1)
         client.cancel(1)

@@ -104,7 +104,7 @@ def test_inherited_descriptors_keep_their_blocking_flags(tmp_path: Path, kind: s
 
 
 @pytest.mark.parametrize("kind", ["pipes", "one socket", "two sockets"])
-def test_end_of_input_ends_the_server_on_every_kind_of_input(tmp_path: Path, kind: str) -> None:
+def test_server_ends_at_end_of_input_on_every_kind_of_file_descriptor(tmp_path: Path, kind: str) -> None:
     with KINDS[kind]() as ends, on_ends(tmp_path, ends) as client:
         client.started("sleep", {"ms": 200}, id=1)
         client.wire.close_input()
@@ -121,7 +121,7 @@ def test_hangup_of_terminal_ends_server_without_traceback(tmp_path: Path) -> Non
         assert "Traceback" not in client.stderr()
 
 
-def test_closed_peer_socket_on_stdio_cancels_handlers_and_ends_server(tmp_path: Path) -> None:
+def test_server_on_a_stdio_socket_cancels_handlers_and_ends_when_the_peer_closes_it(tmp_path: Path) -> None:
     with one_socket() as ends, on_ends(tmp_path, ends) as client:
         client.started("sleep", {"ms": 60_000}, id=1)
         client.call("big", {"count": 1 << 22})
@@ -177,7 +177,7 @@ def test_server_reads_a_regular_file_from_its_current_offset(tmp_path: Path) -> 
     assert b"error" not in ended.stdout
 
 
-def test_dev_null_as_input_ends_server_and_as_output_discards_replies(tmp_path: Path) -> None:
+def test_server_with_dev_null_as_stdin_ends_and_as_stdout_discards_replies(tmp_path: Path) -> None:
     ended = run_on_files(tmp_path, subprocess.DEVNULL, subprocess.PIPE)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
     (tmp_path / "in").write_bytes(conversation(LATEST_LEGACY))
@@ -186,7 +186,7 @@ def test_dev_null_as_input_ends_server_and_as_output_discards_replies(tmp_path: 
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_full_device_as_output_ends_server_with_one_stderr_line(tmp_path: Path) -> None:
+def test_server_that_writes_to_a_full_device_ends_with_one_line_on_stderr(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(conversation(LATEST_LEGACY))
     with (tmp_path / "in").open("rb") as stdin, Path("/dev/full").open("wb") as stdout:
         ended = run_on_files(tmp_path, stdin, stdout)
@@ -237,7 +237,7 @@ def test_closed_standard_stream_raises_os_error_naming_the_stream(redirection: s
     assert ended.stdout == b""
 
 
-def test_server_without_stderr_writes_no_stray_output_to_stdout(tmp_path: Path) -> None:
+def test_server_without_stderr_writes_only_protocol_messages_to_stdout(tmp_path: Path) -> None:
     command = ["sh", "-c", f"exec {sys.executable} {FIXTURE} 2>&-"]
     with serving(tmp_path, command=command, revision=LATEST_LEGACY) as client:
         assert client.text(client.call("dirty")) == "read b'' and ''"

@@ -94,7 +94,7 @@ def read_all(client: RawClient, replies: int) -> None:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "websocket", "http"])
-def test_thousand_concurrent_requests_per_revision_keep_their_own_log_level_and_capabilities(start: Start) -> None:
+def test_each_of_a_thousand_concurrent_requests_per_revision_keeps_its_log_level_and_capabilities(start: Start) -> None:
     with start(limits=ROOM, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         client.result(client.request("logging/setLevel", {"level": "warning"}))
         asked = ask_all(client)
@@ -107,7 +107,7 @@ def test_thousand_concurrent_requests_per_revision_keep_their_own_log_level_and_
 
 
 @pytest.mark.parametrize("transport", ["stdio", "websocket", "http"])
-def test_thousand_concurrent_handlers_per_revision_get_their_own_sampling_answers(start: Start) -> None:
+def test_each_of_a_thousand_concurrent_handlers_per_revision_gets_its_own_sampling_answer(start: Start) -> None:
     with start(limits=ROOM, revision=LATEST_LEGACY, capabilities=LEGACY_CAPABILITIES) as client:
         client.result(client.request("logging/setLevel", {"level": "warning"}))
         client.forget()

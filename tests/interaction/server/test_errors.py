@@ -32,7 +32,7 @@ def test_err_01_failed_tool_returns_one_error_without_exception_text(start: Star
 
 
 @BOTH_ERAS
-def test_err_01_failure_after_cancel_is_not_answered(client: RawClient) -> None:
+def test_err_01_handler_that_fails_after_its_cancel_is_not_answered(client: RawClient) -> None:
     client.started("stubborn", {"ms": 60_000, "then": "raise"}, id=1)
     client.silent_about(1)
     client.cancel(1)

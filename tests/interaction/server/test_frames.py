@@ -50,7 +50,7 @@ def test_rpc_02_id_of_cancelled_request_can_be_reused_during_its_cleanup(client:
     assert len(client.replies(7)) == 1
 
 
-def test_rpc_02_end_of_cancelled_request_does_not_release_reused_id(client: RawClient) -> None:
+def test_rpc_02_cancelled_request_that_ends_does_not_free_an_id_in_use_by_a_new_request(client: RawClient) -> None:
     client.started("cleanup", {"ms": 200}, id=7)
     client.cancel(7)
     client.call("sleep", {"ms": 60_000}, id=7)
@@ -63,7 +63,9 @@ def test_rpc_02_end_of_cancelled_request_does_not_release_reused_id(client: RawC
     assert client.replies(7) == []
 
 
-def test_rpc_02_request_with_id_in_flight_is_refused_and_first_continues(client: RawClient) -> None:
+def test_rpc_02_request_that_reuses_an_id_in_flight_is_refused_and_the_first_request_continues(
+    client: RawClient,
+) -> None:
     client.held(id=7)
     assert client.error(client.call("echo", {"text": "again"}, id=7))["code"] == -32600
     assert client.text(client.call("echo", {"text": "another type"}, id="7")) == "another type"
@@ -112,7 +114,7 @@ FRAMES: list[tuple[bytes, int]] = [
 ]
 
 
-def test_rpc_05_frames_that_are_not_messages_get_one_error_each(client: RawClient) -> None:
+def test_rpc_05_each_line_that_is_not_a_json_rpc_message_gets_one_error(client: RawClient) -> None:
     for frame, code in FRAMES:
         client.write(frame + b"\n")
         assert refusal(client) == code, frame[:60]
@@ -143,7 +145,7 @@ def test_rpc_05_blank_message_or_body_gets_parse_error(client: RawClient) -> Non
     assert client.finish() == 0
 
 
-def test_rpc_05_wrong_json_rpc_version_is_refused_under_the_request_id(client: RawClient) -> None:
+def test_rpc_05_request_with_wrong_json_rpc_version_gets_an_error_with_its_id(client: RawClient) -> None:
     for version in ('"1.0"', '"2"', "2.0", "null", None):
         member = "" if version is None else f'"jsonrpc":{version},'
         client.write(f'{{{member}"id":31,"method":"ping"}}\n'.encode())
@@ -153,7 +155,7 @@ def test_rpc_05_wrong_json_rpc_version_is_refused_under_the_request_id(client: R
     client.ping()
 
 
-def test_rpc_05_request_with_invalid_json_is_refused_under_its_id(client: RawClient) -> None:
+def test_rpc_05_request_with_invalid_json_gets_an_error_with_its_id(client: RawClient) -> None:
     call = '{"jsonrpc":"2.0","id":31,"method":"tools/call","params":{"name":"echo","arguments":{"text":%s}}'
     bad = ['"cut \\ud83d"}', "1e400}", "NaN}", "[" * 5000 + "]" * 5000 + "}", '"truncated', '"x"}} trailing']
     for text in bad:
@@ -164,7 +166,7 @@ def test_rpc_05_request_with_invalid_json_is_refused_under_its_id(client: RawCli
     assert client.journal.entries(tool="echo") == []
 
 
-def test_rpc_05_params_that_are_not_an_object_are_refused_under_the_request_id(client: RawClient) -> None:
+def test_rpc_05_request_with_params_that_are_not_an_object_gets_an_error_with_its_id(client: RawClient) -> None:
     for number, params in enumerate(([], [1], "x", 1, True)):
         client.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
         assert client.error(number)["code"] == -32602

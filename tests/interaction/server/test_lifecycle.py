@@ -47,7 +47,7 @@ def test_api_03_request_before_initialize_is_refused(start: Start) -> None:
         assert client.echo("on") == "on"
 
 
-def test_api_03_second_initialize_is_refused_and_revision_stays(start: Start) -> None:
+def test_api_03_second_initialize_is_refused_and_does_not_change_the_revision(start: Start) -> None:
     with start(revision="2024-11-05") as client:
         again = client.request("initialize", client.opening(LATEST_LEGACY))
         assert client.error(again)["code"] == -32600
@@ -62,7 +62,7 @@ def test_api_03_initialize_with_unknown_revision_gets_latest_legacy_revision(sta
         assert result["protocolVersion"] == LATEST_LEGACY
 
 
-def test_api_03_malformed_initialize_is_refused_and_a_valid_one_works_afterwards(start: Start) -> None:
+def test_api_03_valid_initialize_succeeds_after_a_malformed_initialize_is_refused(start: Start) -> None:
     with start() as client:
         for params in ({}, {"protocolVersion": 1}, {"capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}):
             assert client.error(client.request("initialize", params))["code"] == -32602
@@ -70,7 +70,7 @@ def test_api_03_malformed_initialize_is_refused_and_a_valid_one_works_afterwards
         assert client.echo("on") == "on"
 
 
-def test_api_03_modern_and_legacy_requests_share_one_connection(start: Start) -> None:
+def test_api_03_one_connection_serves_modern_and_legacy_requests(start: Start) -> None:
     with start(revision=MODERN) as client:
         assert client.echo("modern first") == "modern first"
         client.revision = None
@@ -83,7 +83,7 @@ def test_api_03_modern_and_legacy_requests_share_one_connection(start: Start) ->
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(ERAS))
-def test_shd_01_sigterm_refuses_new_requests_finishes_short_requests_and_cancels_long_requests(
+def test_shd_01_server_after_sigterm_refuses_new_requests_finishes_short_ones_and_cancels_long_ones(
     start: Start, revision: str
 ) -> None:
     with start(revision=revision, limits={"drain_timeout": 3}) as client:
@@ -105,7 +105,7 @@ def test_shd_01_sigterm_refuses_new_requests_finishes_short_requests_and_cancels
         assert client.stderr() == ""
 
 
-def test_shd_01_roots_request_of_draining_handler_can_be_answered(start: Start) -> None:
+def test_shd_01_client_can_answer_a_roots_request_while_the_server_drains(start: Start) -> None:
     """A signal ends only new work: the client still reads and writes, so accepted work can be finished."""
     with start(limits={"drain_timeout": 30}, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         call = client.call("ask", {"kind": "roots"})

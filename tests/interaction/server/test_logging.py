@@ -52,7 +52,7 @@ def test_log_01_two_connections_to_one_server_do_not_share_a_log_level(start: St
         assert [level for level, _ in second.logged()] == [*LEVELS[1:], "emergency"]
 
 
-def test_log_01_debug_level_sends_all_logs_and_missing_logger_is_omitted(start: Start) -> None:
+def test_log_01_server_at_debug_level_sends_all_logs_and_omits_a_missing_logger_name(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
         set_level(client, "debug")
         client.result(client.call("log_all"))
@@ -61,7 +61,7 @@ def test_log_01_debug_level_sends_all_logs_and_missing_logger_is_omitted(start: 
         assert named == {"level": "emergency", "logger": "fixture", "data": {"with": "a name"}}
 
 
-def test_log_01_filtered_logs_are_sent_before_their_response(start: Start) -> None:
+def test_log_01_logs_that_pass_the_level_filter_are_sent_before_the_response(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
         request_id = client.call("log_all")
         client.result(request_id)

@@ -42,7 +42,9 @@ def test_prg_02_only_increasing_finite_progress_values_are_sent(client: RawClien
     assert [params["progress"] for params in client.progress_of("t")] == [1, 2]
 
 
-def test_prg_02_latest_progress_is_sent_before_the_response_and_none_after(client: RawClient) -> None:
+def test_prg_02_latest_progress_is_sent_before_the_response_and_no_progress_after_the_response(
+    client: RawClient,
+) -> None:
     """At most one per 100 ms, and the last one kept is sent all the same (ruling 12)."""
     request_id = client.call("progress", {"values": list(range(1, 101))}, token="t")
     client.result(request_id)
@@ -110,7 +112,7 @@ def test_prg_03_progress_after_the_end_of_a_request_is_not_sent(client: RawClien
     assert client.replies(ids["wait"]) == []
 
 
-def test_prg_06_progress_flood_to_slow_reader_is_bounded_and_keeps_last_value(start: Start) -> None:
+def test_prg_06_slow_reader_gets_a_bounded_number_of_progress_notifications_and_the_last_value(start: Start) -> None:
     """The reader takes one message at a time and looks away in between, as one that reads ten a second would.
 
     It must not be slower than the flood takes: what is bounded is memory, and that the handler ends.
@@ -129,7 +131,7 @@ def test_prg_06_progress_flood_to_slow_reader_is_bounded_and_keeps_last_value(st
         assert len(values) < 100_000, "values that waited were replaced by later ones"
 
 
-def test_prg_06_default_progress_interval_limits_a_flood(client: RawClient) -> None:
+def test_prg_06_default_progress_interval_limits_how_many_notifications_are_sent(client: RawClient) -> None:
     request_id = client.call("flood", {"kind": "progress", "n": 100_000}, token=0)
     client.text(request_id, bound=60)
     values = [params["progress"] for params in client.progress_of(0)]

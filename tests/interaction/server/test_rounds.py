@@ -76,7 +76,7 @@ def test_s2c_05_end_of_input_cancels_handler_that_awaits_input(start: Start) -> 
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_s2c_05_shutdown_cancels_handler_that_awaits_input_at_once(start: Start, sent: int) -> None:
+def test_s2c_05_shutdown_immediately_cancels_handler_that_awaits_input(start: Start, sent: int) -> None:
     with start(revision=MODERN, capabilities=ALL) as client:
         ask(client, {"kind": "elicitation"}, id=1)
         os.kill(client.pid, sent)
@@ -114,7 +114,7 @@ def test_handler_that_awaits_input_expires_after_retry_timeout(start: Start) -> 
         assert client.stderr() == ""
 
 
-def test_legacy_roots_request_and_modern_input_request_share_one_connection(start: Start) -> None:
+def test_one_connection_serves_a_legacy_roots_request_and_a_modern_input_request(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         legacy = client.call("ask", {"kind": "roots"})
         question = client.asked("roots/list")
@@ -128,7 +128,7 @@ def test_legacy_roots_request_and_modern_input_request_share_one_connection(star
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-def test_remaining_ms_in_request_meta_ends_handler_without_a_cancel(start: Start, revision: str) -> None:
+def test_remaining_ms_in_request_meta_ends_the_handler_although_no_cancel_is_sent(start: Start, revision: str) -> None:
     with start(revision=revision, limits={"deadline_grace": 0.1}) as client:
         client.echo("open")  # also behind a bridge, which opens its server first
         message = client.call_message("sleep", {"ms": 60_000}, id=1)

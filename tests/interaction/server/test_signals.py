@@ -115,7 +115,7 @@ def has_been_told(client: RawClient) -> None:
 
 @pytest.mark.parametrize("tool", DEAF)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_second_signal_ends_lifespan_and_process_despite_a_running_thread(
+def test_second_signal_closes_the_lifespan_and_exits_although_a_thread_runs(
     started: Started, tool: str, number: signal.Signals
 ) -> None:
     with started(tool, **PATIENT) as client:
@@ -135,7 +135,7 @@ def test_second_signal_kills_server_that_blocks_the_event_loop(started: Started)
 
 @pytest.mark.parametrize("tool", ["asleep", "printing"])
 @pytest.mark.parametrize("how", ["end of input", "signal", "client gone"])
-def test_first_signal_or_end_of_input_ends_lifespan_and_process(started: Started, tool: str, how: str) -> None:
+def test_first_signal_or_end_of_input_closes_the_lifespan_and_exits(started: Started, tool: str, how: str) -> None:
     with started(tool, cleanup_grace=3600, drain_timeout=0.1) as client:
         if how == "signal":
             os.kill(client.pid, signal.SIGTERM)
@@ -147,7 +147,7 @@ def test_first_signal_or_end_of_input_ends_lifespan_and_process(started: Started
         assert client.journal.entries("lifespan ended")
 
 
-def test_signal_after_end_of_input_counts_as_the_first_signal(started: Started) -> None:
+def test_server_that_drains_after_end_of_input_treats_a_signal_as_the_first_signal(started: Started) -> None:
     """Most clients end a server so: they close its input, wait for two seconds, and send SIGTERM."""
     with started("asleep", drain_timeout=3600) as client:
         client.wire.close_input()

@@ -185,7 +185,7 @@ def test_std_08_server_skips_line_beyond_message_limit_without_buffering(tmp_pat
         assert sum("error" in m for m in client.messages) == 1
 
 
-def test_sampling_answer_beyond_limit_with_id_at_its_end_fails_its_request(tmp_path: Path) -> None:
+def test_oversized_sampling_answer_fails_its_request_even_if_the_id_is_at_the_end(tmp_path: Path) -> None:
     """So does the TypeScript SDK write its replies."""
     with serving(
         tmp_path, limits={"max_message_bytes": 100_000}, revision=LATEST_LEGACY, capabilities={"sampling": {}}
@@ -199,7 +199,7 @@ def test_sampling_answer_beyond_limit_with_id_at_its_end_fails_its_request(tmp_p
         assert sum("error" in m for m in client.messages) == 0
 
 
-def test_request_beyond_limit_is_refused_under_the_id_at_its_end(tmp_path: Path) -> None:
+def test_oversized_request_gets_an_error_with_its_id_even_if_the_id_is_at_the_end(tmp_path: Path) -> None:
     with serving(tmp_path, limits={"max_message_bytes": 100_000}, revision=LATEST_LEGACY) as client:
         text = b"x" * 200_000
         client.write(b'{"method":"ping","params":{"x":"' + text + b'"},"jsonrpc":"2.0","id":"late"}\n')
@@ -223,7 +223,7 @@ def test_std_08_message_limit_is_exact_to_the_byte(tmp_path: Path) -> None:
 # STD-11: stray output
 
 
-def test_std_11_prints_and_child_output_go_to_stderr_and_not_the_wire(client: RawClient) -> None:
+def test_std_11_printed_text_and_child_output_go_to_stderr_and_not_to_the_client(client: RawClient) -> None:
     """Every line that comes is checked to be a message, so a stray byte anywhere fails this."""
     flood = client.call("flood", {"kind": "log", "n": 2000}, log_level="debug")
     dirty = [client.call("dirty") for _ in range(3)]
@@ -265,7 +265,7 @@ def test_std_11_printed_text_reaches_stderr_line_by_line(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_std_15_signal_drains_requests_closes_lifespan_and_exits(
+def test_std_15_server_drains_requests_closes_lifespan_and_exits_after_a_signal(
     tmp_path: Path, era: str, number: signal.Signals
 ) -> None:
     with serving(tmp_path, revision=era, limits={"drain_timeout": PATIENCE}) as client:

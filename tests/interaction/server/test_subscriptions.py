@@ -64,7 +64,7 @@ def asked_for(notifications: dict[str, Any]) -> set[str]:
     return {method for name, method in lists.items() if name in notifications} | uris
 
 
-def test_mod_01_each_of_twenty_listen_streams_receives_its_own_changes_among_a_thousand_changes(start: Start) -> None:
+def test_mod_01_each_of_twenty_listen_streams_receives_only_its_changes_out_of_a_thousand(start: Start) -> None:
     """The first message of each is its acknowledgement, ids keep their JSON type, only asked-for types arrive."""
     with start(revision=MODERN) as client:
         publishing = client.call_message("publish", {"changes": ["tools", "prompts", TEXT, NOTE], "n": 250})
@@ -92,7 +92,7 @@ def test_mod_01_each_of_twenty_listen_streams_receives_its_own_changes_among_a_t
     ("transport", "way"),
     [("stdio", "signal"), ("stdio", "end of input"), ("websocket", "signal"), ("http", "signal")],
 )
-def test_mod_02_stream_ends_with_last_changes_then_cancel_then_result(start: Start, way: str) -> None:
+def test_mod_02_listen_stream_sends_last_changes_then_cancelled_then_result_at_its_end(start: Start, way: str) -> None:
     """A WebSocket has no half that could be closed: who closes it hears no more."""
     with start(revision=MODERN) as client:
         listen(client, "s", toolsListChanged=True, resourceSubscriptions=[TEXT, NOTE])
@@ -201,7 +201,7 @@ def test_request_with_id_of_open_listen_stream_is_refused_and_stream_continues(s
 
 
 @pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
-def test_listener_that_does_not_read_uses_little_memory_and_does_not_delay_other_listeners(start: Start) -> None:
+def test_listen_stream_that_is_not_read_uses_little_memory_and_does_not_delay_other_streams(start: Start) -> None:
     with start(revision=MODERN) as stuck, stuck.beside(MODERN) as other:
         listen(stuck, 1, toolsListChanged=True, resourceSubscriptions=[TEXT, NOTE])
         acknowledged(stuck, 1)

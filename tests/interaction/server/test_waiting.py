@@ -33,7 +33,7 @@ class Desk:
             return len(items)
 
 
-async def test_queued_calls_take_no_more_memory_than_their_bytes(autojump_clock: object) -> None:
+async def test_queued_calls_use_no_more_memory_than_the_bytes_received(autojump_clock: object) -> None:
     desk = Desk()
     async with connected(desk.server, MODERN) as peer:
         await peer.start("wait")

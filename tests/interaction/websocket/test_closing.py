@@ -49,7 +49,9 @@ async def cause_after(watched: Watched) -> tuple[CancelCause | None, str]:
         (4001, "mine", "the peer closed the connection (close code 4001): mine"),
     ],
 )
-async def test_websocket_close_code_of_client_is_the_cancel_reason(code: int, words: str, meaning: str) -> None:
+async def test_handler_sees_the_websocket_close_code_of_the_client_as_cancel_reason(
+    code: int, words: str, meaning: str
+) -> None:
     watched = watched_server()
     async with served(watched.server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
@@ -98,7 +100,7 @@ async def test_websocket_close_while_a_handler_sends_stops_the_handler() -> None
         assert close.code == 1000
 
 
-async def test_websocket_client_can_close_with_unread_messages() -> None:
+async def test_websocket_client_can_close_before_it_reads_all_messages() -> None:
     watched = watched_server()
     flooded = trio.Event()
 
@@ -163,7 +165,7 @@ async def signal_after(event: trio.Event) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-async def test_signal_drains_websocket_server_and_frees_the_port(jump_clock: MockClock) -> None:
+async def test_websocket_server_that_gets_a_signal_drains_and_frees_the_port(jump_clock: MockClock) -> None:
     watched = watched_server(Limits(drain_timeout=LONG))
     with trio.fail_after(LONG + PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -199,7 +201,7 @@ async def test_signal_drains_websocket_server_and_frees_the_port(jump_clock: Moc
             pass  # it is free at once
 
 
-async def test_second_signal_ends_websocket_server_before_drain_timeout() -> None:
+async def test_websocket_server_that_gets_a_second_signal_ends_before_drain_timeout() -> None:
     watched = watched_server(Limits(drain_timeout=1000))
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -215,7 +217,7 @@ async def test_second_signal_ends_websocket_server_before_drain_timeout() -> Non
     assert watched.causes == [(CancelCause.SHUTDOWN, "the server got SIGTERM")]
 
 
-async def test_ten_idle_websockets_close_with_1001_and_without_log_entries(
+async def test_server_shutdown_closes_ten_idle_websockets_with_code_1001_and_logs_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -242,7 +244,7 @@ async def test_ten_idle_websockets_close_with_1001_and_without_log_entries(
     assert not caplog.records
 
 
-async def test_websocket_close_is_sent_to_all_clients_although_tasks_are_delayed(
+async def test_websocket_server_sends_close_to_all_clients_even_if_its_tasks_are_delayed(
     mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So does a machine that has something else to do just then, for longer than the peer's answer is waited for."""

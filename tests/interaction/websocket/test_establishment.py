@@ -161,7 +161,7 @@ async def test_websocket_without_origin_or_from_localhost_is_accepted(headers: d
         pass
 
 
-async def test_allowed_origins_are_configurable_for_websocket() -> None:
+async def test_websocket_server_accepts_the_origins_listed_in_allowed_origins() -> None:
     origins = ["null", "https://app.example"]
     async with served(watched_server().server, port=0, allowed_origins=origins) as listeners:
         port = port_of(listeners)
@@ -292,7 +292,7 @@ async def test_websocket_key_that_is_not_16_bytes_is_refused(key: str) -> None:
     ],
     ids=["a frame", "a body", "chunks", "a frame after bare newlines"],
 )
-async def test_data_after_the_upgrade_request_before_the_response_is_refused(request_bytes: bytes) -> None:
+async def test_websocket_client_that_sends_data_before_the_upgrade_response_is_refused(request_bytes: bytes) -> None:
     async with served(watched_server().server, port=0) as listeners:
         answer = await http(port_of(listeners), request_bytes)
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -319,7 +319,7 @@ async def test_websocket_refused_with_503_includes_retry_after() -> None:
     assert b"\r\nRetry-After: 5\r\n" in answer
 
 
-async def test_no_websocket_extension_is_negotiated() -> None:
+async def test_websocket_server_negotiates_no_websocket_extension() -> None:
     async with served(watched_server().server, port=0) as listeners:
         offer = Request(host="localhost", target="/mcp", subprotocols=["mcp"], extensions=[PerMessageDeflate()])
         async with await trio.open_tcp_stream("127.0.0.1", port_of(listeners)) as stream:
@@ -369,7 +369,7 @@ async def test_refused_websocket_handshake_keeps_status_and_reason_although_its_
     ],
 )
 @pytest.mark.parametrize("end", [b"Content-Length: 5\r\n\r\nMoved", b"\r\nMoved"])
-async def test_websocket_redirect_is_not_followed_and_names_its_location(
+async def test_websocket_client_does_not_follow_a_redirect_and_names_its_location(
     status: int, location: str, place: str, end: bytes
 ) -> None:
     async def redirect(stream: trio.SocketStream) -> None:
@@ -386,7 +386,7 @@ async def test_websocket_redirect_is_not_followed_and_names_its_location(
     assert str(caught.value) == f"the server refused the connection with HTTP status {status}: Moved{words}"
 
 
-async def test_incomplete_websocket_request_is_closed_after_handshake_timeout(jump_clock: MockClock) -> None:
+async def test_incomplete_websocket_handshake_is_closed_after_handshake_timeout(jump_clock: MockClock) -> None:
     limits = Limits(handshake_timeout=LONG)
     with trio.fail_after(LONG + PATIENCE):
         async with (

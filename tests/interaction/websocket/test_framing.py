@@ -68,7 +68,7 @@ async def test_invalid_websocket_frame_closes_only_its_connection(frames: bytes,
     assert str(code) in (reason or "")
 
 
-async def test_websocket_close_frame_arrives_while_the_peer_keeps_sending(mock_clock: MockClock) -> None:
+async def test_websocket_client_gets_the_close_frame_while_it_keeps_sending(mock_clock: MockClock) -> None:
     async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.stream.send_all(masked_frame(1, b" " * (17 * MIB)))
         assert await close_code(peer) == 1009
@@ -85,7 +85,7 @@ async def test_websocket_text_that_is_not_json_gets_parse_error_and_connection_s
         assert await echoes(peer)
 
 
-async def test_websocket_message_in_fragments_with_a_ping_between_is_read() -> None:
+async def test_websocket_message_in_fragments_is_read_even_with_a_ping_between_them() -> None:
     async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
         text = (

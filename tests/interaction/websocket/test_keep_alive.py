@@ -40,7 +40,7 @@ async def silence_is_noticed(clock: MockClock, watched: Watched) -> None:
     pytest.fail("nobody noticed")
 
 
-async def test_silent_websocket_peer_is_dropped_and_its_handlers_cancelled(jump_clock: MockClock) -> None:
+async def test_websocket_server_drops_a_silent_peer_and_cancels_its_handlers(jump_clock: MockClock) -> None:
     watched = watched_server()
     async with served(watched.server, port=0, limits=PINGS) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy(sampling={})

@@ -11,7 +11,7 @@ from tests.patience import PATIENCE
 ROOT = Path(__file__).parents[3]
 
 
-def test_many_websocket_clients_with_calls_and_cancels_lose_nothing() -> None:
+def test_many_websocket_clients_that_call_and_cancel_lose_no_response() -> None:
     command = [sys.executable, "-m", "benchmarks.connections", "50"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr

@@ -125,7 +125,7 @@ async def test_max_server_requests_refuses_the_busiest_client_first() -> None:
                     assert await echoed(busy, "hi") == "hi"
 
 
-async def test_max_server_bytes_bounds_requests_of_all_connections() -> None:
+async def test_max_server_bytes_limits_the_total_size_of_requests_of_all_connections() -> None:
     watched = watched_server(Limits(max_server_bytes=12_000))
     hang = {"name": "hang", "arguments": {}, "_meta": {"padding": "x" * 6000}}
     with trio.fail_after(PATIENCE):
@@ -179,7 +179,7 @@ async def test_request_larger_than_max_server_bytes_is_served_if_no_other_reques
 
 
 @pytest.mark.parametrize("over_http", [False, True])
-async def test_one_client_behind_a_trusted_proxy_gets_at_most_half_of_the_connections(over_http: bool) -> None:
+async def test_client_behind_a_trusted_proxy_can_use_at_most_half_of_the_connections(over_http: bool) -> None:
     options: dict[str, Any] = {"limits": Limits(max_connections=6), "trusted_proxies": TrustedProxies(["127.0.0.1"])}
     start: Any = partial(serve_http, websocket=True) if over_http else serve_websocket
     with trio.fail_after(PATIENCE):

@@ -86,7 +86,7 @@ def test_wsk_03_endless_websocket_message_uses_bounded_memory(server: RawClient,
     assert resident_bytes(server.pid, peak=True) - before < LIMIT + SPARE
 
 
-def test_wsk_03_websocket_handshakes_never_finished_are_bounded_and_closed(server: RawClient) -> None:
+def test_wsk_03_server_limits_and_closes_unfinished_websocket_handshakes(server: RawClient) -> None:
     before, descriptors = resident_bytes(server.pid, peak=True), descriptors_of(server.pid)
     half_open = [connect(server, UPGRADE + b"x: " + b"x" * 15_000) for _ in range(300)]
     assert server.echo("untouched") == "untouched"

@@ -98,7 +98,9 @@ async def cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
     scope.cancel(reason="enough")
 
 
-async def test_websocket_refusal_is_read_over_tls(authority: trustme.CA, trusting: ssl.SSLContext, quiet: None) -> None:
+async def test_websocket_client_reads_the_refusal_of_the_server_over_tls(
+    authority: trustme.CA, trusting: ssl.SSLContext, quiet: None
+) -> None:
     with trio.fail_after(PATIENCE):
         async with served(watched_server(), certified(authority, "127.0.0.1")) as port:
             with pytest.raises(ConnectionLost, match="HTTP status 404: there is no WebSocket endpoint at this path"):
@@ -125,7 +127,7 @@ async def test_untrusted_certificate_raises_connection_lost(
     assert watched.server.statistics().connections == 0
 
 
-async def test_websocket_without_tls_to_a_tls_port_names_the_likely_cause(
+async def test_websocket_client_without_tls_on_a_tls_port_raises_and_names_the_likely_cause(
     authority: trustme.CA, trusting: ssl.SSLContext, quiet: None
 ) -> None:
     with trio.fail_after(PATIENCE):
@@ -140,7 +142,9 @@ async def test_websocket_without_tls_to_a_tls_port_names_the_likely_cause(
                 assert (await newcomer.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_websocket_with_tls_to_a_plain_port_raises_connection_lost(trusting: ssl.SSLContext, quiet: None) -> None:
+async def test_websocket_client_with_tls_on_a_plain_port_raises_connection_lost(
+    trusting: ssl.SSLContext, quiet: None
+) -> None:
     with trio.fail_after(PATIENCE):
         async with serving(serve_websocket, watched_server().server, port=0) as listeners:
             port = port_of(listeners)
@@ -185,7 +189,7 @@ async def test_unfinished_tls_handshake_of_a_server_raises_too_slow_error() -> N
             await closed.wait()
 
 
-async def test_ssl_context_for_a_url_without_tls_raises_value_error(trusting: ssl.SSLContext) -> None:
+async def test_websocket_client_raises_value_error_for_ssl_context_with_a_ws_url(trusting: ssl.SSLContext) -> None:
     with pytest.raises(ValueError, match="ssl_context= needs a wss:// URL"):
         async with open_websocket("ws://127.0.0.1:1/mcp", ssl_context=trusting):
             pytest.fail("it would not be used")
