@@ -38,7 +38,7 @@ OF_ONE_PROCESS: Final = {
     "test_vanished_client_leaves_no_listen_stream_behind": _ONE_PROCESS,
     "test_prg_02_only_increasing_finite_progress_values_are_sent[2025-11-25]": _COALESCED,
     "test_cancelled_listen_stream_gets_no_changes_and_its_id_can_be_reused": _LATER,
-    "test_rpc_02_request_that_reuses_an_id_in_flight_is_refused_and_the_first_request_continues": _TWICE,
+    "test_rpc_02_request_with_an_id_in_flight_is_refused_and_the_first_request_continues": _TWICE,
     "test_rpc_02_id_of_cancelled_request_can_be_reused_during_its_cleanup": _TWICE,
     "test_rpc_02_cancelled_request_that_ends_does_not_free_an_id_in_use_by_a_new_request": _TWICE,
 }

@@ -28,7 +28,7 @@ WITHOUT_COUNTERPART: Final = {
     "test_s2c_01_cancel_reaches_handler_that_awaits_input": _CLOSED,
     "test_can_01_reason_and_cause_of_cancel_reach_the_handler[http-2026-07-28]": _UNTOLD,
     "test_rpc_02_id_of_cancelled_request_can_be_reused_during_its_cleanup[http-2026-07-28]": _UNTOLD,
-    "test_rpc_02_request_that_reuses_an_id_in_flight_is_refused_and_the_first_request_continues[http-2026-07-28]": _APART,
+    "test_rpc_02_request_with_an_id_in_flight_is_refused_and_the_first_request_continues[http-2026-07-28]": _APART,
     "test_request_with_id_of_open_listen_stream_is_refused_and_stream_continues": _APART,
     "test_api_03_request_before_initialize_is_refused": _NEEDS_SESSION,
     "test_s2c_05_server_has_no_leftover_tasks_after_answered_refused_and_cancelled_requests": _PER_CONNECTION,

@@ -63,7 +63,7 @@ def test_rpc_02_cancelled_request_that_ends_does_not_free_an_id_in_use_by_a_new_
     assert client.replies(7) == []
 
 
-def test_rpc_02_request_that_reuses_an_id_in_flight_is_refused_and_the_first_request_continues(
+def test_rpc_02_request_with_an_id_in_flight_is_refused_and_the_first_request_continues(
     client: RawClient,
 ) -> None:
     client.held(id=7)
