@@ -146,7 +146,7 @@ async def wait_then_cancel(these: Deaf, leaving: trio.CancelScope, nursery: trio
     leaving.cancel()
 
 
-async def test_log_shows_the_stack_in_user_code_of_an_abandoned_thread(
+async def test_log_of_an_abandoned_thread_shows_its_stack_within_user_code(
     clock: MockClock, released: list[Gate], caplog: pytest.LogCaptureFixture
 ) -> None:
     these = deaf(clock, released)
@@ -167,7 +167,9 @@ def assert_is_stack_of_the_author(text: str) -> None:
     assert "trio_mcp/runtime" not in text
 
 
-async def test_log_of_a_slow_cleanup_shows_the_stack_of_its_thread(clock: MockClock, released: list[Gate]) -> None:
+async def test_stack_of_a_slow_handler_includes_the_user_code_that_its_thread_runs(
+    clock: MockClock, released: list[Gate]
+) -> None:
     these = deaf(clock, released)
     with trio.fail_after(PATIENCE):
         async with open_memory(these.server) as client, trio.open_nursery() as nursery:

@@ -89,7 +89,7 @@ def members(kind: type) -> Iterator[str]:
             yield name
 
 
-def test_thread_tests_cover_every_server_method() -> None:
+def test_tests_of_thread_safety_cover_every_server_method() -> None:
     """A new method belongs in one of the tables: see `ActiveRuns.call_in_run` and `Observers`."""
     assert set(members(Server)) == READS | set(CHANGES) - OF_PACKAGE | REFUSED
     assert set(members(Offering)) <= set(members(Server))
@@ -128,7 +128,7 @@ OTHERS: dict[type, set[str]] = {
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.__name__)
-def test_thread_tests_cover_every_member_that_handlers_can_use(kind: type) -> None:
+def test_tests_of_thread_safety_cover_every_attribute_that_handlers_can_use(kind: type) -> None:
     assert set(members(kind)) == OTHERS[kind]
 
 
@@ -261,7 +261,7 @@ async def test_progress_reports_from_threads_succeed_while_a_handler_blocks_the_
     assert heard[-1] == 3, "a later report takes the place of one that was not read yet"
 
 
-async def test_progress_reports_from_a_thread_are_sent_at_the_interval_and_the_last_report_is_always_sent() -> None:
+async def test_progress_reports_from_a_thread_are_rate_limited_but_the_last_report_is_always_sent() -> None:
     server, heard = Server("s", limits=Limits(progress_interval=1000)), list[Progress]()
 
     @server.tool
@@ -316,7 +316,7 @@ async def test_cancelled_call_ends_an_executor_thread_waiting_for_an_elicitation
     assert ended.is_set()
 
 
-async def test_context_used_in_a_thread_after_its_request_raises_runtime_error() -> None:
+async def test_context_used_in_a_thread_after_its_request_ended_raises_runtime_error() -> None:
     server, kept = Server("s"), list[WorkerContext]()
 
     @server.tool
@@ -334,7 +334,7 @@ async def test_context_used_in_a_thread_after_its_request_raises_runtime_error()
 # Groups and clients
 
 
-async def test_client_group_member_can_be_added_from_a_thread() -> None:
+async def test_server_can_be_added_to_a_client_group_from_a_thread() -> None:
     description = MemberDescription(InMemory(with_offers()))
     with trio.fail_after(PATIENCE):
         async with open_group() as group:
@@ -351,7 +351,7 @@ async def test_client_group_member_can_be_added_from_a_thread() -> None:
             await trio.to_thread.run_sync(group.add, "two", description)
 
 
-async def test_client_used_in_another_trio_run_raises_runtime_error_and_stays_usable() -> None:
+async def test_client_used_in_another_trio_run_raises_runtime_error_but_stays_usable_in_its_own_run() -> None:
     members = {"one": MemberDescription(InMemory(Server("o")))}
     async with open_memory(with_offers()) as client, open_group(members) as group:
         for call in (

@@ -74,7 +74,7 @@ async def test_apps_extension_is_declared_and_visible_to_server_and_client(era: 
     assert seen[1] is None
 
 
-async def test_apps_extension_without_mime_types_counts_as_undeclared_by_the_client() -> None:
+async def test_server_treats_the_apps_extension_as_undeclared_if_the_client_sends_no_mime_types() -> None:
     class Untyped(Extension[dict[str, Any], dict[str, Any]]):
         __module__ = "trio_mcp.like_it"
 
@@ -131,13 +131,13 @@ async def test_app_view_contents_have_the_app_mime_type_and_content_security_pol
     assert AppPolicy.of(contents) == policy
 
 
-async def test_app_view_without_declared_needs_has_no_policy_in_meta(era: Era) -> None:
+async def test_app_view_registered_without_a_policy_has_no_policy_in_meta(era: Era) -> None:
     async with open_memory(dashboard(), era=era) as client:
         assert (await read(client)).meta is None
 
 
 @pytest.mark.parametrize("form", ["bytes", "contents", "result"])
-async def test_app_view_can_be_registered_in_every_accepted_form(form: str) -> None:
+async def test_app_view_function_can_return_bytes_contents_or_a_read_result(form: str) -> None:
     server = Server("w", extensions=[Apps()])
 
     @server.resource("ui://w/{name}", app=AppPolicy(prefers_border=True))
@@ -152,7 +152,7 @@ async def test_app_view_can_be_registered_in_every_accepted_form(form: str) -> N
     assert isinstance(contents, BlobResourceContents) or contents.meta["com.example/k"] == 1
 
 
-async def test_meta_of_app_view_contents_overrides_the_policy() -> None:
+async def test_meta_of_the_returned_contents_overrides_the_policy_of_an_app_view() -> None:
     server = Server("w", extensions=[Apps()])
 
     @server.resource(VIEW, app=AppPolicy(prefers_border=True))
@@ -179,7 +179,7 @@ def test_string_with_an_html_document_is_accepted_as_an_app_view(page: str) -> N
         (TextResourceContents(VIEW, PAGE, "text/html"), "have the MIME type text/html;profile=mcp-app"),
     ],
 )
-async def test_app_view_that_does_not_return_html_is_a_server_error(
+async def test_app_view_function_that_does_not_return_html_causes_a_server_error(
     value: Any, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("w", extensions=[Apps()])
@@ -241,7 +241,7 @@ def test_unknown_tool_visibility_raises_at_registration(callers: Any) -> None:
         UI(VIEW, visible_to=callers)
 
 
-def test_tool_ui_with_empty_visibility_or_two_views_raises_at_registration() -> None:
+def test_tool_with_an_empty_ui_visibility_or_two_views_raises_at_registration() -> None:
     with pytest.raises(ValueError, match="visible_to must not be empty"):
         dashboard().tool(ui=UI(VIEW, visible_to=()), name="a")(lambda: "a")
     for meta in ({"ui": {}}, {"ui/resourceUri": VIEW}):
@@ -332,7 +332,7 @@ def said(meta: Any) -> UI:
     return UI.of(Tool("t", {"type": "object"}, meta=meta))
 
 
-def test_deprecated_view_uri_key_is_read_but_the_current_key_takes_precedence() -> None:
+def test_client_reads_the_deprecated_view_uri_key_but_prefers_the_current_key() -> None:
     assert said({"ui/resourceUri": VIEW}) == UI(VIEW)
     assert said({"ui/resourceUri": "ui://w/old", "ui": {"resourceUri": VIEW}}).view == VIEW
 
@@ -376,7 +376,7 @@ ANYTHING: Any = st.recursive(
 
 
 @given(ANYTHING)
-def test_invalid_app_metadata_from_a_server_is_read_without_an_exception(meta: Any) -> None:
+def test_client_reads_invalid_app_metadata_from_a_server_without_an_exception(meta: Any) -> None:
     meta = meta if isinstance(meta, dict) else {"ui": meta}
     tool = Tool("t", {"type": "object"}, meta=meta)
     renamed = with_view_renamed(tool, lambda uri: f"{uri}!")

@@ -169,7 +169,7 @@ async def test_middleware_runs_only_for_its_registered_methods(method: str, era:
     assert [line for line in seen_of_all if "/" in line] == [f"{each} {offer}" for each, offer in OFFERED.items()]
 
 
-def test_middleware_can_be_registered_for_every_request_handled_in_a_task() -> None:
+def test_middleware_can_be_registered_for_every_request_that_is_not_answered_immediately() -> None:
     requests = {row.name for row in ROWS if row.is_request and row.sent_by("client")}
     at_once = {name for name in ServerConnection._immediate_answers if not name.startswith("tasks/")}
     assert requests - at_once == MIDDLEWARE_METHODS
@@ -418,7 +418,7 @@ async def test_call_rejected_by_middleware_creates_no_task(autojump_clock: MockC
 
 
 @pytest.mark.parametrize(("check", "text"), [(tell, "not you"), (mark, "slept")])
-async def test_call_requested_as_a_task_creates_one_even_if_middleware_answers(
+async def test_call_requested_as_a_task_creates_a_task_even_if_middleware_answers(
     check: Any, text: str, autojump_clock: MockClock
 ) -> None:
     server = tasking(check)
@@ -429,7 +429,9 @@ async def test_call_requested_as_a_task_creates_one_even_if_middleware_answers(
     assert ("example.org/marked" in result["_meta"]) is (check is mark)
 
 
-async def test_time_in_middleware_counts_towards_the_task_grace(autojump_clock: MockClock) -> None:
+async def test_call_becomes_a_task_after_the_grace_even_if_the_time_is_spent_in_middleware(
+    autojump_clock: MockClock,
+) -> None:
     async def wait(request: ServerRequest, next: Next) -> Any:
         await trio.sleep(10)
         return await next(request)
@@ -440,7 +442,9 @@ async def test_time_in_middleware_counts_towards_the_task_grace(autojump_clock: 
         assert trio.current_time() - start == pytest.approx(1)
 
 
-async def test_call_that_ends_within_the_task_grace_despite_middleware_is_not_a_task(autojump_clock: MockClock) -> None:
+async def test_call_with_middleware_that_ends_within_the_task_grace_does_not_become_a_task(
+    autojump_clock: MockClock,
+) -> None:
     async def wait(request: ServerRequest, next: Next) -> Any:
         await trio.sleep(2)
         return await next(request)
@@ -451,7 +455,7 @@ async def test_call_that_ends_within_the_task_grace_despite_middleware_is_not_a_
         assert await peer.text("sleep", {"seconds": 1}) == "slept"
 
 
-async def test_middleware_runs_again_for_a_task_rerun_after_a_restart(autojump_clock: MockClock) -> None:
+async def test_middleware_runs_again_if_a_task_is_rerun_after_a_restart(autojump_clock: MockClock) -> None:
     store, attempts = MemoryTaskStore(), list[int]()
 
     def server_of() -> Server:
@@ -562,7 +566,7 @@ def test_middleware_for_an_unsupported_method_raises_at_registration() -> None:
         searches.middleware("no such")
 
 
-def test_middleware_with_misplaced_arguments_raises_with_the_right_form() -> None:
+def test_server_middleware_called_with_misplaced_arguments_raises_and_shows_the_right_form() -> None:
     server: Any = Server("s")
     for given in [("tools/call", tell), (["tools/call"],), (tell, "tools/call"), (5,)]:
         with pytest.raises(TypeError, match=r'right:  server.middleware\("tools/call"\)\(function\)'):
@@ -605,7 +609,7 @@ def plain(request: ServerRequest, next: Next) -> Any: ...
 
 
 @pytest.mark.parametrize("function", [three, one, plain, ServerRequest])
-def test_middleware_with_an_unsuitable_signature_raises_at_registration(function: Any) -> None:
+def test_middleware_whose_signature_does_not_fit_raises_at_registration(function: Any) -> None:
     with pytest.raises(TypeError, match="async def around"):
         Server("s").middleware("tools/call")(function)
     with pytest.raises(TypeError, match="async def around"):
@@ -624,7 +628,7 @@ async def no_request(request: ServerRequest, next: Next) -> Any:
     ("function", "words"),
     [(no_return, "no_return returned no result for"), (no_request, "next must be called with the request")],
 )
-async def test_middleware_without_return_or_request_argument_fails_the_call_with_a_clear_log(
+async def test_middleware_that_forgets_to_return_or_to_pass_the_request_fails_the_call_with_a_clear_log(
     function: Any, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = shop()

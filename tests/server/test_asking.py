@@ -20,7 +20,7 @@ from trio_mcp.types import (
 RELATED = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
 
 
-async def test_elicitation_and_sampling_meta_reach_the_client_in_addition_to_the_progress_token() -> None:
+async def test_client_receives_meta_of_elicitation_and_sampling_beside_the_progress_token() -> None:
     server, seen = Server("s"), list[Any]()
 
     @server.tool
@@ -48,7 +48,7 @@ async def test_elicitation_and_sampling_meta_reach_the_client_in_addition_to_the
     assert seen == [RELATED, RELATED, RELATED]
 
 
-async def test_null_in_an_accepted_elicitation_counts_as_absent() -> None:
+async def test_server_treats_null_in_an_accepted_elicitation_as_an_absent_field() -> None:
     server, answers = Server("s"), list[Any]()
     form = {"type": "object", "properties": {"size": {"type": "integer"}, "name": {"type": "string"}}}
 
@@ -66,7 +66,7 @@ async def test_null_in_an_accepted_elicitation_counts_as_absent() -> None:
 
 
 @pytest.mark.parametrize("content", [{"size": "large"}, {"size": None}, {}])
-async def test_accepted_elicitation_that_violates_its_schema_is_a_protocol_violation(content: Any) -> None:
+async def test_accepted_elicitation_that_violates_its_schema_raises_protocol_violation(content: Any) -> None:
     server, faults = Server("s"), list[str]()
     form = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
 

@@ -77,7 +77,7 @@ async def pages(peer: MemoryPeer, method: str) -> AsyncIterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("method", ASKS)
-async def test_cacheable_results_have_ttl_zero_and_private_scope_by_default(
+async def test_cacheable_results_have_a_ttl_of_zero_and_private_scope_by_default(
     autojump_clock: MockClock, method: str
 ) -> None:
     async with connected(offering(), MODERN) as peer:
@@ -91,7 +91,7 @@ async def test_server_cache_hints_apply_to_all_cacheable_results(autojump_clock:
 
 
 @pytest.mark.parametrize("method", ASKS)
-async def test_method_can_have_its_own_cache_hints(autojump_clock: MockClock, method: str) -> None:
+async def test_server_can_set_cache_hints_for_a_single_method(autojump_clock: MockClock, method: str) -> None:
     server = offering(cache=CacheHints(60_000), cache_by_method={method: CacheHints(5, "public")})
     async with connected(server, MODERN) as peer:
         for each, params in ASKS.items():

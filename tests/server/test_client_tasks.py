@@ -114,7 +114,7 @@ async def test_every_kind_of_sampling_and_elicitation_can_run_as_a_client_task(t
         assert await text(peer, call) == "m"
 
 
-async def test_time_of_an_elicitation_as_client_task_does_not_count_for_the_tool_timeout(
+async def test_tool_timeout_does_not_include_the_time_of_an_elicitation_that_runs_as_a_client_task(
     autojump_clock: object,
 ) -> None:
     async with Bench().asked("elicit") as (peer, call):
@@ -165,7 +165,7 @@ async def test_cancelled_tool_call_sends_tasks_cancel_once_for_its_client_task(a
         assert [(each["method"], each["params"]) for each in left] == [("tasks/cancel", {"taskId": "t"})]
 
 
-async def test_cancelled_tool_call_cancels_the_sampling_request_if_its_client_task_is_unknown(
+async def test_cancelled_tool_call_cancels_its_sampling_request_if_the_client_task_is_not_yet_known(
     autojump_clock: object,
 ) -> None:
     async with Bench().asked() as (peer, call):
@@ -177,7 +177,7 @@ async def test_cancelled_tool_call_cancels_the_sampling_request_if_its_client_ta
         ]
 
 
-async def test_cancelled_tool_call_sends_tasks_cancel_for_a_client_task_in_an_unread_response(
+async def test_cancelled_tool_call_sends_tasks_cancel_for_a_client_task_whose_response_is_unread(
     autojump_clock: object,
 ) -> None:
     async with Bench().asked() as (peer, call):
@@ -229,7 +229,7 @@ async def test_client_task_ttl_that_is_not_positive_raises(autojump_clock: objec
         assert isinstance(bench.errors[0], ValueError)
 
 
-async def test_trio_mcp_client_runs_sampling_as_a_client_task(autojump_clock: object) -> None:
+async def test_trio_mcp_client_can_run_sampling_as_a_client_task(autojump_clock: object) -> None:
     bench, ended = Bench(), trio.Event()
 
     async def think(_: CreateMessageParams) -> CreateMessageResult:
@@ -250,7 +250,7 @@ async def test_trio_mcp_client_runs_sampling_as_a_client_task(autojump_clock: ob
         assert trio.current_time() == before
 
 
-async def test_scripted_user_of_the_test_context_answers_sampling_as_a_client_task() -> None:
+async def test_recording_context_answers_sampling_as_a_client_task_if_client_tasks_are_enabled() -> None:
     def say(params: CreateMessageParams) -> CreateMessageResult:
         return CreateMessageResult("assistant", TextContent("hi"), "m")
 

@@ -126,7 +126,7 @@ async def test_tools_list_shows_the_task_support_of_a_tool() -> None:
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel", "tasks/list"])
-async def test_task_methods_of_a_server_without_task_tools_are_method_not_found(method: str) -> None:
+async def test_task_requests_to_a_server_without_task_tools_get_error_method_not_found(method: str) -> None:
     server = Server("s")
 
     @server.tool
@@ -181,7 +181,7 @@ async def test_tool_with_task_support_optional_runs_as_a_plain_call_unless_reque
     assert RELATED not in result.get("_meta", {})
 
 
-async def test_call_as_task_of_an_unknown_tool_is_rejected_without_a_task() -> None:
+async def test_call_as_task_of_an_unknown_tool_is_rejected_and_creates_no_task() -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, "tools/call", name="nothing", task={}))["code"] == -32602
         assert (await ask(client, "tasks/list"))["tasks"] == []
@@ -243,7 +243,7 @@ async def test_legacy_task_ttl_can_be_unlimited() -> None:
 
 
 @pytest.mark.parametrize("ttl", [0, -1, -0.5, "60", True, [1]])
-async def test_invalid_task_ttl_in_a_call_is_invalid_params(ttl: Any) -> None:
+async def test_invalid_task_ttl_in_a_call_gets_error_invalid_params(ttl: Any) -> None:
     scene = Scene()
     async with opened(scene) as client:
         error = await refused(client, "tools/call", name="work", arguments={}, task={"ttl": ttl})
@@ -260,7 +260,7 @@ async def test_task_params_that_are_not_an_object_are_invalid_params(task: Any) 
 # State and result
 
 
-async def test_tasks_get_returns_the_task_at_top_level_without_related_task_meta() -> None:
+async def test_tasks_get_returns_the_task_fields_at_top_level_without_related_task_meta() -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client)
@@ -310,7 +310,7 @@ async def test_tasks_result_can_be_requested_repeatedly() -> None:
         ("result", "no such row"),
     ],
 )
-async def test_tool_error_fails_the_legacy_task_and_is_its_result(how: str, text: str) -> None:
+async def test_tool_error_fails_the_legacy_task_and_becomes_the_task_result(how: str, text: str) -> None:
     async with opened(Scene()) as client:
         task = await create(client, "fail", how=how)
         result = await ask(client, "tasks/result", taskId=task["taskId"])
@@ -321,7 +321,7 @@ async def test_tool_error_fails_the_legacy_task_and_is_its_result(how: str, text
         assert state["statusMessage"] == text
 
 
-async def test_protocol_error_of_the_call_is_the_error_of_tasks_result() -> None:
+async def test_tasks_result_returns_the_protocol_error_of_the_call() -> None:
     async with opened(Scene()) as client:
         task = await create(client, "fail", how="coded")
         error = await refused(client, "tasks/result", taskId=task["taskId"])
@@ -354,12 +354,12 @@ async def test_cancelled_notification_for_the_call_does_not_cancel_its_task() ->
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
 @pytest.mark.parametrize("params", [{"taskId": "unknown"}, {"taskId": 5}, {}])
-async def test_unknown_legacy_task_id_is_invalid_params(method: str, params: dict[str, Any]) -> None:
+async def test_unknown_legacy_task_id_gets_error_invalid_params(method: str, params: dict[str, Any]) -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, method, **params))["code"] == -32602
 
 
-async def test_tasks_update_is_method_not_found_in_legacy_revisions() -> None:
+async def test_tasks_update_gets_error_method_not_found_in_legacy_revisions() -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, "tasks/update", taskId="x", inputResponses={}))["code"] == -32601
 
@@ -416,7 +416,7 @@ async def test_finished_legacy_task_cannot_be_cancelled(how: str) -> None:
         assert how in error["message"]
 
 
-async def test_tasks_result_of_a_cancelled_task_is_an_error() -> None:
+async def test_tasks_result_for_a_cancelled_task_returns_an_error() -> None:
     async with opened(Scene()) as client:
         task = await create(client)
         asked = await client.request("tasks/result", {"taskId": task["taskId"]})
@@ -447,7 +447,7 @@ async def test_tasks_list_pages_contain_each_task_once() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["unknown", "", 5])
-async def test_tasks_list_with_an_invalid_cursor_is_invalid_params(cursor: Any) -> None:
+async def test_tasks_list_with_an_invalid_cursor_gets_error_invalid_params(cursor: Any) -> None:
     async with opened(Scene()) as client:
         await create(client)
         assert (await refused(client, "tasks/list", cursor=cursor))["code"] == -32602

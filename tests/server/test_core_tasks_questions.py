@@ -189,7 +189,7 @@ async def test_ping_from_a_legacy_task_is_sent_on_the_connection_without_input_r
         assert await text_of(client, task) == "pong"
 
 
-async def test_request_missing_in_the_revision_raises_method_not_found_in_a_legacy_task(
+async def test_request_that_the_revision_lacks_raises_method_not_found_in_a_legacy_task(
     autojump_clock: MockClock,
 ) -> None:
     async with opened() as client:
@@ -263,7 +263,9 @@ async def test_elicitation_that_a_task_handler_stops_awaiting_is_cancelled(autoj
         assert await text_of(client, task) == "gave up"
 
 
-async def test_open_elicitation_of_a_legacy_task_is_cancelled_at_the_task_ttl(autojump_clock: MockClock) -> None:
+async def test_open_elicitation_of_a_legacy_task_is_cancelled_when_the_task_ttl_expires(
+    autojump_clock: MockClock,
+) -> None:
     async with opened(ttl=20) as client:
         task = await create(client, "greet")
         asked = await question(client)
@@ -273,7 +275,7 @@ async def test_open_elicitation_of_a_legacy_task_is_cancelled_at_the_task_ttl(au
         assert (await ask(client, "tasks/get", taskId=task))["status"] == "failed"
 
 
-async def test_input_required_returned_by_a_legacy_task_is_sent_as_an_elicitation(autojump_clock: MockClock) -> None:
+async def test_input_required_result_of_a_legacy_task_is_sent_as_an_elicitation(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "returned")
         asked = await question(client)
@@ -291,7 +293,9 @@ async def test_replayed_tool_can_elicit_in_a_legacy_task(autojump_clock: MockClo
         assert await text_of(client, task) == "decline"
 
 
-async def test_elicitation_is_sent_once_if_tasks_result_waits_on_the_same_connection(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_task_is_sent_once_if_tasks_result_waits_on_the_same_connection(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as client:
         task = await create(client, "greet")
         result = await client.request("tasks/result", {"taskId": task})
@@ -337,7 +341,7 @@ async def connections() -> AsyncGenerator[Connections]:
         nursery.cancel_scope.cancel()
 
 
-async def test_elicitation_of_a_disconnected_client_is_sent_with_the_next_tasks_result(
+async def test_elicitation_for_a_disconnected_client_is_sent_when_the_client_next_requests_tasks_result(
     autojump_clock: MockClock,
 ) -> None:
     async with connections() as server:
@@ -356,7 +360,7 @@ async def test_elicitation_of_a_disconnected_client_is_sent_with_the_next_tasks_
         assert answer["result"]["content"][0]["text"] == "hello Bob"
 
 
-async def test_elicitation_rejected_by_a_disconnecting_client_is_sent_with_the_next_tasks_result(
+async def test_elicitation_rejected_by_a_disconnecting_client_is_sent_again_at_the_next_tasks_result(
     autojump_clock: MockClock,
 ) -> None:
     async with connections() as server:
@@ -371,7 +375,7 @@ async def test_elicitation_rejected_by_a_disconnecting_client_is_sent_with_the_n
         assert answer["result"]["content"][0]["text"] == "hello Bob"
 
 
-async def test_elicitation_is_resent_to_a_client_in_tasks_result_if_the_first_disconnects(
+async def test_elicitation_is_resent_to_another_client_that_waits_in_tasks_result_if_the_first_disconnects(
     autojump_clock: MockClock,
 ) -> None:
     async with connections() as server:
@@ -385,7 +389,7 @@ async def test_elicitation_is_resent_to_a_client_in_tasks_result_if_the_first_di
         await second.until({"id": ..., "result": {"content": [{"type": "text", "text": "hello Bob"}], ...: ...}})
 
 
-async def test_elicitation_is_resent_for_the_next_tasks_result_if_the_first_is_cancelled(
+async def test_elicitation_is_resent_at_the_next_tasks_result_request_if_the_first_is_cancelled(
     autojump_clock: MockClock,
 ) -> None:
     async with connections() as server:
@@ -410,7 +414,7 @@ async def test_ping_from_a_legacy_task_fails_after_its_client_disconnected(autoj
         assert await text_of(second, task) == "away"
 
 
-async def test_waiting_tasks_result_is_an_error_once_the_task_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_waiting_tasks_result_request_gets_an_error_when_the_task_is_cancelled(autojump_clock: MockClock) -> None:
     async with connections() as server:
         first, other = await server.open("ann"), await server.open("ann")
         task = await create(first, "greet")
@@ -443,7 +447,7 @@ async def test_elicitation_from_a_task_is_not_sent_to_a_client_without_the_capab
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
-async def test_legacy_task_of_another_principal_is_an_unknown_task(autojump_clock: MockClock, method: str) -> None:
+async def test_legacy_task_of_another_principal_is_reported_as_unknown(autojump_clock: MockClock, method: str) -> None:
     async with connections() as server:
         ann, bob = await server.open("ann"), await server.open("bob")
         task = await create(ann, "greet")
@@ -458,7 +462,7 @@ async def test_legacy_task_of_another_principal_is_an_unknown_task(autojump_cloc
         assert (await bob.until({"id": asked, "error": ...}))["error"]["code"] == -32602
 
 
-async def test_tasks_list_is_method_not_found_if_clients_have_no_principal(autojump_clock: MockClock) -> None:
+async def test_tasks_list_gets_error_method_not_found_if_clients_have_no_principal(autojump_clock: MockClock) -> None:
     async with asking_server()._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         await nursery.start(connection_to(running, theirs, Peer(session_id="s")).run)

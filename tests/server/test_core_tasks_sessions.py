@@ -87,7 +87,7 @@ async def result_on(connection: Connection) -> str:
     return reply["result"]["content"][0]["text"]
 
 
-async def test_tasks_list_over_http_is_method_not_found_without_a_principal(autojump_clock: MockClock) -> None:
+async def test_tasks_list_over_http_gets_error_method_not_found_without_a_principal(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "tell")
@@ -95,7 +95,9 @@ async def test_tasks_list_over_http_is_method_not_found_without_a_principal(auto
         assert await status_of(endpoint, session, task) == "working"
 
 
-async def test_legacy_task_id_alone_gives_access_over_http_without_principals(autojump_clock: MockClock) -> None:
+async def test_client_without_a_principal_can_read_a_legacy_task_over_http_with_only_its_id(
+    autojump_clock: MockClock,
+) -> None:
     async with in_memory(asking_server()) as endpoint:
         task = await create(endpoint, await endpoint.initialize(**ASKABLE), "tell")
         other = await endpoint.initialize(**ASKABLE)
@@ -161,7 +163,7 @@ async def test_elicitation_from_a_polled_task_is_sent_on_a_get_stream_opened_lat
         assert await status_of(endpoint, session, task) == "completed"
 
 
-async def test_repeated_tasks_result_resends_the_elicitation_and_the_answer_to_either_request_counts(
+async def test_repeated_tasks_result_resends_the_elicitation_and_either_request_can_be_answered(
     autojump_clock: MockClock,
 ) -> None:
     async with in_memory(asking_server()) as endpoint:

@@ -141,7 +141,7 @@ async def test_client_is_notified_if_its_task_is_cancelled(autojump_clock: MockC
     assert [each["params"]["status"] for each in messages if "method" in each] == ["cancelled"]
 
 
-async def test_changed_status_message_alone_sends_no_task_notification(autojump_clock: MockClock) -> None:
+async def test_task_that_only_changes_its_status_message_sends_no_notification(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         await create(client)
@@ -149,7 +149,7 @@ async def test_changed_status_message_alone_sends_no_task_notification(autojump_
         await client.expect_silence(1)
 
 
-async def test_task_can_log_without_waiting_after_its_client_disconnected(autojump_clock: MockClock) -> None:
+async def test_log_calls_of_a_task_do_not_wait_after_the_client_disconnects(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(drain_timeout=0.01))
     gone, done = trio.Event(), trio.Event()
 

@@ -79,7 +79,7 @@ def test_generator_function_as_a_handler_raises_at_registration(register: Callab
     [Annotated[int, FieldInfo()], list[Annotated[int, FieldInfo()]] | None, Annotated[int, AtLeast(1)]],
     ids=["note", "inside", "bound"],
 )
-def test_parameter_constraint_that_would_not_be_validated_raises_at_registration(kind: Any) -> None:
+def test_parameter_constraint_that_the_server_cannot_validate_raises_at_registration(kind: Any) -> None:
     async def order(number: Any) -> None: ...
 
     order.__annotations__["number"] = kind
@@ -100,7 +100,7 @@ class Ordered:
     number: Annotated[int, AtLeast(1)]
 
 
-async def test_form_constraint_that_would_not_be_validated_raises() -> None:
+async def test_form_constraint_that_the_server_cannot_validate_raises() -> None:
     with pytest.raises(TypeError, match=r"form Ordered: field 'number' of Ordered: AtLeast of tests is not supported"):
         await RecordingContext(elicitation=lambda *_: None).elicit("how many?", Ordered)  # type: ignore[arg-type]
 
@@ -146,7 +146,9 @@ class InDict(TypedDict):
 
 @pytest.mark.parametrize("kind", [Line, ByDefault, InAttrs, InStruct, InTuple, InDict])
 @pytest.mark.parametrize("inside", [False, True])
-def test_field_constraint_that_would_not_be_validated_raises_at_registration(kind: type[Any], inside: bool) -> None:
+def test_class_field_constraint_that_the_server_cannot_validate_raises_at_registration(
+    kind: type[Any], inside: bool
+) -> None:
     async def order(thing: Any) -> None: ...
 
     order.__annotations__["thing"] = dict[str, kind | None] if inside else kind
@@ -162,13 +164,13 @@ class Noted:
     whole: Noted | None = None
 
 
-def test_class_fields_with_msgspec_metadata_and_foreign_annotations_are_accepted() -> None:
+def test_class_fields_annotated_with_msgspec_metadata_and_unknown_objects_are_accepted() -> None:
     async def order(thing: Noted) -> None: ...
 
     Server("s").tool(order)
 
 
-def test_parameters_with_msgspec_metadata_and_foreign_annotations_are_accepted() -> None:
+def test_parameters_annotated_with_msgspec_metadata_and_unknown_objects_are_accepted() -> None:
     async def order(
         number: Annotated[int, msgspec.Meta(ge=1), Unit(), "How many."] = 1, unit: Annotated[str, Unit] = "kg"
     ) -> None: ...

@@ -147,7 +147,7 @@ def test_prompt_arguments_are_described_by_the_docstring() -> None:
 
 
 @pytest.mark.commands
-def test_docstring_parser_is_not_imported_without_sections() -> None:
+def test_docstring_parser_is_not_imported_for_docstrings_without_sections() -> None:
     code = """
 import sys
 from trio_mcp import Server

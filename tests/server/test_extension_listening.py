@@ -77,7 +77,7 @@ async def test_listen_stream_sends_each_task_state_in_the_form_of_a_tasks_get_re
         assert states[-1] == {name: value for name, value in read.items() if name not in ("resultType", "_meta")}
 
 
-async def test_listen_for_a_finished_task_sends_its_final_state_at_once(autojump_clock: MockClock) -> None:
+async def test_listen_request_for_a_finished_task_sends_its_final_state_immediately(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "work")
         await state_of(peer, task)
@@ -123,7 +123,7 @@ async def test_listen_with_task_ids_is_rejected_without_the_tasks_extension(auto
             assert reply["error"]["data"] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 
 
-async def test_listen_acknowledges_no_task_ids_on_a_server_without_task_tools(autojump_clock: MockClock) -> None:
+async def test_server_without_task_tools_acknowledges_no_task_ids_in_listen(autojump_clock: MockClock) -> None:
     async with knowing(noted()) as peer:
         assert await listen(peer, "t", toolsListChanged=True) == {"toolsListChanged": True}
 
@@ -160,7 +160,7 @@ async def test_cancelled_listen_stream_sends_no_more_task_states(autojump_clock:
         assert await peer.everything(20) == []
 
 
-async def test_listen_stream_with_tasks_ended_by_the_server_has_a_result(autojump_clock: MockClock) -> None:
+async def test_server_that_ends_a_listen_stream_with_tasks_sends_a_result(autojump_clock: MockClock) -> None:
     server = slow_server()
     ours, theirs = memory_transport_pair()
     async with server._running() as running, trio.open_nursery() as nursery:
@@ -197,7 +197,7 @@ class MoodyStore(MemoryTaskStore):
         return await super().read(scope, task_id)
 
 
-async def test_listen_stream_sends_task_states_late_if_the_store_fails_for_a_while(
+async def test_listen_stream_sends_task_states_later_if_the_store_fails_temporarily(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MoodyStore()
@@ -237,7 +237,7 @@ async def test_listen_stream_sends_a_task_state_at_the_next_poll_without_store_n
         assert (await told(there))["status"] == "completed"
 
 
-async def test_listen_stream_sends_the_failure_of_a_task_that_expires_without_a_worker(
+async def test_listen_stream_reports_a_failed_task_if_it_expires_without_a_worker(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s", tasks=TaskSettings())
@@ -295,9 +295,7 @@ class CountingStore(MemoryTaskStore):
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_last_state_on_a_listen_stream_equals_the_current_state_of_each_task(
-    seed: int, autojump_clock: MockClock
-) -> None:
+async def test_listen_stream_ends_with_the_current_state_of_each_task(seed: int, autojump_clock: MockClock) -> None:
     chance = random.Random(seed)
     server = Server("many", limits=Limits(high_water=512, progress_interval=0.01))
 

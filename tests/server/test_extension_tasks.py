@@ -167,7 +167,7 @@ async def test_modern_task_state_change_updates_last_updated_at(autojump_clock: 
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_unknown_modern_task_id_is_invalid_params(method: str, autojump_clock: MockClock) -> None:
+async def test_unknown_modern_task_id_gets_error_invalid_params(method: str, autojump_clock: MockClock) -> None:
     params: dict[str, Any] = {"inputResponses": {}} if method == "tasks/update" else {}
     async with knowing(slow_server()) as peer:
         assert (await refused(peer, method, "unknown", **params))["code"] == -32602
@@ -175,7 +175,7 @@ async def test_unknown_modern_task_id_is_invalid_params(method: str, autojump_cl
 
 
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
-async def test_legacy_task_methods_are_method_not_found_in_modern_revisions(
+async def test_modern_request_with_a_legacy_task_method_gets_error_method_not_found(
     method: str, autojump_clock: MockClock
 ) -> None:
     async with knowing(slow_server()) as peer:
@@ -218,7 +218,7 @@ async def test_tasks_update_with_partial_answers_leaves_the_other_input_requests
     assert "Ann" in state["result"]["content"][0]["text"]
 
 
-async def test_tasks_update_ignores_answers_without_an_open_input_request(autojump_clock: MockClock) -> None:
+async def test_tasks_update_ignores_answers_to_unknown_input_requests(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 2})
         first, second = (await state_of(peer, task))["inputRequests"]
@@ -247,7 +247,7 @@ async def test_tasks_update_with_an_answer_that_is_not_an_object_changes_nothing
 
 
 @pytest.mark.parametrize("responses", [{}, {"inputResponses": None}, {"inputResponses": []}])
-async def test_tasks_update_without_input_responses_is_invalid_params(
+async def test_tasks_update_without_input_responses_gets_error_invalid_params(
     responses: dict[str, Any], autojump_clock: MockClock
 ) -> None:
     async with knowing(slow_server()) as peer:
@@ -359,7 +359,7 @@ async def opened_twice(first: MemoryPeer, second: MemoryPeer) -> None:
         await peer.open(MODERN, KNOWS)
 
 
-async def test_modern_task_of_another_principal_is_an_unknown_task(autojump_clock: MockClock) -> None:
+async def test_modern_task_of_another_principal_is_reported_as_unknown(autojump_clock: MockClock) -> None:
     async with connected_twice(slow_server(), principals=("ann", "bob")) as (ann, bob):
         await opened_twice(ann, bob)
         task = await task_of(ann, "ask", {"names": 1})
@@ -381,7 +381,7 @@ async def test_modern_task_is_usable_by_its_principal_on_another_connection(auto
         assert (await about(there, "tasks/get", task))["status"] == "completed"
 
 
-async def test_modern_task_id_alone_gives_access_without_principals(autojump_clock: MockClock) -> None:
+async def test_client_without_a_principal_can_read_a_modern_task_with_only_its_id(autojump_clock: MockClock) -> None:
     async with connected_twice(slow_server()) as (here, there):
         await opened_twice(here, there)
         task = await task_of(here, "work", {"seconds": 5})
@@ -393,7 +393,7 @@ async def test_modern_task_id_alone_gives_access_without_principals(autojump_clo
 # Both eras
 
 
-async def test_task_created_in_a_legacy_or_modern_call_is_readable_in_the_other_protocol(
+async def test_task_created_by_a_legacy_or_modern_call_is_readable_in_the_other_protocol(
     autojump_clock: MockClock,
 ) -> None:
     async with connected_twice(slow_server()) as (old, new):

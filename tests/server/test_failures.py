@@ -71,7 +71,7 @@ def served(function: Callable[..., Any], **options: Any) -> Server:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("function", FAILING)
-async def test_unexpected_tool_exception_is_an_error_result_without_its_text(
+async def test_unexpected_exception_in_a_tool_becomes_an_error_result_without_its_text(
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
     function: Callable[[RequestContext], Awaitable[Any]],
@@ -88,7 +88,7 @@ async def test_unexpected_tool_exception_is_an_error_result_without_its_text(
 
 
 @pytest.mark.parametrize("where", ["own", "request"])
-async def test_tool_error_raised_in_a_child_task_is_an_error_result_with_its_text(
+async def test_tool_error_raised_in_a_child_task_becomes_an_error_result_with_its_text(
     caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     server = Server("s")
@@ -122,7 +122,7 @@ async def test_exception_with_an_invalid_error_code_fails_only_its_request(
     assert "CodedError needs an integer code and a string" in caplog.text
 
 
-async def test_result_not_expressible_in_the_revision_is_a_tool_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_result_that_the_revision_cannot_express_causes_a_tool_error(caplog: pytest.LogCaptureFixture) -> None:
     async def sing() -> AudioContent:
         return AudioContent("aGk=", "audio/wav")
 
@@ -150,7 +150,9 @@ async def test_failed_prompt_or_resource_is_answered_with_an_error_response() ->
             assert (caught.value.code, caught.value.message) == (-32603, "Internal error")
 
 
-async def test_errors_contain_type_and_text_if_expose_errors_is_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_responses_contain_exception_type_and_text_if_expose_errors_is_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.CRITICAL)  # the surrogate below has no place in a report of xdist
     server = served(in_own_nursery, expose_errors=True)
 

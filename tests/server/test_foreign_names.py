@@ -12,7 +12,7 @@ from trio_mcp.mistakes import CONTEXT_NAMES, SERVER_NAMES
 
 
 @pytest.mark.parametrize("name", SERVER_NAMES)
-def test_server_attribute_named_as_in_another_sdk_raises_with_the_replacement(name: str) -> None:
+def test_server_attribute_with_a_name_of_another_sdk_raises_and_suggests_the_replacement(name: str) -> None:
     with pytest.raises(AttributeError, match=f"'Server' object has no attribute '{name}'; write ") as raised:
         getattr(Server("s"), name)
     assert raised.value.name == name
@@ -20,12 +20,14 @@ def test_server_attribute_named_as_in_another_sdk_raises_with_the_replacement(na
 
 @pytest.mark.parametrize("context", [RequestContext(), WorkerContext(RequestContext())], ids=["context", "worker"])
 @pytest.mark.parametrize("name", CONTEXT_NAMES)
-def test_context_attribute_named_as_in_another_sdk_raises_with_the_replacement(name: str, context: Any) -> None:
+def test_context_attribute_with_a_name_of_another_sdk_raises_and_suggests_the_replacement(
+    name: str, context: Any
+) -> None:
     with pytest.raises(AttributeError, match=f"Context' object has no attribute '{name}'; write "):
         getattr(context, name)
 
 
-def test_other_missing_attribute_raises_a_plain_attribute_error() -> None:
+def test_server_attribute_unknown_in_any_sdk_raises_a_plain_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"^'Server' object has no attribute 'colour'$"):
         Server("s").colour  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(RequestContext(), "colour")
@@ -42,7 +44,7 @@ def test_attribute_error_inside_a_context_property_keeps_its_message() -> None:
 
 
 @pytest.mark.parametrize("decorator", ["tool", "prompt", "resource"])
-def test_unknown_server_option_raises_with_the_list_of_options(decorator: str) -> None:
+def test_unknown_server_option_raises_an_error_that_lists_the_options(decorator: str) -> None:
     server: Any = Server("s")
     target = ["note://a"] if decorator == "resource" else []
     with pytest.raises(
@@ -52,7 +54,7 @@ def test_unknown_server_option_raises_with_the_list_of_options(decorator: str) -
 
 
 @pytest.mark.parametrize("secrets", [["text" * 10], "text" * 10, b"bytes" * 10], ids=["texts", "text", "bytes"])
-def test_server_secrets_that_are_not_a_list_of_bytes_raise_with_instructions(secrets: Any) -> None:
+def test_server_secrets_that_are_not_a_list_of_bytes_raise_an_error_with_instructions(secrets: Any) -> None:
     with pytest.raises(TypeError, match=r"secrets=\[bytes.fromhex"):
         Server("s", secrets=secrets)
 

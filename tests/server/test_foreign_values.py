@@ -59,7 +59,7 @@ def rows_of(frame: Frame) -> list[Row]:
         (Fraction, Fraction(1, 2), {"type": "number"}, 0.5),
     ],
 )
-def test_standard_library_values_have_a_json_form_and_a_schema(
+def test_standard_library_values_can_be_encoded_as_json_and_have_a_schema(
     kind: Any, value: Any, schema: dict[str, Any], plain: Any
 ) -> None:
     output, make = result_maker(kind, None)
@@ -159,7 +159,7 @@ def test_custom_encoder_takes_precedence_over_a_built_in_encoder() -> None:
 
 
 @pytest.mark.parametrize("kind", [Row, dict, str, Decimal, dataclasses.make_dataclass("D", []), Literal["a"]])
-def test_custom_encoder_for_a_class_with_a_json_form_raises(kind: Any) -> None:
+def test_custom_encoder_for_a_class_that_json_already_supports_raises(kind: Any) -> None:
     with pytest.raises(TypeError, match=r"must not have an encoder|encoders must be a dict of functions by class"):
         Server("s", encoders={kind: str})
 
@@ -192,7 +192,7 @@ async def test_server_encoders_apply_to_tools_and_resources(era: Literal["legacy
         assert json.loads(contents.text) == [{"value": 2}]  # type: ignore[union-attr]
 
 
-def test_return_class_without_a_json_form_raises_at_registration_and_suggests_remedies() -> None:
+def test_return_class_that_cannot_be_encoded_as_json_raises_at_registration_and_suggests_remedies() -> None:
     async def frame() -> Frame:
         return Frame()
 
@@ -201,7 +201,7 @@ def test_return_class_without_a_json_form_raises_at_registration_and_suggests_re
         Server("s").tool(frame)
 
 
-async def test_log_for_a_returned_value_without_a_json_form_suggests_remedies_hidden_from_the_client(
+async def test_value_that_cannot_be_encoded_as_json_is_logged_with_remedies_that_the_client_does_not_see(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("s")

@@ -69,7 +69,7 @@ class Ticket(TypedDict):
     age: NotRequired[Annotated[int, "In years."]]
 
 
-def test_elicitation_form_field_that_accepts_none_is_not_required() -> None:
+def test_elicitation_form_field_whose_type_allows_none_is_not_required() -> None:
     assert form_schema(Visit)["required"] == ["berth", "arrival", "day", "seats"]
     assert form_schema(Ticket)["required"] == ["name"]
 
@@ -98,7 +98,7 @@ def test_datetime_field_of_an_elicitation_form_has_its_format() -> None:
     assert fields["day"] == {"type": "string", "format": "date"}
 
 
-def test_list_of_an_enum_is_a_multi_select_elicitation_form_field() -> None:
+def test_field_that_is_a_list_of_an_enum_becomes_a_multi_select_in_an_elicitation_form() -> None:
     assert form_schema(Visit)["properties"]["seats"] == {
         "type": "array",
         "items": {"type": "string", "enum": ["aisle", "window"]},
@@ -136,7 +136,7 @@ def test_error_for_a_nested_class_in_an_elicitation_form_names_the_field() -> No
         form_schema(Nested)
 
 
-def test_unresolvable_annotation_in_an_elicitation_form_raises_with_its_name() -> None:
+def test_unresolvable_annotation_in_an_elicitation_form_raises_an_error_with_its_name() -> None:
     class Form:
         name: Nowhere  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
 
@@ -160,7 +160,7 @@ class Pair(NamedTuple):
 
 
 @pytest.mark.parametrize("form", ["text", 5, None, ["name", 5], print, int | None, Pair], ids=repr)
-def test_elicitation_form_class_without_fields_raises_with_instructions(form: Any) -> None:
+def test_elicitation_form_class_without_fields_raises_an_error_with_instructions(form: Any) -> None:
     with pytest.raises(CodedError, match="a form must be a class with fields, such as a dataclass, or a") as raised:
         form_schema(form)
     assert raised.value.code == -32602
@@ -176,13 +176,13 @@ def test_elicitation_form_class_without_fields_raises_with_instructions(form: An
         ([["b", "a"]], {"type": "array", "items": {"type": "string", "enum": ["b", "a"]}}),
     ],
 )
-def test_list_of_strings_is_a_single_select_elicitation_form(form: Any, field: dict[str, Any]) -> None:
+def test_list_of_strings_becomes_a_single_select_elicitation_form(form: Any, field: dict[str, Any]) -> None:
     assert form_schema(form) == {"type": "object", "properties": {"value": field}, "required": ["value"]}
     check_form_schema(form_schema(form))
 
 
 @pytest.mark.parametrize("form", [[], [1, 2], [None], [[]], [["a"], ["b"]], [{"a": {"title": "A"}}], [str]])
-def test_list_with_non_strings_as_an_elicitation_form_raises(form: Any) -> None:
+def test_list_that_contains_other_values_than_strings_raises_as_an_elicitation_form(form: Any) -> None:
     with pytest.raises(CodedError, match="list of texts"):
         form_schema(form)
 
@@ -239,7 +239,7 @@ def test_elicitation_form_schema_of_a_class_is_cached() -> None:
         ),
     ],
 )
-def test_elicitation_of_a_single_value_sends_a_form_with_one_field(
+def test_handler_that_elicits_a_single_value_sends_a_form_with_one_field(
     kind: Any, field: dict[str, Any], given: Any, value: Any
 ) -> None:
     form = Form.of(kind)
@@ -253,7 +253,7 @@ def test_elicitation_of_a_single_value_sends_a_form_with_one_field(
 
 
 @pytest.mark.parametrize("kind", [list[int], list[Booking], int | str, Literal[1, "a"]])
-def test_elicitation_of_an_unsupported_single_value_type_raises(kind: Any) -> None:
+def test_handler_that_elicits_a_single_value_of_an_unsupported_type_raises(kind: Any) -> None:
     with pytest.raises(CodedError, match="Invalid params"):
         Form.of(kind)
 

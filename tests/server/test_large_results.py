@@ -83,7 +83,7 @@ async def test_tool_result_below_the_size_limit_is_unchanged() -> None:
         assert (result.as_(list[int]), len(result.content)) == ([0, 1, 2], 1)
 
 
-async def test_large_tool_result_is_truncated_and_readable_through_its_link() -> None:
+async def test_large_tool_result_is_truncated_and_the_rest_is_readable_through_a_resource_link() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("text", {"size": 5000})
         link = link_in(result)
@@ -119,7 +119,7 @@ async def test_truncated_error_result_is_still_an_error() -> None:
         assert (await whole(client, result))[0].text == "x" * 5000
 
 
-async def test_output_schema_that_a_truncated_result_would_violate_is_not_listed() -> None:
+async def test_tool_does_not_list_an_output_schema_that_its_truncated_result_would_violate() -> None:
     plain = Server("plain")
 
     @plain.tool
@@ -164,7 +164,7 @@ async def test_result_of_100_megabytes_is_truncated_without_being_stored() -> No
 
 
 @pytest.mark.parametrize("uri", ["result://kept/x", "result://kept/" + "x" * 43, "result://kept/%00"])
-async def test_unknown_large_result_link_is_resource_not_found(uri: str) -> None:
+async def test_unknown_large_result_link_gets_error_resource_not_found(uri: str) -> None:
     async with open_memory(printer()) as client:
         await client.call_tool("text", {"size": 5000})
         with pytest.raises(PeerError, match="Resource not found"):
@@ -177,7 +177,7 @@ def test_invalid_large_result_sizes_raise_value_error(wrong: dict[str, Any]) -> 
         keep_large_results(Server("s"), **wrong)
 
 
-def test_negative_large_result_preview_raises_value_error() -> None:
+def test_negative_preview_size_for_large_results_raises_value_error() -> None:
     with pytest.raises(ValueError, match="preview must be 0 or more, not -1"):
         keep_large_results(Server("s"), preview=-1)
 
@@ -249,7 +249,7 @@ async def test_large_result_link_of_a_task_is_readable_on_the_connection_of_the_
         assert (await whole(client, result))[0].text == "0123456789" * 500
 
 
-async def test_large_result_of_a_task_rerun_after_a_restart_has_no_link(autojump_clock: MockClock) -> None:
+async def test_task_rerun_after_a_restart_truncates_a_large_result_without_a_link(autojump_clock: MockClock) -> None:
     store = TouchyStore()
 
     def server_of(store: TaskStore) -> Server:
@@ -275,7 +275,7 @@ async def test_large_result_of_a_task_rerun_after_a_restart_has_no_link(autojump
     assert "The rest was not stored, because the server was restarted" in result["content"][0]["text"]
 
 
-async def test_gateway_truncates_large_results_of_its_member_servers() -> None:
+async def test_gateway_truncates_large_results_of_the_servers_behind_it() -> None:
     member = Server("member")
 
     @member.tool

@@ -115,7 +115,9 @@ def test_lenient_tool_converts_string_and_null_arguments_by_the_schema(
         (list[str], ..., [None]),
     ],
 )
-def test_invalid_argument_of_a_lenient_tool_raises_with_its_path(kind: Any, default: Any, given: Any) -> None:
+def test_invalid_argument_of_a_lenient_tool_raises_an_error_with_the_path_of_the_value(
+    kind: Any, default: Any, given: Any
+) -> None:
     with pytest.raises(BadArguments, match=r"at `\$\.v"):
         UserFunction.of(_function(kind, default)).bind({"v": given}, strict=False)
 
@@ -146,13 +148,13 @@ def _nested(levels: int) -> Any:
     ],
     ids=["one text", "many texts", "many steps", "many levels"],
 )
-def test_string_arguments_of_a_lenient_tool_beyond_the_limits_are_rejected(given: Any, fault: str) -> None:
+def test_lenient_tool_rejects_string_arguments_that_exceed_the_limits(given: Any, fault: str) -> None:
     given = [*given, {"name": 1}] if isinstance(given, list) else given
     with pytest.raises(BadArguments, match=fault):
         UserFunction.of(_function(list[Node], ...)).bind({"v": given}, strict=False)
 
 
-def test_items_in_json_strings_of_a_lenient_tool_count_towards_the_set_limit() -> None:
+def test_lenient_tool_counts_items_in_json_strings_towards_the_size_limit_of_sets() -> None:
     handler = UserFunction.of(_function(set[datetime.timedelta], ...))
     with pytest.raises(BadArguments, match="too large: because the parameters include a set"):
         handler.bind({"v": json.dumps([1] * 6000)}, strict=False)
@@ -193,7 +195,7 @@ TREE = {
         ({"any": '["1"]'}, {"any": ["1"]}),
     ],
 )
-def test_lenient_conversion_follows_an_explicit_input_schema(given: Any, read: Any) -> None:
+def test_lenient_tool_converts_arguments_according_to_an_explicit_input_schema(given: Any, read: Any) -> None:
     assert read_leniently(TREE, given) == read
 
 

@@ -178,7 +178,7 @@ async def test_list_items_that_middleware_changes_in_place_are_encoded_per_calle
             assert {tool["description"] for tool in tools} == {f"for caller {number}"}
 
 
-def test_list_items_that_are_removed_or_not_registered_are_not_cached_in_encoded_form() -> None:
+def test_list_cache_drops_removed_items_and_does_not_store_unregistered_items() -> None:
     server = offering()
     page, _ = server._tools.registry.listing(None, UNKNOWN_PEER)
     texts = page.texts
@@ -207,7 +207,7 @@ def test_list_items_beyond_the_size_limit_of_the_cache_are_encoded_each_time(mon
     assert 0 < kept == 1000 - texts._left <= 1000
 
 
-def test_second_listing_of_unchanged_items_executes_few_instructions() -> None:
+def test_second_list_request_for_unchanged_items_executes_few_instructions() -> None:
     server = Server("s")
     for number in range(300):
         server.tool(name=f"t{number}")(noop)
@@ -221,7 +221,7 @@ def test_second_listing_of_unchanged_items_executes_few_instructions() -> None:
     assert second < 30 * 300 < 100 * 300 < first
 
 
-async def test_lone_surrogates_in_a_listed_item_are_escaped() -> None:
+async def test_lone_unicode_surrogates_in_a_listed_item_are_escaped() -> None:
     async with connected(offering(), MODERN) as peer:
         (tools, *_) = [each async for each in lists(peer)]
     assert json.dumps(tools["tools"][0]["description"]) == r'"Do \\ud800 nothing."'

@@ -116,7 +116,7 @@ def test_mime_type_of_a_compressed_media_file_is_the_type_of_the_compression() -
         (lambda: Image("a.png", max_bytes=0), r"max_bytes must be greater than 0"),
     ],
 )
-def test_media_with_an_unsuitable_mime_type_raises_at_creation(make: Any, words: str) -> None:
+def test_media_object_with_a_mime_type_of_another_kind_raises_at_creation(make: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
 
@@ -163,7 +163,7 @@ async def test_media_file_is_read_in_a_cancellable_thread(folder: Path, monkeypa
         assert (await client.call_tool("made")).content == [ImageContent(PNG, "image/png")]
 
 
-async def test_tool_timeout_applies_to_reading_a_returned_media_file(tmp_path: Path) -> None:
+async def test_tool_timeout_includes_the_time_to_read_a_returned_media_file(tmp_path: Path) -> None:
     server = Server("s", limits=Limits(cleanup_grace=0.05))
     os.mkfifo(silent := tmp_path / "silent.png")
     writer = os.open(silent, os.O_RDWR)  # until it's closed, the thread can open the file, and waits for bytes
@@ -209,7 +209,7 @@ def test_media_field_in_a_result_class_raises_at_registration() -> None:
         Server("s").tool(report)
 
 
-async def test_media_inside_structured_data_raises_with_instructions(caplog: pytest.LogCaptureFixture) -> None:
+async def test_media_inside_structured_data_raises_an_error_with_instructions(caplog: pytest.LogCaptureFixture) -> None:
     async with open_memory(server_of({"chart": Image(b"", "image/png")})) as client:
         assert (await client.call_tool("made")).is_error
     assert "return them alone or in a list, -> list[str | Image]" in caplog.text

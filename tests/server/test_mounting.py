@@ -72,7 +72,7 @@ def notes(name: str = "notes", steps: list[str] | None = None) -> Server:
 
 
 @ERAS
-async def test_mounted_tools_resources_and_prompts_run_with_the_lifespan_of_their_server(era: str) -> None:
+async def test_tools_resources_and_prompts_of_a_mounted_server_run_with_the_lifespan_of_that_server(era: str) -> None:
     server, steps = Server("whole", lifespan=_whole), list[str]()
     server.mount(notes(steps=steps), prefix="n")
 
@@ -117,7 +117,7 @@ async def test_tool_of_a_nested_mount_has_both_prefixes_and_its_own_lifespan() -
     assert steps == ["middle begins", "inner begins", "inner ends", "middle ends"]
 
 
-async def test_each_server_run_enters_the_lifespan_of_each_mounted_server() -> None:
+async def test_server_enters_the_lifespan_of_each_mounted_server_in_each_run() -> None:
     count = 0
 
     @asynccontextmanager
@@ -176,7 +176,7 @@ async def test_changes_of_a_mounted_server_apply_to_all_mounts_and_notify_client
         assert [tool.name async for tool in client.list_tools()] == ["n_where", "n_in_a_thread"]
 
 
-def test_mount_with_a_name_clash_raises_and_mounts_nothing() -> None:
+def test_mounting_a_server_whose_names_clash_raises_and_mounts_nothing() -> None:
     server, part = Server("whole"), notes()
     server.tool(name="n_in_a_thread")(anything)
     with pytest.raises(ValueError, match=r"already a .* named 'n_in_a_thread'"):
@@ -187,7 +187,7 @@ def test_mount_with_a_name_clash_raises_and_mounts_nothing() -> None:
     assert server._tools.registry.names() == {"n_in_a_thread", "m_where", "m_in_a_thread"}
 
 
-def test_item_added_to_a_mounted_server_with_a_name_clash_is_added_nowhere() -> None:
+def test_tool_added_to_a_mounted_server_is_added_nowhere_if_its_name_clashes() -> None:
     server, part = Server("whole"), notes()
     server.mount(part, prefix="n")
     server.tool(name="n_len")(anything)
@@ -199,7 +199,7 @@ def test_item_added_to_a_mounted_server_with_a_name_clash_is_added_nowhere() -> 
     assert len(part._tools.registry) == 2
 
 
-def test_tool_that_replaced_a_mounted_tool_is_kept_after_changes() -> None:
+def test_tool_that_replaced_a_mounted_tool_stays_after_the_mounted_server_changes() -> None:
     server, part = Server("whole"), notes()
     server.mount(part, prefix="n")
     server.remove_tool("n_where")
@@ -208,7 +208,7 @@ def test_tool_that_replaced_a_mounted_tool_is_kept_after_changes() -> None:
     assert server._tools.registry.get("n_where") is not None
 
 
-def test_mount_prefix_must_be_valid_in_tool_names_and_can_be_empty() -> None:
+def test_mount_raises_for_a_prefix_that_is_invalid_in_tool_names_and_accepts_an_empty_prefix() -> None:
     with pytest.raises(ValueError, match="is not a valid tool name"):
         Server("whole").mount(notes(), prefix="my notes")
     server = Server("whole")
@@ -303,7 +303,7 @@ async def connect() -> AsyncIterator[str]:
     STEPS.append("closed")
 
 
-async def test_server_wide_dependency_of_a_mounted_handler_is_entered_once() -> None:
+async def test_server_wide_dependency_used_by_mounted_handlers_is_entered_once() -> None:
     part, server = Server("part"), Server("whole")
 
     @part.tool

@@ -229,7 +229,7 @@ class Right:
 
 
 @pytest.mark.parametrize("levels", [20, 60, 250])
-def test_nested_union_parameters_are_validated_in_limited_time(levels: int) -> None:
+def test_nested_union_parameters_are_validated_within_a_limited_time(levels: int) -> None:
     value: Any = {"x": "wrong", "y": "wrong"}
     for _ in range(levels):
         value = {"below": value, "y": 1, "x": 1}
@@ -290,7 +290,9 @@ def test_parameter_default_is_json_in_the_schema_and_an_object_in_the_handler(
     ],
     ids=repr,
 )
-async def test_union_result_is_encoded_by_the_type_of_its_value(kind: Any, value: Any, plain: Any) -> None:
+async def test_result_annotated_with_a_union_is_encoded_by_the_type_of_the_value(
+    kind: Any, value: Any, plain: Any
+) -> None:
     server = Server("s")
 
     async def tool() -> Any:
@@ -303,7 +305,7 @@ async def test_union_result_is_encoded_by_the_type_of_its_value(kind: Any, value
     assert result.structured_content in (plain, {"result": plain})
 
 
-async def test_result_annotated_with_an_alias_of_str_is_plain_text() -> None:
+async def test_result_annotated_with_an_alias_of_str_is_sent_as_plain_text() -> None:
     server = Server("s")
 
     @server.tool
@@ -332,7 +334,7 @@ async def test_parameter_name_can_begin_with_two_underscores(is_async: bool) -> 
         assert message.content.text == "User 1 3"  # type: ignore[union-attr]
 
 
-def test_adapted_returns_a_type_that_needs_no_adapter_as_the_same_object() -> None:
+def test_type_that_needs_no_pydantic_adapter_is_returned_as_the_same_object() -> None:
     for _ in range(2):
         hint = int | list[str]  # a new object each time
         assert adapted(hint) is hint

@@ -96,7 +96,7 @@ async def test_asyncio_tool_runs_in_an_asyncio_task_with_all_context_features() 
     assert (steps, logged) == ([1], ["asking"])
 
 
-async def test_asyncio_loop_starts_with_the_first_call_and_ends_with_the_server() -> None:
+async def test_asyncio_loop_starts_at_the_first_call_and_ends_when_the_server_ends() -> None:
     server = Server("s")
 
     @server.tool(asyncio=True)
@@ -271,7 +271,7 @@ async def test_failed_asyncio_loop_fails_its_calls_and_is_restarted_by_the_next_
     assert "the event loop of asyncio has failed" in caplog.text
 
 
-async def test_asyncio_handler_that_swallows_its_cancellation_is_abandoned_and_logged(
+async def test_asyncio_handler_that_swallows_its_cancellation_is_logged_and_no_longer_awaited(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.concurrency.asyncio_thread._PATIENCE", 0.05)
@@ -481,7 +481,9 @@ def test_sync_function_with_the_asyncio_option_raises_at_registration() -> None:
             pass
 
 
-async def test_trio_handler_that_awaits_asyncio_logs_the_asyncio_option(caplog: pytest.LogCaptureFixture) -> None:
+async def test_trio_handler_that_awaits_asyncio_fails_with_a_log_that_names_the_asyncio_option(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server = Server("s")
 
     @server.tool
@@ -665,7 +667,7 @@ async def test_abandoned_asyncio_task_that_has_ended_is_released_at_the_next_cal
         assert [argument() for argument in arguments] == [None]
 
 
-async def test_generator_dependency_on_asyncio_cancelled_on_entry_is_closed() -> None:
+async def test_asyncio_generator_dependency_that_is_cancelled_while_it_opens_is_closed() -> None:
     server = Server("s")
     entering, may_enter, left = (threading.Event() for _ in range(3))
 

@@ -167,7 +167,7 @@ def parts() -> Generator[Part]:
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
-def test_result_matches_the_output_schema_of_its_annotation(returns: Any, value: Any) -> None:
+def test_every_result_matches_the_output_schema_made_from_its_annotation(returns: Any, value: Any) -> None:
     schema, make = result_maker(returns, None)
     assert schema is not None
     jsonschema_rs.meta.validate(schema)
@@ -211,7 +211,7 @@ async def test_list_result_is_sent_as_content_if_it_has_an_image_and_otherwise_a
     assert without.text == '["a",1]'
 
 
-async def test_endless_iterator_result_is_a_tool_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_endless_iterator_result_causes_a_tool_error(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
     @server.tool

@@ -25,7 +25,7 @@ def mirrored(server: Server[Any], name: str) -> tuple[ParamHeader, ...]:
     return entry.param_headers
 
 
-def test_annotated_parameter_is_mirrored_in_a_header() -> None:
+def test_parameter_annotated_with_a_header_is_mirrored_in_that_header() -> None:
     server = Server("s")
 
     @server.tool
@@ -105,7 +105,7 @@ def test_parameter_header_name_that_is_not_a_token_raises(name: Any) -> None:
         Header(name)
 
 
-def test_header_annotation_of_a_nullable_parameter_raises_with_instructions() -> None:
+def test_header_annotation_on_a_parameter_that_allows_none_raises_an_error_with_instructions() -> None:
     async def query(region: Annotated[str | None, Header("R")] = None) -> str:
         return ""
 

@@ -146,7 +146,7 @@ def server_of(provider: Any, *, is_plain: bool = False, **options: Any) -> Serve
         (Connection, "a connection", "connected", "disconnected"),
     ],
 )
-async def test_every_kind_of_function_can_be_a_dependency(
+async def test_every_kind_of_function_can_provide_a_dependency(
     provider: Any, value: str, before: str | None, after: str | None, is_plain: bool, autojump_clock: MockClock
 ) -> None:
     async with open_memory(server_of(provider, is_plain=is_plain)) as client:
@@ -250,7 +250,7 @@ async def test_dependencies_of_a_task_stay_open_until_the_task_ends(era: Any, au
     assert EVENTS == ["opened", "started: True", "closed", "answered", "opened", "closed"]
 
 
-async def test_context_annotation_can_name_the_lifespan_type() -> None:
+async def test_context_annotation_can_have_the_lifespan_type_as_type_argument() -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> AsyncGenerator[str]:
         yield "the lifespan"
@@ -417,7 +417,7 @@ async def test_call_cancelled_while_a_dependency_opens_closes_the_dependencies_t
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_call_cancelled_at_any_step_closes_open_dependencies_in_reverse_order(
+async def test_call_cancelled_at_any_checkpoint_closes_open_dependencies_in_reverse_order(
     era: Any, autojump_clock: MockClock
 ) -> None:
     def slowly(name: str) -> Callable[..., Any]:
@@ -511,7 +511,7 @@ async def test_dependency_receives_the_exception_of_the_handler() -> None:
     assert EVENTS == ["rolled back: no such row"]
 
 
-async def test_resource_not_found_inside_the_nursery_of_a_dependency_is_unwrapped() -> None:
+async def test_resource_not_found_raised_inside_the_nursery_of_a_dependency_reaches_the_client() -> None:
     async def nursery() -> AsyncGenerator[trio.Nursery]:
         async with trio.open_nursery() as opened:
             yield opened
@@ -541,7 +541,7 @@ async def test_dependency_that_failed_to_open_is_not_closed() -> None:
     assert EVENTS == []
 
 
-async def test_finished_dependency_cleanup_keeps_no_references(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dependency_that_is_closed_is_no_longer_referenced(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[trio.CancelScope] = []
     monkeypatch.setattr(Graces, "unshield", lambda _, scope: ended.append(scope))
     async with open_memory(server_of(opened)) as client:
@@ -861,6 +861,8 @@ itself.__annotations__["value"] = Annotated[str, Provide(itself)]
         (lambda: Provide("connect"), "not its result, str"),  # type: ignore[arg-type]
     ],
 )
-def test_invalid_dependency_declaration_raises_with_instructions(declared: Callable[[], None], words: str) -> None:
+def test_invalid_dependency_declaration_raises_an_error_with_instructions(
+    declared: Callable[[], None], words: str
+) -> None:
     with pytest.raises(TypeError, match=words):
         declared()

@@ -177,7 +177,7 @@ def test_error_for_an_invalid_model_argument_names_the_field(kind: Any, given: A
     assert "input_value" not in str(raised.value)
 
 
-def test_hundred_validation_errors_of_a_model_give_one_short_line() -> None:
+def test_error_for_a_hundred_validation_errors_of_a_model_is_one_short_line() -> None:
     with pytest.raises(BadArguments) as raised:
         taking(Hundred).bind({"value": dict.fromkeys(Hundred.model_fields, "x" * 1000)})
     assert str(raised.value).count(";") == 5
@@ -185,7 +185,7 @@ def test_hundred_validation_errors_of_a_model_give_one_short_line() -> None:
     assert len(str(raised.value)) < 2000
 
 
-def test_validation_errors_of_a_model_beyond_a_limit_are_only_counted() -> None:
+def test_error_text_counts_validation_errors_of_a_model_beyond_the_first_few() -> None:
     with pytest.raises(BadArguments, match=r"^2,000 faults - at"):
         taking(Closed).bind({"value": dict.fromkeys(map(str, range(2000)))})
 
@@ -222,7 +222,7 @@ def test_model_argument_with_too_many_items_is_rejected(kind: Any, given: Any) -
 
 
 @pytest.mark.parametrize("kind", [RootModel[set[int]], RootModel[dict[int, int]]])
-def test_model_argument_with_hashed_items_has_a_lower_item_limit(kind: Any) -> None:
+def test_model_argument_with_items_in_sets_or_dicts_has_a_lower_item_limit(kind: Any) -> None:
     many = [2**61 * number for number in range(6000)]
     given: Any = many if kind is RootModel[set[int]] else {str(number): 1 for number in many}
     with pytest.raises(BadArguments, match=r"too large: it has more than 5,000 list items"):
@@ -253,7 +253,7 @@ FUNCTIONS = list(map(taking, (Plain, list[Plain] | str, dict[str, Plain], Strict
 
 @given(data=JSON, strict=st.booleans())
 @settings(max_examples=examples(100))
-def test_any_data_for_a_model_parameter_is_accepted_or_rejected_with_a_short_line(data: Any, strict: bool) -> None:
+def test_model_parameter_accepts_any_data_or_rejects_it_with_one_short_line(data: Any, strict: bool) -> None:
     faults: list[str] = []
     for function in FUNCTIONS:
         try:
@@ -311,7 +311,7 @@ def test_nested_pydantic_models_with_the_same_name_have_separate_definitions() -
     assert parts == [["one"], ["other"], ["one"]]
 
 
-def test_model_default_that_looks_like_a_schema_is_unchanged() -> None:
+def test_model_default_that_looks_like_a_json_schema_is_kept_unchanged() -> None:
     looks = {"type": "list", "items": [{"type": "dict"}]}
     kind = create_model("Looks", default=(dict[str, Any], looks), type=(list[int], [1]))
     value = taking(kind).bind({"value": {}})["value"]
@@ -355,7 +355,7 @@ def test_pydantic_field_of_a_parameter_is_in_the_input_schema(kind: Any, default
     assert {name: said[name] for name in schema} == schema
 
 
-def test_parameter_type_supported_by_msgspec_is_validated_strictly_by_msgspec() -> None:
+def test_msgspec_strictly_validates_a_parameter_type_that_it_supports() -> None:
     function = taking(Annotated[int, Field(ge=1)], default=3)
     assert function.bind({}) == {"value": 3}
     for wrong in (0, "3", True):
@@ -406,7 +406,7 @@ def test_pydantic_dataclass_inside_a_msgspec_class_raises() -> None:
         taking(around)
 
 
-def test_class_that_pydantic_cannot_validate_raises_at_registration() -> None:
+def test_parameter_class_that_pydantic_cannot_validate_raises_at_registration() -> None:
     class Open:
         pass
 
@@ -414,7 +414,7 @@ def test_class_that_pydantic_cannot_validate_raises_at_registration() -> None:
         taking(Line | Open)
 
 
-def test_pydantic_version_1_counts_as_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pydantic_version_1_is_treated_as_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydantic_core", None)
     monkeypatch.delitem(sys.modules, "trio_mcp.protocol.pydantic_models")
     monkeypatch.delattr("trio_mcp.protocol.pydantic_models")

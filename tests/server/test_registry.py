@@ -38,19 +38,19 @@ def walk(pages: Registry[Thing], peer: Peer = UNKNOWN_PEER) -> list[list[str]]:
             return seen
 
 
-def test_list_pages_are_in_order_of_registration() -> None:
+def test_list_pages_contain_items_in_order_of_registration() -> None:
     assert walk(listing("c", "a", "b")) == [["C", "A"], ["B"]]
 
 
-def test_exactly_full_list_page_has_no_next_cursor() -> None:
+def test_last_list_page_has_no_next_cursor_even_if_it_is_full() -> None:
     assert walk(listing("a", "b")) == [["A", "B"]]
 
 
-def test_list_without_a_page_size_has_one_page() -> None:
+def test_list_is_sent_as_one_page_if_no_page_size_is_set() -> None:
     assert walk(listing("a", "b", "c", page_size=None)) == [["A", "B", "C"]]
 
 
-def test_empty_list_has_one_empty_page() -> None:
+def test_empty_list_is_sent_as_one_empty_page() -> None:
     assert walk(listing()) == [[]]
 
 
@@ -88,7 +88,7 @@ def test_removing_an_item_with_an_unknown_name_raises() -> None:
         base64.urlsafe_b64encode("tool:²".encode()).decode(),
     ],
 )
-def test_invalid_list_cursor_is_invalid_params(cursor: str) -> None:
+def test_invalid_list_cursor_gets_error_invalid_params(cursor: str) -> None:
     with pytest.raises(CodedError) as caught:
         listing("a").page(cursor, UNKNOWN_PEER)
     assert caught.value.code == -32602

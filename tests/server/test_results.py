@@ -40,11 +40,11 @@ def made(returns: Any, value: Any) -> CallToolResult:
     "returns",
     [str, None, CallToolResult, TextContent, list[TextContent | ImageContent], TextContent | str, Any],
 )
-def test_text_and_content_results_have_no_structured_content(returns: Any) -> None:
+def test_text_results_and_content_results_have_no_structured_content(returns: Any) -> None:
     assert result_maker(returns, None)[0] is None
 
 
-def test_text_result_is_one_content_block() -> None:
+def test_text_result_is_sent_as_one_content_block() -> None:
     assert made(str, "hello") == CallToolResult([TextContent("hello")])
 
 
@@ -52,12 +52,12 @@ def test_none_result_has_no_content_blocks() -> None:
     assert made(None, None) == CallToolResult([])
 
 
-def test_content_blocks_in_a_result_are_unchanged() -> None:
+def test_content_blocks_in_a_result_are_sent_unchanged() -> None:
     image = ImageContent("aGk=", "image/png")
     assert made(list[TextContent | ImageContent], [TextContent("a"), image]).content == [TextContent("a"), image]
 
 
-def test_object_result_is_structured_content_and_repeated_as_text() -> None:
+def test_object_result_is_sent_as_structured_content_and_repeated_as_text() -> None:
     schema, make = result_maker(Weather, None)
     result = make(Weather(21.5))
     assert schema is not None
@@ -100,7 +100,7 @@ def test_explicit_output_schema_is_listed_unchanged() -> None:
     assert result_maker(str, explicit)[0] is explicit
 
 
-def test_result_helpers_create_text_and_error_results() -> None:
+def test_text_result_and_error_result_functions_create_call_tool_results() -> None:
     assert text_result("a").is_error is None
     assert error_result("a") == CallToolResult([TextContent("a")], is_error=True)
 
@@ -147,13 +147,13 @@ class Page(msgspec.Struct, rename="camel", tag=True):
     ids=str,
 )
 @pytest.mark.parametrize("kind", [list, tuple, deque, iter])
-def test_list_or_tuple_of_text_and_blocks_is_content(returns: Any, kind: type[Any]) -> None:
+def test_list_or_tuple_of_text_and_content_blocks_is_sent_as_content(returns: Any, kind: type[Any]) -> None:
     schema, make = result_maker(returns, None)
     assert schema is None
     assert make(kind(["a", IMAGE])) == CallToolResult([TEXT, IMAGE])
 
 
-def test_other_data_between_content_blocks_is_sent_as_json_text() -> None:
+def test_data_between_content_blocks_is_sent_as_json_text() -> None:
     assert made(Any, [IMAGE, {"n": 1}, None, 2.5]).content == [IMAGE, TextContent('{"n":1}'), TextContent("2.5")]
 
 
@@ -165,7 +165,7 @@ def test_empty_list_result_has_no_content_blocks(returns: Any, empty: Any) -> No
     assert made(returns, empty) == CallToolResult([])
 
 
-def test_list_of_text_is_content_only_with_a_content_return_annotation() -> None:
+def test_list_of_strings_is_sent_as_content_only_if_the_return_annotation_names_content_blocks() -> None:
     assert made(list[str | ImageContent], ["a", "b"]).content == [TEXT, TextContent("b")]
     assert made(Any, ["a", "b"]).content == [TextContent('["a","b"]')]
     assert made(list[str], ["a", "b"]).structured_content == {"result": ["a", "b"]}
@@ -187,7 +187,7 @@ def test_list_of_text_is_content_only_with_a_content_return_annotation() -> None
     ],
     ids=str,
 )
-def test_content_block_inside_structured_data_has_the_form_of_the_specification(returns: Any, value: Any) -> None:
+def test_content_block_inside_structured_data_is_encoded_as_in_the_specification(returns: Any, value: Any) -> None:
     schema, make = result_maker(returns, None)
     result = make(value)
     told = f"{schema} {result.structured_content} {result.text}"
@@ -196,12 +196,12 @@ def test_content_block_inside_structured_data_has_the_form_of_the_specification(
 
 
 @pytest.mark.parametrize("whole", [text_result("a"), InputRequired({}, "what the client is not to read")])
-def test_call_tool_result_inside_structured_data_is_an_error(whole: Any) -> None:
+def test_call_tool_result_inside_structured_data_causes_an_error(whole: Any) -> None:
     with pytest.raises(TypeError, match="by itself, not inside other data"):
         made(Any, [whole, TEXT])
 
 
-def test_data_annotated_as_result_or_data_stays_structured() -> None:
+def test_tool_annotated_with_a_class_or_call_tool_result_has_the_output_schema_of_the_class() -> None:
     schema, make = result_maker(Weather | CallToolResult, None)
     assert schema == result_maker(Weather, None)[0]
     assert make(error_result("no data")) == error_result("no data")

@@ -57,7 +57,7 @@ async def test_clients_are_notified_when_tools_are_added_or_removed() -> None:
     assert told == ["tools", "tools"]
 
 
-async def test_list_change_notification_is_not_repeated_while_an_equal_notification_is_unwritten() -> None:
+async def test_list_changed_notification_is_not_queued_while_an_equal_notification_waits_to_be_sent() -> None:
     server, told = Server("s"), list[str]()
 
     @server.tool
@@ -106,7 +106,7 @@ async def test_invalid_resource_subscription_is_rejected(uri: str) -> None:
             await client.subscribe(uri)
 
 
-async def test_server_declares_only_capabilities_that_the_server_has() -> None:
+async def test_server_declares_only_the_capabilities_of_its_registered_features() -> None:
     server = Server("s", logging=False)
 
     @server.prompt

@@ -60,7 +60,7 @@ async def found(client: Any, query: str, **more: Any) -> list[str]:
 
 
 @ERAS
-async def test_tool_search_lists_only_its_two_search_tools_and_the_pinned_tools(era: str) -> None:
+async def test_server_with_tool_search_lists_only_the_two_search_tools_and_pinned_tools(era: str) -> None:
     server = many()
     server.searchable(pinned=["git_log", "later"])
 
@@ -92,7 +92,7 @@ async def test_tool_search_lists_only_its_two_search_tools_and_the_pinned_tools(
 
 
 @ERAS
-async def test_call_tool_with_an_uncallable_tool_is_an_error_result(era: str) -> None:
+async def test_search_tool_call_tool_returns_an_error_result_for_a_tool_that_cannot_be_called(era: str) -> None:
     server = many()
     server.searchable()
     async with open_memory(server, era=era) as client:
@@ -155,13 +155,13 @@ def test_names_of_the_search_tools_cannot_be_registered() -> None:
         server.searchable(pinned="act")
 
 
-def test_tool_search_indexes_words_within_names_and_singular_forms() -> None:
+def test_tool_search_finds_words_within_names_and_singular_forms() -> None:
     assert list(words_in("getHTTPStatus of_files, class v2 ÄPFEL")) == [
         "get", "http", "statu", "file", "class", "v", "2", "äpfel",
     ]  # fmt: skip
 
 
-def test_tool_search_line_has_the_signature_and_a_limited_length() -> None:
+def test_tool_search_result_line_contains_the_tool_signature_and_has_a_limited_length() -> None:
     schema = {
         "type": "object",
         "required": ["a"],
@@ -184,7 +184,7 @@ def test_tool_search_line_has_the_signature_and_a_limited_length() -> None:
     assert in_a_line(Tool("t", odd)) == "t() - "
 
 
-async def test_tool_search_index_of_many_tools_ranks_and_removes_quickly() -> None:
+async def test_tool_search_index_ranks_hundreds_of_tools_and_forgets_removed_tools() -> None:
     tools, index = Tools(None), ToolIndex()
 
     async def act(text: str) -> None:

@@ -64,7 +64,9 @@ async def hold(peer: MemoryPeer, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-async def test_client_can_use_at_most_half_of_the_worker_threads(shared: list[Shared], revision: str) -> None:
+async def test_client_that_floods_the_server_can_use_at_most_half_of_the_worker_threads(
+    shared: list[Shared], revision: str
+) -> None:
     this = Shared(worker_threads=6)
     shared.append(this)
     async with connected_twice(this.server) as (greedy, other):

@@ -111,7 +111,7 @@ def test_error_for_a_missing_argument_contains_the_argument_name() -> None:
         UserFunction.of(everything).bind({name: value for name, value in GOOD.items() if name != "point"})
 
 
-def test_input_schema_is_an_object_without_a_reference_at_its_root() -> None:
+def test_input_schema_has_type_object_and_no_reference_at_its_root() -> None:
     schema = UserFunction.of(everything).schema
     assert schema["type"] == "object"
     assert schema["additionalProperties"] is False
@@ -151,7 +151,7 @@ def test_handler_without_parameters_has_an_empty_object_schema() -> None:
     assert UserFunction.of(nothing).schema["properties"] == {}
 
 
-def test_star_parameters_raise_at_registration_with_instructions() -> None:
+def test_handler_with_star_parameters_raises_at_registration_with_instructions() -> None:
     async def handler(*values: int) -> None: ...
 
     with pytest.raises(TypeError, match=r"values: list\[int\]"):
@@ -159,7 +159,7 @@ def test_star_parameters_raise_at_registration_with_instructions() -> None:
 
 
 @pytest.mark.parametrize("kind", [threading.Thread, list[threading.Thread], threading.Thread | None], ids=str)
-def test_parameter_without_json_form_raises_with_its_name_and_type(kind: Any) -> None:
+def test_parameter_that_cannot_be_read_from_json_raises_an_error_with_its_name_and_type(kind: Any) -> None:
     async def handler(count: int, worker: Any) -> None: ...
 
     handler.__annotations__["worker"] = kind
@@ -167,26 +167,26 @@ def test_parameter_without_json_form_raises_with_its_name_and_type(kind: Any) ->
         UserFunction.of(handler)
 
 
-def test_class_with_an_unresolvable_annotation_raises_with_the_parameter_name() -> None:
+def test_class_with_an_unresolvable_annotation_raises_an_error_with_the_parameter_name() -> None:
     async def handler(event: trio.Event) -> None: ...  # a class of attrs, as it happens
 
     with pytest.raises(TypeError, match="handler: parameter 'event': an annotation could not be resolved"):
         UserFunction.of(handler)
 
 
-def test_name_passed_instead_of_a_function_raises_with_instructions() -> None:
+def test_string_passed_instead_of_a_function_raises_an_error_with_instructions() -> None:
     with pytest.raises(TypeError, match=r"'sum' is not a function\. .*@server\.tool\(name='add'\)"):
         UserFunction.of("sum")  # type: ignore[arg-type]
 
 
-def test_unresolvable_annotation_raises_with_its_name() -> None:
+def test_unresolvable_annotation_raises_an_error_with_its_name() -> None:
     async def handler(thing: Nowhere) -> None: ...  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
 
     with pytest.raises(TypeError, match="Nowhere"):
         UserFunction.of(handler)
 
 
-def test_whole_number_in_any_json_notation_is_an_integer() -> None:
+def test_whole_number_in_any_json_notation_is_read_as_an_integer() -> None:
     async def handler(
         count: int, sizes: list[int], point: Point, limit: int | None, share: float, where: Path, flag: bool = False
     ) -> None: ...
@@ -248,7 +248,7 @@ def test_dict_keys_are_converted_from_json_strings(kind: Any, given: Any, bound:
 
 
 @pytest.mark.parametrize(("kind", "given"), [(dict[int, str], {"1.5": "a"}), (dict[int, int], {"1": "1"})])
-def test_invalid_dict_key_is_an_invalid_argument(kind: Any, given: Any) -> None:
+def test_invalid_dict_key_causes_an_invalid_argument_error(kind: Any, given: Any) -> None:
     async def count(by: Any) -> None: ...
 
     count.__annotations__["by"] = kind

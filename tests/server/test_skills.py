@@ -135,14 +135,14 @@ async def test_only_skill_md_files_are_in_the_resource_list(skills: Skills, era:
         "file:///etc/passwd",
     ],
 )
-async def test_uri_that_is_not_a_skill_file_is_resource_not_found(skills: Skills, era: Era, uri: str) -> None:
+async def test_uri_that_is_not_a_skill_file_gets_error_resource_not_found(skills: Skills, era: Era, uri: str) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         code = (await refusal(client, "resources/read", uri))[0]
     assert code == (-32602 if era == "modern" else -32002)
 
 
 @pytest.mark.parametrize("uri", ["skill://none/SKILL.md", "skill://pdf", "skill://pdf/logo.png", "", "x" * 9000])
-async def test_unknown_skill_uri_is_an_error(skills: Skills, era: Era, uri: str) -> None:
+async def test_unknown_skill_uri_causes_an_error(skills: Skills, era: Era, uri: str) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era, extensions=[Skills()]) as client:
         code, message = await refusal(client, "skills/get", uri)
     assert code == -32602
@@ -150,7 +150,7 @@ async def test_unknown_skill_uri_is_an_error(skills: Skills, era: Era, uri: str)
     assert len(message) < 1100
 
 
-async def test_skill_directory_lists_its_direct_children(skills: Skills, era: Era) -> None:
+async def test_listing_a_skill_directory_returns_its_direct_children(skills: Skills, era: Era) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         root = [(each.uri, each.name, each.mime_type) async for each in client.list_directory("skill://pdf")]
         deeper = [(each.uri, each.mime_type) async for each in client.list_directory("skill://pdf/templates")]
@@ -164,14 +164,14 @@ async def test_skill_directory_lists_its_direct_children(skills: Skills, era: Er
 
 
 @pytest.mark.parametrize("uri", [PDF, "skill://pdf/", "skill://pdf/none", "skill://acme", "skill://"])
-async def test_uri_that_is_not_a_skill_directory_cannot_be_listed(skills: Skills, era: Era, uri: str) -> None:
+async def test_listing_a_uri_that_is_not_a_skill_directory_causes_an_error(skills: Skills, era: Era, uri: str) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         with pytest.raises(PeerError) as caught:
             [each async for each in client.list_directory(uri)]
     assert caught.value.code == -32602
 
 
-async def test_client_does_not_list_skill_directories_if_undeclared(era: Era) -> None:
+async def test_client_does_not_list_skill_directories_if_the_server_declares_no_directories(era: Era) -> None:
     skills = Skills(directory_read=False)
     skills.add_files("pdf", FILES)
     async with open_memory(Server("s", extensions=[skills]), era=era, extensions=[Skills()]) as client:
@@ -180,7 +180,7 @@ async def test_client_does_not_list_skill_directories_if_undeclared(era: Era) ->
         assert (await refusal(client, "resources/directory/read", "skill://pdf"))[0] == -32601
 
 
-async def test_unlisted_skill_is_not_listed_but_readable_by_its_uri(era: Era) -> None:
+async def test_unlisted_skill_is_readable_by_its_uri_but_does_not_appear_in_lists(era: Era) -> None:
     skills = Skills()
     skills.add_files("secret", {"SKILL.md": text_of("secret"), "more.md": "More"}, listed=False)
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
@@ -337,7 +337,7 @@ async def test_skills_can_be_added_and_removed_while_a_server_runs(skills: Skill
         skills.remove("more/refunds")
 
 
-async def test_skills_list_cached_by_the_client_is_dropped_after_a_change(folder: Path) -> None:
+async def test_client_drops_its_cached_skills_list_after_a_change(folder: Path) -> None:
     skills = Skills(folder, recheck=float("inf"))
     server = Server("s", extensions=[skills], cache=CacheHints(3_600_000, "public"))
     async with (
@@ -395,7 +395,7 @@ async def test_skills_are_listed_and_read_only_by_callers_who_can_see_them() -> 
                 assert answered.json["result"].get("cacheScope", "private") == "private"
 
 
-async def test_disabled_tag_removes_its_skills_and_their_files(era: Era) -> None:
+async def test_disabled_tag_hides_its_skills_and_their_files(era: Era) -> None:
     skills = Skills()
     skills.add_files("beta", {"SKILL.md": text_of("beta"), "more.md": "More"}, tags=["beta"])
     server = Server("s", extensions=[skills])
@@ -441,6 +441,6 @@ def test_skills_object_for_a_directory_with_an_invalid_skill_raises_value_error(
         Skills(folder)
 
 
-def test_skill_entries_compare_by_value() -> None:
+def test_skill_name_and_description_are_empty_if_missing_or_not_strings() -> None:
     assert Skill("skill://a/SKILL.md", {"name": 3}, []).name == ""
     assert Skill("skill://a/SKILL.md", {"description": "d"}, []).description == "d"

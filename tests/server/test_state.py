@@ -148,7 +148,7 @@ async def test_state_value_with_an_outdated_version_is_not_replaced_or_deleted()
         assert await state.delete("n", expected=second)
 
 
-async def test_concurrent_state_updates_with_expected_version_lose_no_increment() -> None:
+async def test_concurrent_state_updates_that_check_the_version_lose_no_increment() -> None:
     async with context() as ctx:
 
         async def count() -> None:
@@ -164,7 +164,7 @@ async def test_concurrent_state_updates_with_expected_version_lose_no_increment(
         assert await ctx.state.get("n") == 20
 
 
-async def test_state_value_without_a_json_form_raises_and_changes_nothing() -> None:
+async def test_state_value_that_cannot_be_encoded_as_json_raises_and_changes_nothing() -> None:
     async with context() as ctx:
         await ctx.state.set("a", 1)
         for value in (object(), "\ud800", float("nan")):
@@ -187,7 +187,7 @@ async def test_caller_state_is_limited_in_bytes_and_number_of_values() -> None:
         assert await state.set("d", "d")
 
 
-async def test_caller_state_is_dropped_after_state_timeout(autojump_clock: MockClock) -> None:
+async def test_caller_state_is_deleted_after_state_timeout(autojump_clock: MockClock) -> None:
     async with context(state_timeout=10.0) as ctx:
         await ctx.state.set("a", 1)
         for _ in range(3):
@@ -197,7 +197,7 @@ async def test_caller_state_is_dropped_after_state_timeout(autojump_clock: MockC
         assert await ctx.state.get("a") is None
 
 
-async def test_empty_state_handle_raises_value_error() -> None:
+async def test_state_at_with_an_empty_handle_raises_value_error() -> None:
     async with context() as ctx:
         with pytest.raises(ValueError, match="the handle of a state must not be empty"):
             ctx.state.at("")
@@ -209,7 +209,7 @@ async def test_caller_state_can_be_used_in_threads(autojump_clock: MockClock) ->
         assert (await client.call_tool("look", {"key": "n", "handle": "other"})).text == "other"
 
 
-async def test_recording_context_stores_state_values_and_passive_context_discards_state_values() -> None:
+async def test_recording_context_keeps_state_values_but_a_context_without_a_request_discards_them() -> None:
     ctx = RecordingContext()
     await ctx.state.set("a", 1)
     assert (await ctx.state.get("a"), await ctx.state.at("b").get("a")) == (1, None)
@@ -243,7 +243,7 @@ async def test_task_uses_the_caller_state_of_the_connection_that_started_the_tas
 
 
 @pytest.mark.parametrize("handle", [None, "prefs"])
-async def test_task_rerun_after_a_restart_has_no_state_without_a_token(
+async def test_task_rerun_after_a_restart_has_no_caller_state_if_the_caller_had_no_token(
     handle: str | None, autojump_clock: MockClock
 ) -> None:
     store = TouchyStore(MemoryTaskStore())
@@ -313,7 +313,7 @@ async def test_each_anonymous_session_has_its_own_caller_state() -> None:
         assert await ask(endpoint, two, "look", key="a", handle="h") == "nothing"
 
 
-async def test_caller_state_of_an_anonymous_modern_client_needs_a_handle() -> None:
+async def test_anonymous_modern_client_without_a_state_handle_gets_an_error() -> None:
     async with in_memory(keeper()) as endpoint:
         for tool, more in (("put", {"value": 1}), ("look", {})):
             assert "there is no state for a client without a token and a session" in await anonymous(
@@ -330,7 +330,7 @@ async def test_caller_state_on_a_stateless_server_without_storage_raises() -> No
         assert "this server keeps nothing between requests" in text(await call_with(endpoint, "bob-1", "look", key="a"))
 
 
-async def test_new_caller_at_the_limit_evicts_a_state_of_the_caller_with_the_most_states() -> None:
+async def test_state_of_a_new_caller_at_the_limit_replaces_a_state_of_the_caller_with_the_most_states() -> None:
     async with in_memory(keeper(), max_server_states=3) as endpoint:
         many, other, new = [await endpoint.initialize() for _ in range(3)]
         for session, handle in ((many, "x"), (many, "y"), (other, "x"), (new, "x")):

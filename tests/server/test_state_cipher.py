@@ -17,7 +17,7 @@ CONTENT = SealedState(
 )
 
 
-def test_encrypted_request_state_decrypts_and_hides_its_content() -> None:
+def test_encrypted_request_state_can_be_decrypted_and_hides_its_content() -> None:
     states = StateCipher("s", [OLD])
     text = states.seal(CONTENT)
     assert states.open(text) == CONTENT
@@ -26,7 +26,7 @@ def test_encrypted_request_state_decrypts_and_hides_its_content() -> None:
     assert states.seal(CONTENT) != text, "each has a nonce of its own"
 
 
-def test_request_state_encrypted_by_an_older_version_decrypts() -> None:
+def test_request_state_encrypted_by_an_older_version_can_be_decrypted() -> None:
     states = StateCipher("s", [OLD])
     older = msgspec.json.encode(list(msgspec.structs.astuple(CONTENT))[:7])
     sealed = states.keys_for(b"trio-mcp requestState 1 ").seal(older, b"trio-mcp requestState 1 ")
@@ -41,7 +41,7 @@ def test_request_state_is_encrypted_with_the_first_secret_and_decrypted_with_any
         after.open(before.seal(CONTENT))
 
 
-def test_shared_secret_of_request_state_is_used_if_the_server_has_none() -> None:
+def test_server_without_secrets_encrypts_request_state_with_the_shared_secret() -> None:
     one, other, own = Server("s"), Server("s"), Server("s", secrets=[OLD])
     for each in (one, other, own):
         share_secret(each, NEW)
@@ -50,18 +50,18 @@ def test_shared_secret_of_request_state_is_used_if_the_server_has_none() -> None
         own._state_cipher.open(one._state_cipher.seal(CONTENT))
 
 
-def test_request_state_encrypted_without_a_secret_decrypts_only_in_its_process() -> None:
+def test_request_state_encrypted_without_a_secret_can_be_decrypted_only_in_the_same_process() -> None:
     with pytest.raises(BadRequestState):
         StateCipher("s").open(StateCipher("s").seal(CONTENT))
 
 
-def test_request_state_does_not_decrypt_on_another_server_with_the_same_secret() -> None:
+def test_request_state_cannot_be_decrypted_by_another_server_with_the_same_secret() -> None:
     with pytest.raises(BadRequestState):
         StateCipher("other", [OLD]).open(StateCipher("s", [OLD]).seal(CONTENT))
 
 
 @pytest.mark.parametrize("text", ["", "A", "AAAA", "!", "ü", "A" * 40, "A" * 5_000_000])
-def test_request_state_that_was_never_encrypted_is_rejected(text: str) -> None:
+def test_text_that_is_not_an_encrypted_request_state_is_rejected(text: str) -> None:
     with pytest.raises(BadRequestState):
         StateCipher("s", [OLD]).open(text)
 

@@ -47,7 +47,7 @@ async def test_legacy_stateless_server_rejects_and_does_not_declare_subscription
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_sv_10_same_server_can_be_served_stateless_or_with_state(
+async def test_sv_10_one_server_object_can_be_served_stateless_or_with_state(
     era: Literal["legacy", "modern"],
 ) -> None:
     made = Server("s")

@@ -102,7 +102,7 @@ bursts = st.tuples(st.lists(changes, max_size=6), st.integers(0, 4) | st.just("a
 
 
 @given(st.lists(bursts, max_size=12), st.integers(1, 400), st.integers(1, 400))
-def test_slow_listen_stream_receives_a_notification_after_every_change(
+def test_slow_listen_stream_receives_a_notification_after_the_last_change_of_each_resource(
     steps: list[tuple[list[str], int | str]], high_water: int, capacity: int
 ) -> None:
     server = noted()

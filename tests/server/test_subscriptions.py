@@ -42,7 +42,7 @@ async def test_listen_does_not_acknowledge_lists_that_the_server_lacks() -> None
     assert params["notifications"] == {"toolsListChanged": True}
 
 
-async def test_listen_filter_set_to_false_is_not_acknowledged() -> None:
+async def test_listen_filter_field_set_to_false_is_not_acknowledged() -> None:
     async with peer_of(noted()) as peer:
         params = await peer.listen(toolsListChanged=False, resourceSubscriptions=[])
     assert params["notifications"] == {}
@@ -82,14 +82,14 @@ async def test_listen_does_not_acknowledge_resources_beyond_the_limit_of_all_str
         {"notifications": {"resourceSubscriptions": [1]}},
     ],
 )
-async def test_malformed_listen_filter_is_invalid_params(params: dict[str, Any]) -> None:
+async def test_malformed_listen_filter_gets_error_invalid_params(params: dict[str, Any]) -> None:
     async with peer_of(noted()) as peer:
         reply = await peer.request("subscriptions/listen", params)
         assert reply["error"]["code"] == -32602
         assert peer.messages == [reply]
 
 
-async def test_subscriptions_listen_is_method_not_found_in_legacy_revisions() -> None:
+async def test_subscriptions_listen_gets_error_method_not_found_in_legacy_revisions() -> None:
     async with peer_of(noted(), LATEST_LEGACY) as peer:
         reply = await peer.request("subscriptions/listen", {"notifications": {}})
     assert reply["error"]["code"] == -32601
@@ -130,7 +130,7 @@ async def test_listen_stream_sends_only_subscribed_changes(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("request_id", [0, 1, -7, "1", "a", "", 2**53])
-async def test_listen_notifications_have_the_subscription_id_in_its_json_type(request_id: Any) -> None:
+async def test_listen_notifications_contain_the_subscription_id_with_its_json_type(request_id: Any) -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(request_id, toolsListChanged=True)
@@ -140,7 +140,7 @@ async def test_listen_notifications_have_the_subscription_id_in_its_json_type(re
         assert frames == [TOOLS, "notifications/cancelled", "result"]
 
 
-async def test_listen_streams_whose_ids_differ_only_in_json_type_are_separate(autojump_clock: MockClock) -> None:
+async def test_listen_streams_with_ids_1_and_string_1_are_separate(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(1, toolsListChanged=True)
@@ -212,7 +212,7 @@ async def test_cancelled_listen_stream_drops_its_unwritten_changes(autojump_cloc
         assert server.statistics().listening == 0
 
 
-async def test_listen_stream_stopped_immediately_during_shutdown_sends_nothing(autojump_clock: MockClock) -> None:
+async def test_listen_stream_cancelled_immediately_during_shutdown_sends_nothing(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(toolsListChanged=True)
@@ -221,7 +221,7 @@ async def test_listen_stream_stopped_immediately_during_shutdown_sends_nothing(a
         assert await peer.rest() == []
 
 
-async def test_listen_stream_at_shutdown_sends_changes_then_cancelled_then_the_result(
+async def test_listen_stream_sends_changes_then_cancelled_then_the_result_at_shutdown(
     autojump_clock: MockClock,
 ) -> None:
     server = noted()

@@ -79,7 +79,7 @@ async def refused(call: Any) -> PeerError:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_disabled_item_is_not_listed_and_is_unknown(era: Era) -> None:
+async def test_disabled_item_is_not_listed_and_requests_for_it_fail_as_unknown(era: Era) -> None:
     server = made()
     server.disable("beta")
     async with open_memory(server, era=era) as client:
@@ -295,7 +295,7 @@ async def test_disabled_tool_is_not_found_by_search_nor_callable_through_call_to
         assert (await client.call_tool("call_tool", {"name": "third", "arguments": {}})).text == "third"
 
 
-async def test_scopes_of_items_disabled_at_start_are_known_to_the_server() -> None:
+async def test_server_knows_the_scopes_of_items_that_are_disabled_at_start() -> None:
     server = Server("s")
     server.resource("a://b", tags=["beta"], scopes=["read"])(lambda: "b")
     server.disable("beta")

@@ -81,7 +81,7 @@ async def test_tk_03_handler_can_read_the_requested_ttl(
     assert told == [(seen, held)]
 
 
-async def test_tk_03_requested_ttl_is_none_in_a_modern_task(autojump_clock: MockClock) -> None:
+async def test_tk_03_handler_reads_requested_ttl_none_in_a_modern_task(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -119,7 +119,7 @@ def rendering(**settings: Any) -> tuple[Server, list[str]]:
     return server, jobs
 
 
-async def test_caller_tasks_in_ctx_can_be_used_first_in_any_thread() -> None:
+async def test_handler_can_read_ctx_caller_tasks_for_the_first_time_in_any_thread() -> None:
     def plain(ctx: WorkerContext) -> str:
         assert ctx.caller_tasks is not None
         return f"{len(ctx.caller_tasks.list_tasks().tasks)} {ctx.caller_tasks.create_task().status}"
@@ -214,7 +214,7 @@ async def test_task_to_be_completed_by_another_process_stays_working_after_its_s
         assert (await state_of(peer, task))["status"] == "completed"
 
 
-async def test_task_not_completed_until_its_ttl_fails(autojump_clock: MockClock) -> None:
+async def test_task_fails_if_it_is_not_completed_before_its_ttl_expires(autojump_clock: MockClock) -> None:
     server, _ = rendering(ttl=60)
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -257,7 +257,7 @@ async def test_create_task_fails_for_a_client_without_tasks(autojump_clock: Mock
         assert (await peer.error("render"))["code"] == -32601
 
 
-async def test_handler_that_returns_the_task_of_another_call_is_an_error(
+async def test_handler_that_returns_the_task_of_another_call_causes_an_error(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("s")
@@ -274,7 +274,7 @@ async def test_handler_that_returns_the_task_of_another_call_is_an_error(
     assert "returned the TaskState of another task" in caplog.text
 
 
-async def test_tool_annotated_with_task_state_has_the_output_schema_of_its_result() -> None:
+async def test_tool_annotated_to_return_task_state_has_the_output_schema_of_the_task_result() -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -408,7 +408,7 @@ async def test_tk_02_and_tk_09_handler_can_list_the_tasks_of_its_caller(autojump
         assert (await bob.error("peek", {"task": tasks[0]}))["code"] == -32602
 
 
-async def test_tk_09_invalid_task_list_cursor_is_invalid_params(autojump_clock: MockClock) -> None:
+async def test_tk_09_invalid_task_list_cursor_gets_error_invalid_params(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -581,7 +581,7 @@ async def test_tk_04_handler_can_set_the_ttl_of_its_task(
             assert (state["ttl"], state["statusMessage"]) == (told, "first")
 
 
-async def test_tk_04_server_run_without_tasks_in_another_thread_does_not_affect_tasks() -> None:
+async def test_tk_04_tasks_work_while_another_thread_runs_the_same_server_without_tasks() -> None:
     server, _ = rendering()
     runs, over = threading.Event(), threading.Event()
     said = list[str]()
@@ -609,7 +609,7 @@ async def test_tk_04_server_run_without_tasks_in_another_thread_does_not_affect_
     assert len(said) == 1
 
 
-async def test_context_variables_of_the_first_caller_of_tasks_are_released_with_its_call() -> None:
+async def test_context_variables_of_the_call_that_first_uses_tasks_are_freed_when_the_call_ends() -> None:
     class Trace:
         pass
 
@@ -643,7 +643,7 @@ async def test_stored_result_for_an_expired_task_raises_unknown_task(autojump_cl
             await server.tasks.store_task_result(task, "completed", "late")
 
 
-async def test_passive_task_context_stores_and_sends_nothing() -> None:
+async def test_task_context_created_without_a_request_stores_and_sends_nothing() -> None:
     task = TaskContext()
     task.status("fine")
     await task.start()

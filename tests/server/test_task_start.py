@@ -25,7 +25,9 @@ def answers(state: dict[str, Any]) -> dict[str, Any]:
 # Grace
 
 
-async def test_optional_task_call_that_ends_within_the_grace_is_not_a_task(autojump_clock: MockClock) -> None:
+async def test_call_of_an_optional_task_tool_that_ends_within_the_grace_returns_a_plain_result(
+    autojump_clock: MockClock,
+) -> None:
     store = MemoryTaskStore()
     server = Server("s", tasks=TaskSettings(grace=2, store=store))
 
@@ -42,7 +44,7 @@ async def test_optional_task_call_that_ends_within_the_grace_is_not_a_task(autoj
         assert trio.current_time() - before == pytest.approx(3.9)
 
 
-async def test_handler_can_start_its_task_before_the_grace_ends(autojump_clock: MockClock) -> None:
+async def test_handler_can_turn_its_call_into_a_task_before_the_grace_ends(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -60,7 +62,7 @@ async def test_handler_can_start_its_task_before_the_grace_ends(autojump_clock: 
     assert state["result"]["content"][0]["text"] == "False True"
 
 
-async def test_tool_with_task_required_creates_a_task_even_if_it_ends_at_once(autojump_clock: MockClock) -> None:
+async def test_tool_with_task_required_creates_a_task_even_if_it_ends_immediately(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -101,7 +103,7 @@ def asking_server(**options: Any) -> Server:
 
 
 @pytest.mark.parametrize("replay", [False, True])
-async def test_elicitation_before_the_task_start_is_an_input_required_result_and_later_in_the_task(
+async def test_elicitation_is_sent_as_an_input_required_result_before_the_task_starts_and_in_the_task_afterwards(
     replay: bool, autojump_clock: MockClock
 ) -> None:
     async with knowing(asking_server(replay=replay)) as peer:
@@ -140,7 +142,7 @@ async def test_task_grace_restarts_with_each_retry_after_input_required(autojump
     assert result["resultType"] == "complete"
 
 
-async def test_task_start_during_an_open_elicitation_waits_for_the_retry(autojump_clock: MockClock) -> None:
+async def test_task_started_during_an_open_elicitation_begins_after_the_retry(autojump_clock: MockClock) -> None:
     server = Server("s")
     started: list[float] = []
 
@@ -185,7 +187,7 @@ def returning_server(*, starts: bool) -> Server:
     return server
 
 
-async def test_input_required_returned_before_the_task_start_is_the_result_of_the_call(
+async def test_input_required_returned_before_the_task_starts_becomes_the_result_of_the_call(
     autojump_clock: MockClock,
 ) -> None:
     async with knowing(returning_server(starts=False)) as peer:
@@ -198,7 +200,7 @@ async def test_input_required_returned_before_the_task_start_is_the_result_of_th
     assert state["result"]["content"][0]["text"] == "Ann x"
 
 
-async def test_input_required_returned_after_the_task_start_is_an_input_request_of_the_task(
+async def test_input_required_returned_after_the_task_starts_becomes_an_input_request_of_the_task(
     autojump_clock: MockClock,
 ) -> None:
     async with knowing(returning_server(starts=True)) as peer:
@@ -209,7 +211,7 @@ async def test_input_required_returned_after_the_task_start_is_an_input_request_
     assert state["result"]["content"][0]["text"] == "Ann x"
 
 
-async def test_elicitation_before_the_task_start_without_client_capability_fails_the_call(
+async def test_elicitation_before_the_task_starts_fails_the_call_if_the_client_lacks_the_capability(
     autojump_clock: MockClock,
 ) -> None:
     async with knowing(asking_server(), {"extensions": KNOWS["extensions"]}) as peer:
@@ -347,7 +349,7 @@ async def test_started_task_does_not_count_as_a_request_in_flight(autojump_clock
 # Other options of a tool
 
 
-async def test_tool_timeout_applies_in_its_task(autojump_clock: MockClock) -> None:
+async def test_tool_timeout_applies_to_calls_that_run_as_a_task(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional", timeout=5)
@@ -362,7 +364,7 @@ async def test_tool_timeout_applies_in_its_task(autojump_clock: MockClock) -> No
     assert "limit of 5 seconds" in state["result"]["content"][0]["text"]
 
 
-async def test_tool_max_concurrency_applies_to_its_tasks(autojump_clock: MockClock) -> None:
+async def test_tool_max_concurrency_limits_calls_that_run_as_tasks(autojump_clock: MockClock) -> None:
     server = Server("s")
     running: list[int] = []
 
@@ -411,7 +413,7 @@ class FirstFails(TouchyStore):
 
 @pytest.mark.parametrize("first", ["the handler", "the time limit"])
 @pytest.mark.parametrize("task", ["optional", "required"])
-async def test_task_start_that_failed_is_not_attempted_again(autojump_clock: MockClock, first: str, task: Any) -> None:
+async def test_task_that_failed_to_start_is_not_started_again(autojump_clock: MockClock, first: str, task: Any) -> None:
     """A second attempt would make a task of a call that has failed, or is about to."""
     store = FirstFails(slowness=3)
     server = Server("s", tasks=TaskSettings(grace=1, store=store))

@@ -291,7 +291,7 @@ async def test_sync_handler_in_a_thread_can_send_raw_requests() -> None:
         assert (await client.call_tool("ask")).structured_content == {"result": [[], "accept", "m"]}
 
 
-def test_passive_context_has_no_progress_or_client_capabilities() -> None:
+def test_context_created_without_a_request_has_no_progress_or_client_capabilities() -> None:
     context = RequestContext()
     assert not context.is_cancelled
     assert not context.progress(1)

@@ -18,7 +18,9 @@ def text_of(result: CallToolResult) -> str:
     return result.content[0].text
 
 
-async def test_tool_past_its_timeout_is_cancelled_with_an_error_result(autojump_clock: MockClock) -> None:
+async def test_tool_that_exceeds_its_timeout_is_cancelled_and_returns_an_error_result(
+    autojump_clock: MockClock,
+) -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool(timeout=3)
@@ -40,7 +42,7 @@ ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_time_of_elicitations_does_not_count_for_the_tool_timeout(
+async def test_tool_timeout_does_not_include_the_time_of_elicitations(
     era: Literal["legacy", "modern"], autojump_clock: MockClock
 ) -> None:
     server = Server("s")
@@ -92,7 +94,7 @@ async def test_tool_timeout_continues_after_an_elicitation_is_answered(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_time_of_sampling_counts_for_the_tool_timeout(
+async def test_tool_timeout_includes_the_time_of_sampling(
     era: Literal["legacy", "modern"], autojump_clock: MockClock
 ) -> None:
     server = Server("s")
@@ -206,7 +208,7 @@ async def test_tool_output_is_validated_if_check_output_is_on() -> None:
     )
 
 
-async def test_tool_with_an_output_schema_without_structured_content_is_an_error() -> None:
+async def test_tool_with_an_output_schema_that_returns_no_structured_content_causes_an_error() -> None:
     server = Server("s")
     owed, other = (
         "declares an output schema, but returned no structured content",
@@ -243,7 +245,7 @@ async def test_only_the_text_of_a_tool_error_is_sent_to_the_client(caplog: pytes
     assert "hunter2" in caplog.text
 
 
-def test_return_annotation_without_json_form_raises_with_instructions() -> None:
+def test_return_annotation_that_cannot_be_encoded_as_json_raises_an_error_with_instructions() -> None:
     async def start() -> trio.Process: ...
 
     with pytest.raises(

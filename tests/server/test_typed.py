@@ -51,7 +51,7 @@ KINDS: list[Any] = [*OBJECTS, Named, Holding, list[OfData], OfData | None, dict[
 
 @pytest.mark.parametrize("kind", OBJECTS)
 @pytest.mark.parametrize("number", ["3", "3.0"])
-def test_request_state_and_input_responses_and_form_answers_are_converted_to_the_given_class(
+def test_request_state_input_responses_and_form_answers_are_converted_to_the_requested_class(
     kind: Any, number: str
 ) -> None:
     text = f'{{"price": {number}, "more": null}}'
@@ -96,7 +96,7 @@ def test_invalid_request_state_or_form_answer_for_a_class_raises_value_error(kin
 
 
 @pytest.mark.parametrize("kind", [*OBJECTS, Named])
-def test_missing_data_for_a_class_with_required_fields_raises_value_error(kind: Any) -> None:
+def test_missing_request_data_for_a_class_with_required_fields_raises_value_error(kind: Any) -> None:
     with pytest.raises(ValueError, match=r"price|missing|default|array"):
         RecordingContext().request_state_as(kind)
     with pytest.raises(ValueError, match=r"price|missing|default|array"):
@@ -105,12 +105,12 @@ def test_missing_data_for_a_class_with_required_fields_raises_value_error(kind: 
         ElicitAnswer("accept", {}).as_(kind)
 
 
-def test_missing_data_is_the_default_of_a_list_or_dict() -> None:
+def test_missing_request_state_is_read_as_an_empty_list_or_dict() -> None:
     assert RecordingContext().request_state_as(list[int]) == []
     assert RecordingContext().request_state_as(dict) == {}
 
 
-def test_specification_classes_are_read_by_their_wire_names() -> None:
+def test_input_response_is_converted_to_a_specification_class_by_json_field_names() -> None:
     answer = {"action": "accept", "content": {"n": 3.0}, "_meta": {"a": 1}}
     ctx = RecordingContext(input_responses={"q": answer})
     assert ctx.input_response_as(ElicitResult, "q") == ElicitResult("accept", {"n": 3.0}, {"a": 1})

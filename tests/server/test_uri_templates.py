@@ -273,7 +273,7 @@ def test_template_variables_never_contain_traversal_segments(text: str, encoded:
 
 
 @pytest.mark.parametrize(("revision", "code"), [(LATEST_LEGACY, -32002), (MODERN, -32602)])
-async def test_uri_with_an_invalid_template_variable_is_resource_not_found_in_all_methods(
+async def test_uri_with_an_invalid_template_variable_gets_error_resource_not_found_in_all_methods(
     revision: str, code: int
 ) -> None:
     server = Server("s")

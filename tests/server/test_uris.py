@@ -72,18 +72,18 @@ async def test_resource_is_readable_by_each_spelling_of_its_uri(
 
 
 @pytest.mark.parametrize(("one", "other"), DISTINCT)
-def test_distinct_uris_have_distinct_normal_forms(one: str, other: str) -> None:
+def test_different_uris_have_different_normal_forms(one: str, other: str) -> None:
     assert normal_uri(one) != normal_uri(other)
 
 
 @given(st.text(alphabet="aB/.%2eEfF5:?#@é {}\\\ud800", max_size=20))
-def test_uri_normalization_is_idempotent(rest: str) -> None:
+def test_normalizing_a_normalized_uri_does_not_change_it(rest: str) -> None:
     for scheme in ("x://", "X:", "HTTP://a"):
         assert normal_uri(normal_uri(scheme + rest)) == normal_uri(scheme + rest)
 
 
 @given(st.from_regex(r"(note|a|x-y\+1|http|FILE):/{0,3}[ab:/.@_?#\[\]!1A( %{}-]{0,9}", fullmatch=True))
-def test_uri_that_is_already_normalized_is_validated_like_any_other_uri(uri: str) -> None:
+def test_uri_accepted_by_the_fast_path_is_validated_like_any_other_uri(uri: str) -> None:
     def checked() -> str:
         try:
             return checked_uri(uri)

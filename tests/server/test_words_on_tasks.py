@@ -84,7 +84,7 @@ RETURNED: dict[str, Any] = {
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("title", [*ASKING, *RETURNED])
-async def test_raw_request_with_task_params_raises_with_instructions(
+async def test_raw_request_with_task_params_raises_an_error_with_instructions(
     autojump_clock: MockClock, title: str, era: Any
 ) -> None:
     server, failures = Server("words"), list[Exception]()
@@ -150,7 +150,7 @@ async def test_task_rerun_after_a_restart_has_the_principal_of_its_caller(autoju
 
 @pytest.mark.parametrize("task", [{}, {"task": False}, {"task": None}])
 @pytest.mark.parametrize("on_restart", ["again", "resume"])
-def test_on_restart_without_a_task_option_raises_value_error(on_restart: Any, task: dict[str, Any]) -> None:
+def test_on_restart_option_without_a_task_option_raises_value_error(on_restart: Any, task: dict[str, Any]) -> None:
     server = Server("words")
     words = (
         f'tool \'work\': on_restart="{on_restart}" has an effect only on tasks: add task="optional" or task="required"'

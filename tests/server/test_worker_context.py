@@ -23,7 +23,7 @@ def written(member: Any) -> tuple[type, str]:
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_worker_context_has_every_context_member_with_the_same_signature(name: str) -> None:
+def test_worker_context_has_every_attribute_of_the_request_context_with_the_same_signature(name: str) -> None:
     assert name in vars(WorkerContext)
     expected = written(vars(RequestContext)[name])
     if name == "log":
@@ -46,24 +46,26 @@ TASK_MEMBERS = [
 
 
 @pytest.mark.parametrize(("here", "there", "name"), TASK_MEMBERS)
-def test_worker_tasks_have_every_task_member_with_the_same_signature(here: type, there: type, name: str) -> None:
+def test_worker_tasks_object_has_every_attribute_of_the_task_context_with_the_same_signature(
+    here: type, there: type, name: str
+) -> None:
     assert written(vars(there)[name]) == written(vars(here)[name])
     assert not inspect.iscoroutinefunction(vars(there)[name])
 
 
 @pytest.mark.parametrize("name", [name for name in vars(CallerState) if not name.startswith("_")])
-def test_worker_state_has_every_state_member_with_the_same_signature(name: str) -> None:
+def test_worker_state_object_has_every_attribute_of_the_caller_state_with_the_same_signature(name: str) -> None:
     kind, words = written(vars(CallerState)[name])
     assert written(vars(WorkerState)[name]) == (kind, words.replace("CallerState", "WorkerState"))
     assert not inspect.iscoroutinefunction(vars(WorkerState)[name])
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_no_member_of_worker_context_is_async(name: str) -> None:
+def test_worker_context_has_no_async_methods(name: str) -> None:
     assert not inspect.iscoroutinefunction(vars(WorkerContext)[name])
 
 
-def test_synchronous_members_of_worker_context_return_the_values_of_the_context() -> None:
+def test_worker_context_attributes_return_the_values_of_the_request_context() -> None:
     class Named(RequestContext):
         __slots__ = ()
 

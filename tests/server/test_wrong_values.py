@@ -10,7 +10,7 @@ from trio_mcp import NotSerializable, PeerError, Server, open_memory
 from trio_mcp.types import CallToolResult
 
 
-async def test_list_request_with_an_unencodable_item_fails_without_affecting_calls(
+async def test_list_request_fails_if_an_item_cannot_be_encoded_as_json_but_calls_succeed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("s")
@@ -27,7 +27,7 @@ async def test_list_request_with_an_unencodable_item_fails_without_affecting_cal
     assert "tools/list" in caplog.text
 
 
-async def test_initialize_with_unencodable_server_information_is_an_internal_error() -> None:
+async def test_initialize_gets_internal_error_if_the_server_information_cannot_be_encoded_as_json() -> None:
     server = Server("s", instructions=cast("Any", object()))
     async with open_memory(Server("other")) as other:
         with pytest.raises(PeerError, match="Internal error"):
@@ -76,7 +76,7 @@ def deep_server() -> Server:
 
 @pytest.mark.parametrize("levels", [300, 3000, 100_000])
 @pytest.mark.parametrize("tool", ["untyped", "typed", "unchecked"])
-async def test_tool_result_nested_too_deep_is_an_error_without_a_traceback(
+async def test_tool_result_nested_too_deeply_causes_an_error_without_a_traceback(
     tool: str, levels: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_memory(deep_server()) as client:
@@ -101,7 +101,7 @@ async def test_tool_result_nested_too_deep_fails_output_validation(
 
 
 @pytest.mark.parametrize("levels", [300, 3000, 100_000])
-async def test_resource_nested_too_deep_is_an_error_without_a_traceback(
+async def test_resource_result_nested_too_deeply_causes_an_error_without_a_traceback(
     levels: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_memory(deep_server()) as client:

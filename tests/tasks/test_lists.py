@@ -111,7 +111,9 @@ async def test_list_cursor_stays_valid_although_its_task_was_deleted(autojump_cl
 
 @pytest.mark.parametrize("cursor", ["", "x", ".", "1", "-1.x", "1_0.x", "\N{SUPERSCRIPT TWO}.x", "9" * 30 + ".x"])
 @PEERS
-async def test_invalid_list_cursor_is_invalid_params(autojump_clock: MockClock, cursor: str, peer: Peer) -> None:
+async def test_invalid_list_cursor_gets_error_invalid_params(
+    autojump_clock: MockClock, cursor: str, peer: Peer
+) -> None:
     async with listing(peer) as (client, _):
         with pytest.raises(PeerError, match="unknown cursor") as refused:
             await page(client, cursor)
