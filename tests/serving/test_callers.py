@@ -37,11 +37,11 @@ def at(address: str) -> tuple[str, str]:
         ("fe80::1%eth0", "fe80::/56"),
     ],
 )
-def test_caller_without_a_principal_is_an_ipv4_address_or_an_ipv6_network(address: str, party: str) -> None:
+def test_caller_without_a_principal_is_identified_by_its_ipv4_address_or_ipv6_network(address: str, party: str) -> None:
     assert caller(address) == at(party)
 
 
-def test_caller_with_a_principal_is_that_principal_at_any_address() -> None:
+def test_caller_with_a_principal_is_the_same_caller_at_any_address() -> None:
     assert caller("203.0.113.9", principal=("issuer", "ada")) == ("principal", ("issuer", "ada"))
     assert caller("10.0.0.1", PROXIES, ("issuer", "ada"), x_forwarded_for="1.2.3.4") == (
         "principal",
@@ -58,7 +58,7 @@ def test_each_request_on_a_connection_has_the_caller_of_its_principal() -> None:
     assert hop.caller("ada", {}).key == ("principal", "ada")
 
 
-def test_caller_is_the_same_object_over_all_its_connections() -> None:
+def test_one_caller_object_represents_all_connections_of_a_caller() -> None:
     there = CallersByAddress(Callers())
     first, second = there.hop_at("203.0.113.9"), there.hop_at("203.0.113.9")
     assert first.here is second.here
@@ -70,7 +70,7 @@ def test_caller_is_the_same_object_over_all_its_connections() -> None:
     assert there.hop_at("203.0.113.9").here.requests == 0
 
 
-def test_each_connection_without_an_address_is_a_separate_caller() -> None:
+def test_each_connection_without_an_address_is_treated_as_a_separate_caller() -> None:
     there = CallersByAddress(Callers())
     stream, _ = memory_stream_pair()
     first, second = there.hop(stream), there.hop_at(None)
@@ -112,7 +112,7 @@ async def test_caller_address_is_the_peer_address_of_the_accepted_socket() -> No
         (",".join(["203.0.113.9", *["10.1.2.3"] * 5000]), "10.1.2.3"),  # no more than some proxies are looked at
     ],
 )
-def test_x_forwarded_for_of_a_trusted_proxy_is_read_from_the_right(header: str, client: str) -> None:
+def test_x_forwarded_for_header_of_a_trusted_proxy_is_read_from_right_to_left(header: str, client: str) -> None:
     assert caller("10.0.0.1", PROXIES, x_forwarded_for=header) == at(client)
 
 
@@ -133,14 +133,14 @@ def test_forwarded_header_of_a_trusted_proxy_is_read(header: str, client: str) -
     assert caller("10.0.0.1", proxies, forwarded=header) == at(client)
 
 
-def test_overlong_forwarded_addresses_are_not_cached() -> None:
+def test_too_long_forwarded_addresses_are_not_cached() -> None:
     kept = callers._short_address.cache_info().currsize
     for number in range(3):
         assert caller("10.0.0.1", PROXIES, x_forwarded_for=f"{number}" * 1000) == at("10.0.0.1")
     assert callers._short_address.cache_info().currsize - kept <= 1, "that of the proxy"
 
 
-def test_client_address_header_of_a_trusted_proxy_is_configurable() -> None:
+def test_trusted_proxy_can_have_a_configured_client_address_header() -> None:
     proxies = TrustedProxies(["10.0.0.1"], "X-Real-IP")
     assert caller("10.0.0.1", proxies, x_real_ip="203.0.113.9", x_forwarded_for="1.2.3.4") == at("203.0.113.9")
     assert caller("10.0.0.1", proxies) == at("10.0.0.1")
@@ -159,6 +159,6 @@ def test_trusted_proxy_can_connect_over_a_unix_socket() -> None:
 @pytest.mark.parametrize(
     ("networks", "error"), [("10.0.0.1", TypeError), (["proxy"], ValueError), (["10.0.0.1/8"], ValueError)]
 )
-def test_invalid_trusted_proxy_network_raises_with_instructions(networks: Any, error: type[Exception]) -> None:
+def test_invalid_trusted_proxy_network_raises_an_error_with_instructions(networks: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"write|10\.0\.0\.0/8"):
         TrustedProxies(networks)

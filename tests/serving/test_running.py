@@ -48,14 +48,14 @@ async def knock(client: Client) -> str:
     return (await client.call_tool("knock")).text
 
 
-async def test_run_serves_stdio_until_the_end_of_input() -> None:
+async def test_server_run_serves_stdio_until_the_end_of_input() -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio([sys.executable, "-c", PROGRAM.format("")], stderr=subprocess.DEVNULL) as client:
             assert await knock(client) == "who is there"
 
 
 @pytest.mark.parametrize("transport", ["http", "unix"])
-async def test_run_serves_until_sigint_and_then_returns(transport: str, tmp_path: Path) -> None:
+async def test_server_run_serves_until_sigint_and_then_returns(transport: str, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     options = f'"http", unix={str(path)!r}' if transport == "http" else f'"unix", path={str(path)!r}'
     command = [sys.executable, "-c", PROGRAM.format(options)]
@@ -83,7 +83,7 @@ async def test_run_serves_until_sigint_and_then_returns(transport: str, tmp_path
         ("unix", serve_unix),
     ],
 )
-def test_run_passes_the_options_to_the_function_of_the_transport(
+def test_run_passes_its_options_to_the_serve_function_of_the_transport(
     transport: str, function: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
@@ -94,33 +94,33 @@ def test_run_passes_the_options_to_the_function_of_the_transport(
 
 
 @pytest.mark.parametrize("transport", ["sse", "streamable-http", ""])
-def test_run_with_an_unknown_transport_raises_an_error_that_lists_the_transports(transport: str) -> None:
+def test_server_run_with_an_unknown_transport_raises_an_error_that_lists_the_transports(transport: str) -> None:
     with pytest.raises(ValueError, match=f"one of 'stdio', 'http', 'websocket', 'tcp', 'unix', not '{transport}'"):
         RUN(Server("s"), transport)
 
 
-def test_run_with_a_port_and_no_transport_raises_with_instructions() -> None:
+def test_server_run_with_a_port_but_no_transport_raises_an_error_with_instructions() -> None:
     with pytest.raises(TypeError, match=r'port= is not allowed with the transport stdio: write run\(server, "http"'):
         RUN(Server("s"), port=8000)
 
 
 @pytest.mark.parametrize("transport", ["http", "websocket", "tcp"])
-def test_run_with_a_misspelled_option_raises_with_a_suggestion(transport: str) -> None:
+def test_server_run_with_a_misspelled_option_raises_and_suggests_the_right_name(transport: str) -> None:
     with pytest.raises(TypeError, match="no option 'stateles'; did you mean stateless="):
         RUN(Server("s"), transport, port=0, stateles=True)
 
 
-async def test_run_inside_trio_raises_with_the_function_to_await() -> None:
+async def test_server_run_inside_trio_raises_an_error_that_names_the_function_to_await() -> None:
     with pytest.raises(RuntimeError, match=r"await serve_http\(server, \.\.\.\)"):
         run(Server("s"), "http", port=0)
 
 
-def test_transport_options_are_removed_from_the_common_serving_options() -> None:
+def test_serving_options_drops_the_options_that_only_a_transport_needs() -> None:
     limits = Limits(max_queued=1)
     options: accepting.WebSocketOptions = {"path": "/mcp", "limits": limits, "handle_signals": False, "stateless": True}
     assert accepting.serving_options(options) == {"limits": limits, "handle_signals": False, "stateless": True}
 
 
-def test_run_with_arguments_in_the_wrong_order_raises_type_error_with_the_correct_call() -> None:
+def test_server_run_with_arguments_in_the_wrong_order_raises_type_error_and_shows_the_correct_call() -> None:
     with pytest.raises(TypeError, match=r"the first argument of run\(\) must be the server. Write\n    run\(server\)$"):
         RUN(serve_stdio, Server("program"))

@@ -81,7 +81,7 @@ ONE_TYPE = {
 
 @pytest.mark.parametrize("era", SERVED)
 @pytest.mark.parametrize("kind", ONE_TYPE)
-async def test_post_that_accepts_one_media_type_is_answered_with_that_type(era: str, kind: str) -> None:
+async def test_post_that_accepts_only_one_media_type_gets_a_response_of_that_type(era: str, kind: str) -> None:
     async with serving(era) as (endpoint, _):
         for accept in ONE_TYPE[kind]:
             headers = await opened(endpoint, era, accept)
@@ -105,7 +105,7 @@ async def test_notifications_to_a_client_that_accepts_only_json_are_dropped(era:
 
 
 @pytest.mark.parametrize("era", SERVED)
-async def test_response_to_a_client_that_accepts_only_event_streams_is_a_stream(era: str) -> None:
+async def test_client_that_accepts_only_event_streams_gets_its_response_as_an_sse_stream(era: str) -> None:
     async with serving(era) as (endpoint, _):
         headers = await opened(endpoint, era, STREAM)
         answer = await endpoint.ask(called(era, "tell"), headers)
@@ -117,7 +117,7 @@ async def test_response_to_a_client_that_accepts_only_event_streams_is_a_stream(
 
 
 @pytest.mark.parametrize("era", SERVED)
-async def test_empty_accept_header_counts_as_absent(era: str) -> None:
+async def test_empty_accept_header_is_treated_as_absent(era: str) -> None:
     async with serving(era) as (endpoint, _):
         for empty in ("", " "):
             headers = await opened(endpoint, era, empty)
@@ -130,7 +130,7 @@ async def test_empty_accept_header_counts_as_absent(era: str) -> None:
 
 
 @pytest.mark.parametrize("accept", [JSON, STREAM])
-async def test_batch_is_answered_with_the_only_media_type_that_its_client_accepts(accept: str) -> None:
+async def test_batch_is_answered_in_the_media_type_that_the_client_accepts(accept: str) -> None:
     async with serving("2025-03-26") as (endpoint, _):
         headers = await opened(endpoint, "2025-03-26", accept)
         asked = [call("tell", id=1), call("echo", id=2, text="x")]
@@ -141,7 +141,7 @@ async def test_batch_is_answered_with_the_only_media_type_that_its_client_accept
 
 
 @pytest.mark.parametrize("era", ["2025-11-25", "shared"])
-async def test_elicitation_of_a_client_that_accepts_only_json_uses_its_get_stream_or_fails(era: str) -> None:
+async def test_elicitation_for_a_client_that_accepts_only_json_is_sent_on_the_get_stream_or_fails(era: str) -> None:
     async with serving(era) as (endpoint, _):
         headers = await opened(endpoint, era, JSON)
         refused = reply_in(await endpoint.ask(called(era, "ask"), headers))
@@ -173,7 +173,7 @@ async def test_cancelled_request_of_a_client_that_accepts_only_json_is_answered_
         assert (answer.status, answer.body) == (204, b"")
 
 
-async def test_listen_from_a_client_that_accepts_only_json_gets_status_406() -> None:
+async def test_listen_request_from_a_client_that_accepts_only_json_gets_status_406() -> None:
     async with serving("modern") as (endpoint, _):
         asked = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         answer = await endpoint.ask(asked, {"Accept": JSON})

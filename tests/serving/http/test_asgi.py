@@ -197,7 +197,7 @@ async def test_asgi_call_is_answered_in_json(ask: Ask) -> None:
     assert answer.json["result"]["content"][0]["text"] == "hi"
 
 
-async def test_asgi_body_can_arrive_in_any_number_of_pieces(ask: Ask) -> None:
+async def test_asgi_app_accepts_a_body_in_any_number_of_pieces(ask: Ask) -> None:
     headers, body = modern(*call("echo", text="in pieces"))
     exchange = ask(headers=good(headers))
     for byte in json.dumps(body).encode():
@@ -251,7 +251,7 @@ async def test_asgi_disconnect_during_the_body_ends_the_request_without_a_respon
 
 
 @pytest.mark.parametrize("refused_for", ["its length", "its time"])
-async def test_s2c_09_rejected_body_of_a_sampling_answer_fails_the_sampling_request(
+async def test_s2c_09_sampling_request_fails_if_the_body_of_its_answer_is_rejected(
     autojump_clock: MockClock, refused_for: str
 ) -> None:
     scene = Scene()
@@ -281,7 +281,7 @@ async def test_s2c_09_rejected_body_of_a_sampling_answer_fails_the_sampling_requ
         await post.over.wait()
 
 
-async def test_htt_22_incomplete_asgi_bodies_of_a_caller_use_at_most_its_share_of_memory(served: Served) -> None:
+async def test_htt_22_incomplete_asgi_bodies_of_one_caller_cannot_use_all_of_the_memory_limit(served: Served) -> None:
     limits = Limits(max_unread_bytes=100_000, max_message_bytes=40_000)
     async with asking(served.server, limits=limits) as ask:
         length = str(40_000)
@@ -299,7 +299,7 @@ async def test_htt_22_incomplete_asgi_bodies_of_a_caller_use_at_most_its_share_o
         await sent[1].over.wait()
 
 
-async def test_asgi_server_that_cancels_a_request_cancels_its_handler(served: Served) -> None:
+async def test_asgi_handler_is_cancelled_if_the_asgi_server_cancels_the_request(served: Served) -> None:
     app = http_app(served.server, **OPEN)
     async with app.lifespan():
         async with trio.open_nursery() as nursery:
@@ -311,7 +311,7 @@ async def test_asgi_server_that_cancels_a_request_cancels_its_handler(served: Se
         await served.journal.ended.wait()
 
 
-async def test_asgi_send_that_raises_after_a_disconnect_cancels_the_handler(served: Served) -> None:
+async def test_asgi_handler_is_cancelled_if_send_raises_after_a_disconnect(served: Served) -> None:
     app = http_app(served.server, **OPEN)
     async with app.lifespan(), trio.open_nursery() as nursery:
         headers, body = modern(*call("wait", speak=True))
@@ -354,7 +354,7 @@ async def test_asgi_client_that_does_not_read_its_response_is_disconnected(
         ([(b"x-control", b"a\x01b")], 400, "control character"),
     ],
 )
-async def test_malformed_requests_passed_on_by_an_asgi_server_are_rejected(
+async def test_asgi_app_rejects_malformed_requests_that_the_asgi_server_passes_on(
     ask: Ask, headers: list[tuple[bytes, bytes]], status: int, words: str
 ) -> None:
     exchange = ask(headers=[*good(BASE), *headers])
@@ -364,7 +364,7 @@ async def test_malformed_requests_passed_on_by_an_asgi_server_are_rejected(
     assert words in answer.json["error"]["message"]
 
 
-async def test_asgi_request_with_a_missing_or_foreign_host_is_rejected(served: Served) -> None:
+async def test_asgi_request_with_a_missing_or_disallowed_host_is_rejected(served: Served) -> None:
     app = http_app(served.server, **OPEN)
     async with app.lifespan(), trio.open_nursery() as nursery:
         for host, status in ((None, 400), ("evil.example.com", 403)):
@@ -396,7 +396,7 @@ async def test_asgi_body_that_does_not_arrive_within_body_timeout_gets_status_40
         assert (await exchange.answer()).status == 408
 
 
-async def test_asgi_request_rejected_by_its_headers_is_answered_before_its_body(ask: Ask) -> None:
+async def test_asgi_app_answers_a_request_with_rejected_headers_before_it_reads_the_body(ask: Ask) -> None:
     exchange = ask(headers=[(b"content-type", b"text/plain")])
     await exchange.send(b"x", more=True)
     assert (await exchange.start()).status == 415
@@ -438,7 +438,9 @@ async def test_asgi_preflight_of_an_allowed_origin_gets_status_204(ask: Ask) -> 
         ("", "/other", False),
     ],
 )
-async def test_asgi_path_is_relative_to_the_mount_point(ask: Ask, root_path: str, path: str, found: bool) -> None:
+async def test_asgi_app_reads_the_path_relative_to_its_mount_point(
+    ask: Ask, root_path: str, path: str, found: bool
+) -> None:
     exchange = await posted(ask, *call("echo", text="hi"), root_path=root_path, path=path)
     assert (await exchange.answer()).status == (200 if found else 404)
 
@@ -457,7 +459,7 @@ async def test_handlers_do_not_inherit_context_variables_of_the_asgi_request_tas
         assert (await exchange.answer()).json["result"]["content"][0]["text"] == "nobody me"
 
 
-async def test_asgi_websocket_is_closed_immediately(served: Served) -> None:
+async def test_asgi_app_closes_a_websocket_immediately(served: Served) -> None:
     sent: list[Any] = []
 
     async def send(event: Any) -> None:
@@ -726,7 +728,7 @@ async def test_framework_middleware_passes_streams_and_disconnects_to_the_asgi_a
 
 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
-async def test_disconnect_through_hypercorn_cancels_the_handler(
+async def test_client_that_disconnects_from_hypercorn_cancels_the_handler(
     hypercorned: Hypercorn, served: Served, speak: bool
 ) -> None:
     connection = await hypercorned.connect()
@@ -770,7 +772,7 @@ async def test_legacy_session_with_a_get_stream_works_through_hypercorn(hypercor
     assert lost.status == 404
 
 
-async def test_early_413_reaches_a_client_that_is_still_sending_through_hypercorn(hypercorned: Hypercorn) -> None:
+async def test_client_that_is_still_sending_through_hypercorn_receives_an_early_413(hypercorned: Hypercorn) -> None:
     connection = await hypercorned.connect()
     head = "".join(f"{name}: {value}\r\n" for name, value in {**BASE, "Content-Length": "999999999"}.items())
     await connection.stream.send_all(f"POST /api/mcp HTTP/1.1\r\n{head}\r\n".encode())

@@ -14,7 +14,7 @@ from trio_mcp import CancelCause, RequestContext, http_app
 STREAMS = 200
 
 
-async def test_200_concurrent_streams_through_uvicorn_are_separate_and_end_at_disconnect() -> None:
+async def test_200_concurrent_streams_through_uvicorn_do_not_mix_and_end_at_disconnect() -> None:
     server, journal = waiting_server()
     causes: list[CancelCause] = []
 

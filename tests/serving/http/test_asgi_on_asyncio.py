@@ -84,7 +84,7 @@ def test_asyncio_asgi_app_lifespan_starts_and_ends_the_trio_thread() -> None:
     asyncio.run(main())
 
 
-def test_asyncio_asgi_app_drops_the_server_runs_of_closed_event_loops() -> None:
+def test_asyncio_asgi_app_releases_servers_that_ran_on_closed_event_loops() -> None:
     app = http_app(waiting_server()[0], **OPEN)
 
     async def main() -> None:
@@ -242,7 +242,7 @@ def test_cancelled_asyncio_task_of_an_asgi_request_cancels_the_handler_and_waits
     assert journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-def test_asgi_request_cancelled_at_any_step_leaves_no_task_and_no_request() -> None:
+def test_asgi_request_cancelled_at_any_checkpoint_leaves_no_task_and_no_open_request() -> None:
     server, _ = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -319,7 +319,7 @@ def test_asyncio_asgi_app_rejects_a_body_beyond_the_size_limit() -> None:
     asyncio.run(main())
 
 
-def test_asyncio_asgi_send_that_raises_after_a_disconnect_cancels_the_handler() -> None:
+def test_asyncio_asgi_handler_is_cancelled_if_send_raises_after_a_disconnect() -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -337,7 +337,7 @@ def test_asyncio_asgi_send_that_raises_after_a_disconnect_cancels_the_handler() 
 
 
 @pytest.mark.parametrize("has_lifespan", [True, False])
-def test_handlers_have_context_variables_of_the_lifespan_and_asgi_send_has_variables_of_the_request(
+def test_handler_sees_context_variables_of_the_lifespan_and_asgi_send_sees_those_of_the_request(
     has_lifespan: bool,
 ) -> None:
     server = Server("who")
@@ -490,7 +490,9 @@ async def waits_until_left(endpoint: OnAsyncio, journal: Journal, path: str, *, 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
 @pytest.mark.parametrize("mount", MOUNTS)
 @pytest.mark.parametrize("asgi_server", SERVERS)
-async def test_disconnect_through_an_asgi_server_cancels_the_handler(asgi_server: str, mount: str, speak: bool) -> None:
+async def test_client_that_disconnects_from_an_asgi_server_cancels_the_handler(
+    asgi_server: str, mount: str, speak: bool
+) -> None:
     server, journal = waiting_server()
     async with SERVERS[asgi_server](MOUNTS[mount](http_app(server, **OPEN))) as endpoint:
         await waits_until_left(endpoint, journal, "/api/mcp", speak=speak)

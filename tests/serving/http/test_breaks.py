@@ -33,7 +33,7 @@ async def read_bytes(wire: Wire, count: int) -> bytes:
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
-async def test_sse_events_received_before_a_break_and_replayed_after_it_are_complete(revision: str) -> None:
+async def test_sse_client_that_reconnects_after_a_break_receives_every_event_once(revision: str) -> None:
     async with open_endpoint(server) as endpoint:
         session = await endpoint.session(revision)
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "tell", "arguments": {}}}

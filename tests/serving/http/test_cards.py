@@ -44,7 +44,7 @@ async def endpoint() -> AsyncGenerator[ListenedEndpoint]:
         yield one
 
 
-async def test_server_card_has_the_servers_data_and_matches_the_schema(endpoint: ListenedEndpoint) -> None:
+async def test_server_card_contains_the_server_information_and_matches_the_schema(endpoint: ListenedEndpoint) -> None:
     answer = await ask(endpoint, CARD)
     assert (answer.status, answer.headers["content-type"]) == (200, "application/mcp-server-card+json")
     assert answer.json == {
@@ -78,7 +78,7 @@ async def test_full_server_card_matches_the_schema_and_lists_no_tools() -> None:
     assert {"capabilities", "extensions", "tools", "packages", "instructions", "_meta"}.isdisjoint(told)
 
 
-async def test_discovery_catalogue_lists_the_card(endpoint: ListenedEndpoint) -> None:
+async def test_discovery_catalogue_lists_the_server_card(endpoint: ListenedEndpoint) -> None:
     answer = await ask(endpoint, CATALOG)
     assert (answer.status, answer.headers["content-type"]) == (200, "application/ai-catalog+json")
     assert answer.json == {
@@ -94,7 +94,9 @@ async def test_discovery_catalogue_lists_the_card(endpoint: ListenedEndpoint) ->
 
 
 @pytest.mark.parametrize("path", [CARD, CATALOG])
-async def test_server_card_is_public_for_any_origin_and_accept_header(endpoint: ListenedEndpoint, path: str) -> None:
+async def test_server_card_is_served_to_any_origin_with_any_accept_header(
+    endpoint: ListenedEndpoint, path: str
+) -> None:
     assert (await ask(endpoint, "/mcp", "POST")).status == 401
     for headers in ({}, FOREIGN, {"Accept": "text/html"}, {"Accept": "image/*;q=0"}):
         answer = await ask(endpoint, path, **headers)
@@ -111,7 +113,7 @@ async def test_server_card_request_for_another_host_is_rejected(endpoint: Listen
     assert (await ask(endpoint, path, Host="rebound.example")).status == 403
 
 
-async def test_server_card_with_matching_etag_gets_status_304(endpoint: ListenedEndpoint) -> None:
+async def test_server_card_request_with_a_matching_etag_gets_status_304(endpoint: ListenedEndpoint) -> None:
     tag = (await ask(endpoint, CARD)).headers["etag"]
     assert (await ask(endpoint, CARD)).headers["etag"] == tag != (await ask(endpoint, CATALOG)).headers["etag"]
     for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
@@ -171,7 +173,7 @@ async def test_asgi_app_serves_the_server_card_and_the_catalogue() -> None:
 
 
 @pytest.mark.parametrize(("host", "status"), [(b"mcp.example.com", 200), (b"rebound.example", 403)])
-async def test_catalogue_asgi_app_can_be_mounted_at_the_host_root(host: bytes, status: int) -> None:
+async def test_asgi_app_of_the_discovery_catalogue_can_be_mounted_at_the_host_root(host: bytes, status: int) -> None:
     mcp = http_app(weather(), allowed_origins=[], allowed_hosts=["mcp.example.com"], card=NAMED, catalog=True)
     assert mcp.catalog.paths == (CATALOG,)
     assert http_app(weather(), allowed_origins=[], allowed_hosts=["mcp.example.com"]).catalog.paths == ()
@@ -227,7 +229,7 @@ def test_invalid_server_card_values_raise_at_creation(options: dict[str, str], c
 
 
 @pytest.mark.parametrize("version", ["1.0.2", "2.1.0-alpha", "1.0.x-beta", "2026-07-28", "1.0.0+build.7"])
-def test_server_card_accepts_a_single_version(version: str) -> None:
+def test_server_card_can_be_created_with_a_single_version(version: str) -> None:
     assert Card("com.example/weather", url="http://127.0.0.1:8000/mcp", version=version).version == version
 
 
@@ -240,14 +242,16 @@ def test_server_card_accepts_a_single_version(version: str) -> None:
         ({"icons": [Icon("data:image/png;base64," + "A" * 70_000)]}, "clients read at most 65536"),
     ],
 )
-async def test_server_whose_data_does_not_fit_its_card_raises_at_start(options: dict[str, Any], complaint: str) -> None:
+async def test_server_start_raises_if_the_server_information_does_not_fit_the_server_card(
+    options: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ValueError, match=complaint):
         await serve_http(weather(**options), card=NAMED)
     with pytest.raises(ValueError, match=complaint):
         http_app(weather(**options), allowed_origins=[], allowed_hosts=["mcp.example.com"], card=NAMED)
 
 
-async def test_catalogue_without_a_server_card_raises() -> None:
+async def test_discovery_catalogue_without_a_server_card_raises() -> None:
     with pytest.raises(ValueError, match="catalog=True needs a server card"):
         await serve_http(weather(), catalog=True)
 

@@ -71,7 +71,7 @@ async def asked(endpoint: MemoryEndpoint, request: bytes) -> Connection:
     return connection
 
 
-async def test_modern_request_disconnected_at_any_byte_never_runs_or_is_cancelled(
+async def test_modern_request_never_runs_or_is_cancelled_if_the_client_disconnects_at_any_byte(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     traces = Traces(endpoint)
@@ -96,7 +96,7 @@ async def test_modern_request_disconnected_at_any_byte_never_runs_or_is_cancelle
             assert journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-async def test_modern_response_stream_disconnected_at_any_byte_cancels_its_handler(
+async def test_client_that_disconnects_at_any_byte_of_a_modern_response_stream_cancels_the_handler(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     traces = Traces(endpoint)
@@ -119,7 +119,7 @@ async def test_modern_response_stream_disconnected_at_any_byte_cancels_its_handl
 
 
 @pytest.mark.parametrize("tool", ["echo", "levels"], ids=["json", "a stream"])
-async def test_modern_response_disconnected_midway_leaves_no_state_in_the_server(
+async def test_client_that_disconnects_during_a_modern_response_leaves_no_state_in_the_server(
     endpoint: MemoryEndpoint, tool: str
 ) -> None:
     arguments = {"text": "x"} if tool == "echo" else {}
@@ -139,7 +139,7 @@ async def test_modern_response_disconnected_midway_leaves_no_state_in_the_server
     assert (await endpoint.modern("tools/call", {"name": "echo", "arguments": {"text": "on"}})).status == 200
 
 
-async def test_legacy_request_truncated_at_any_byte_never_runs_and_a_complete_one_continues(
+async def test_legacy_request_truncated_at_any_byte_never_runs_but_a_complete_request_continues(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -163,7 +163,7 @@ async def test_legacy_request_truncated_at_any_byte_never_runs_and_a_complete_on
     await traces.assert_none()
 
 
-async def test_htt_01_legacy_response_disconnected_at_any_byte_is_replayed_without_duplicates(
+async def test_htt_01_legacy_response_is_replayed_without_duplicates_after_a_disconnect_at_any_byte(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = {**await endpoint.initialize(), "MCP-Protocol-Version": LEGACY}

@@ -56,7 +56,7 @@ async def test_cancelled_notification_that_arrives_before_its_request_cancels_th
 
 
 @pytest.mark.parametrize("request_id", ["", "a", "5", "🦑", 0, 2**53, -1])
-async def test_early_cancel_matches_request_ids_of_every_json_type(
+async def test_cancel_that_arrives_before_its_request_matches_ids_of_every_json_type(
     scene: Scene, endpoint: MemoryEndpoint, autojump_clock: MockClock, request_id: int | str
 ) -> None:
     session = await endpoint.initialize()
@@ -77,7 +77,7 @@ async def test_cancel_after_the_response_does_not_cancel_a_later_request_with_th
     assert await is_run(scene, endpoint, session, request_id, "again")
 
 
-async def test_early_cancel_applies_to_one_request_only(
+async def test_cancel_that_arrives_before_its_request_applies_to_one_request_only(
     scene: Scene, endpoint: MemoryEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -87,7 +87,7 @@ async def test_early_cancel_applies_to_one_request_only(
 
 
 @pytest.mark.parametrize(("seconds", "is_late"), [(WAIT - 0.1, False), (WAIT + 0.1, True)])
-async def test_early_cancel_expires_if_its_request_arrives_much_later(
+async def test_cancel_that_arrives_long_before_its_request_expires(
     scene: Scene, endpoint: MemoryEndpoint, autojump_clock: MockClock, seconds: float, is_late: bool
 ) -> None:
     session = await endpoint.initialize()
@@ -96,7 +96,7 @@ async def test_early_cancel_expires_if_its_request_arrives_much_later(
     assert await is_run(scene, endpoint, session, 5, "awaited") is is_late
 
 
-async def test_number_of_stored_early_cancels_is_limited_and_the_newest_are_kept(
+async def test_server_keeps_a_limited_number_of_cancels_that_arrived_before_their_requests(
     scene: Scene, endpoint: MemoryEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -106,7 +106,7 @@ async def test_number_of_stored_early_cancels_is_limited_and_the_newest_are_kept
     assert not await is_run(scene, endpoint, session, 1000 + 3 * MAX_WAITING - 1, "newest")
 
 
-async def test_early_cancel_does_not_affect_requests_of_other_sessions(
+async def test_cancel_that_arrives_before_its_request_does_not_affect_other_sessions(
     scene: Scene, endpoint: MemoryEndpoint, autojump_clock: MockClock
 ) -> None:
     one, two = await endpoint.initialize(), await endpoint.initialize()
@@ -115,7 +115,7 @@ async def test_early_cancel_does_not_affect_requests_of_other_sessions(
     assert not await is_run(scene, endpoint, one, 5, "ours")
 
 
-async def test_early_cancel_works_although_requests_with_higher_ids_arrived_before(
+async def test_cancel_before_its_request_works_even_if_requests_with_higher_ids_already_arrived(
     scene: Scene, endpoint: MemoryEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -125,7 +125,7 @@ async def test_early_cancel_works_although_requests_with_higher_ids_arrived_befo
     assert not await is_run(scene, endpoint, session, 6, "overtaken")
 
 
-async def test_early_cancels_apply_to_requests_inside_batches(
+async def test_cancel_that_arrives_before_its_request_applies_to_requests_inside_batches(
     scene: Scene, endpoint: MemoryEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize("2025-03-26")
@@ -139,7 +139,7 @@ ODD_IDS: tuple[Any, ...] = (None, [], True, 1.5, "x" * 5000)
 
 
 @pytest.mark.parametrize("params", [{}, [], None, *({"requestId": each} for each in ODD_IDS)])
-async def test_malformed_early_cancel_notifications_are_ignored(
+async def test_malformed_cancels_that_arrive_before_their_requests_are_ignored(
     endpoint: MemoryEndpoint, autojump_clock: MockClock, params: Any
 ) -> None:
     session = await endpoint.initialize()
@@ -154,7 +154,7 @@ def cancel_of(request_id: Any, reason: Any = None) -> Notification:
     return Notification("notifications/cancelled", {"requestId": request_id, "reason": reason})
 
 
-def test_reason_of_an_early_cancel_is_truncated() -> None:
+def test_reason_of_a_cancel_that_arrives_before_its_request_is_truncated() -> None:
     cancels = EarlyCancels()
     for request_id, reason in ((1, "enough"), (2, 7), (3, "x" * 10**6)):
         cancels.cancel_arrived(cancel_of(request_id, reason), 0)
@@ -166,7 +166,7 @@ def test_reason_of_an_early_cancel_is_truncated() -> None:
     ]
 
 
-def test_early_cancel_for_an_id_far_below_the_highest_id_is_ignored() -> None:
+def test_cancel_for_an_unknown_id_far_below_the_highest_seen_id_is_ignored() -> None:
     cancels = EarlyCancels()
     cancels.request_arrived(10_000, 0)
     for request_id, is_stored in ((10_001 - WINDOW, True), (10_000 - WINDOW, False), (-1, False)):
@@ -174,7 +174,7 @@ def test_early_cancel_for_an_id_far_below_the_highest_id_is_ignored() -> None:
         assert (cancels.request_arrived(request_id, 0) is not None) is is_stored
 
 
-def test_early_cancel_for_a_huge_integer_id_is_ignored() -> None:
+def test_cancel_for_an_unknown_huge_integer_id_is_ignored() -> None:
     cancels = EarlyCancels()
     cancels.cancel_arrived(cancel_of(10**4000), 0)
     assert cancels.request_arrived(10**4000, 0) is None
@@ -187,7 +187,7 @@ IDS = st.one_of(st.integers(-3, 3), st.integers(250, 260), st.sampled_from(["", 
 
 
 @given(st.lists(st.tuples(st.sampled_from(["request", "cancel"]), IDS, st.sampled_from([0.0, 0.5, 1.9])), max_size=30))
-def test_early_cancel_applies_only_to_requests_that_arrive_after_the_last_use_of_their_id(
+def test_cancel_for_a_past_request_does_not_apply_unless_its_id_is_used_again(
     steps: list[tuple[str, int | str, float]],
 ) -> None:
     cancels, now = EarlyCancels(), 0.0

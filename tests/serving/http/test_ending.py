@@ -61,7 +61,7 @@ async def open_all(endpoint: Endpoint, count: int) -> list[tuple[str, Connection
     return streams
 
 
-async def test_mod_02_shd_02_open_streams_end_gracefully_at_once_at_shutdown(
+async def test_mod_02_shd_02_server_shutdown_ends_open_streams_gracefully_and_immediately(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     streams = await open_all(endpoint, 10)
@@ -137,7 +137,7 @@ async def test_session_with_many_undelivered_messages_does_not_delay_shutdown(
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
-async def test_shd_01_requests_running_at_shutdown_finish_or_are_cancelled_at_drain_timeout(
+async def test_shd_01_requests_that_run_at_shutdown_finish_or_are_cancelled_after_drain_timeout(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene, era: str, speaks: bool
 ) -> None:
     session = await endpoint.initialize("2025-06-18")
@@ -215,7 +215,9 @@ async def test_shd_01_request_sent_during_shutdown_gets_status_503(
 
 @pytest.mark.parametrize("health", [False, True])
 @pytest.mark.parametrize("sent", ["all", "nothing yet", "half of the head"])
-async def test_requests_on_connections_not_yet_accepted_at_sigterm_are_served(health: bool, sent: str) -> None:
+async def test_server_serves_requests_on_connections_that_were_not_yet_accepted_at_sigterm(
+    health: bool, sent: str
+) -> None:
     headers, body = modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
     data = request_bytes("POST", {**headers}, body)
     at = {"all": len(data), "nothing yet": 0, "half of the head": 50}[sent]

@@ -60,7 +60,7 @@ async def test_http_task_continues_after_the_connection_of_its_call_is_closed() 
     assert state["result"]["content"][0]["text"] == "done"
 
 
-async def test_anonymous_callers_by_address_have_separate_task_limits() -> None:
+async def test_anonymous_callers_at_different_addresses_have_separate_task_limits() -> None:
     server, done = working(max_running_of_caller=1)
     headers, body = asked("tools/call", {"name": "work", "arguments": {}})
     async with served(server) as endpoint:
@@ -76,7 +76,7 @@ async def test_anonymous_callers_by_address_have_separate_task_limits() -> None:
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_mcp_name_header_of_task_requests_is_the_task_id(method: str) -> None:
+async def test_task_requests_must_have_the_task_id_in_the_mcp_name_header(method: str) -> None:
     params: dict[str, Any] = {"inputResponses": {}} if method == "tasks/update" else {}
     server, _ = working()
     async with served(server) as endpoint:
@@ -121,7 +121,7 @@ async def test_task_methods_get_status_404_on_a_server_without_task_tools() -> N
             assert (answer.status, answer.code) == (404, -32601)
 
 
-async def test_http_task_of_another_principal_is_an_unknown_task() -> None:
+async def test_http_task_of_another_principal_is_reported_as_unknown() -> None:
     server, _ = working()
     async with served(server, auth=protected(issued())) as endpoint:
         task = await task_of(endpoint, **bearer("alice-1"))

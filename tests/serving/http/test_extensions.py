@@ -153,7 +153,7 @@ async def test_extension_notification_with_mismatched_headers_gets_status_400(
         await told.has(1)
 
 
-async def test_extension_notification_with_a_foreign_origin_or_no_token_is_rejected(told: Told) -> None:
+async def test_extension_notification_from_a_disallowed_origin_or_without_a_token_is_rejected(told: Told) -> None:
     async with in_memory(told.server) as endpoint:
         assert (await tell(endpoint, added, Origin="https://evil.example")).status == 403
     async with in_memory(told.server, auth=protected(issued())) as endpoint:
@@ -182,7 +182,7 @@ async def test_exception_in_an_extension_notification_handler_is_only_logged(
     assert "a secret" in caplog.text
 
 
-async def test_flood_of_extension_notifications_leaves_space_for_other_callers(told: Told) -> None:
+async def test_caller_that_floods_extension_notifications_leaves_capacity_for_other_callers(told: Told) -> None:
     tokens = issued()
     told.go = trio.Event()
     async with in_memory(told.server, auth=protected(tokens), max_server_requests=8) as endpoint:
@@ -208,7 +208,7 @@ async def test_shutdown_cancels_running_extension_notification_handlers(told: To
 
 @pytest.mark.parametrize("row", [purge, gone])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_extension_message_without_its_scopes_is_answered_with_a_scope_challenge(
+async def test_extension_message_from_a_token_without_the_required_scopes_gets_a_scope_challenge(
     told: Told, row: Any, era: str
 ) -> None:
     tokens = issued()
@@ -234,7 +234,7 @@ async def test_extension_message_without_its_scopes_is_answered_with_a_scope_cha
 
 
 @pytest.mark.parametrize(("extensions", "status"), [({}, 400), ({"com.example/search": 7}, 400), (None, 200)])
-async def test_extension_request_without_the_client_extension_gets_status_400(
+async def test_extension_request_from_a_client_that_does_not_declare_the_extension_gets_status_400(
     told: Told, extensions: Any, status: int
 ) -> None:
     declared = {"com.example/search": {}} if extensions is None else extensions
@@ -247,7 +247,7 @@ async def test_extension_request_without_the_client_extension_gets_status_400(
             assert (answer.code, answer.json["error"]["data"]) == (-32021, {"requiredCapabilities": required})
 
 
-async def test_proxy_forwards_extension_notifications_with_the_caller(told: Told) -> None:
+async def test_proxy_forwards_extension_notifications_on_behalf_of_the_caller(told: Told) -> None:
     before = proxy(partial(open_memory, told.server))
     async with in_memory(before, auth=protected(issued())) as endpoint:
         assert (await tell(endpoint, added, 1, Authorization="Bearer alice-1")).status == 202

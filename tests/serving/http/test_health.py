@@ -47,7 +47,7 @@ async def test_health_endpoints_need_no_host_origin_or_token(path: str) -> None:
         assert (await probe(endpoint, "/mcp")).status == 401
 
 
-async def test_health_paths_get_status_404_unless_enabled() -> None:
+async def test_health_paths_get_status_404_if_health_endpoints_are_not_enabled() -> None:
     async with listening(Scene(Limits(drain_delay=5)).server) as endpoint:
         for path in PATHS:
             assert (await probe(endpoint, path)).status == 404
@@ -56,7 +56,7 @@ async def test_health_paths_get_status_404_unless_enabled() -> None:
             await endpoint.over.wait()
 
 
-async def test_readyz_fails_after_sigterm_while_requests_are_served_until_drain_delay(
+async def test_readyz_fails_after_sigterm_while_requests_are_still_served_during_drain_delay(
     endpoint: ListenedEndpoint, autojump_clock: MockClock
 ) -> None:
     begun = trio.current_time()
@@ -70,7 +70,7 @@ async def test_readyz_fails_after_sigterm_while_requests_are_served_until_drain_
     assert 5 <= trio.current_time() - begun < 6
 
 
-async def test_connection_is_closed_after_its_first_response_after_sigterm(
+async def test_server_closes_each_connection_after_the_first_response_that_follows_sigterm(
     endpoint: ListenedEndpoint, autojump_clock: MockClock
 ) -> None:
     ask = modern("tools/call", {"name": "echo", "arguments": {"text": "again"}})

@@ -141,7 +141,7 @@ async def hold_much(endpoint: MemoryEndpoint, scene: Holding, headers: dict[str,
 
 
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
-async def test_body_beyond_the_memory_limit_of_the_server_is_rejected_without_decoding(
+async def test_server_rejects_a_body_beyond_its_memory_limit_without_decoding_it(
     unit: bytes, decoded: Decoded, autojump_clock: MockClock
 ) -> None:
     scene = Holding()
@@ -177,7 +177,7 @@ async def test_rejected_body_uses_no_more_memory_than_its_text(autojump_clock: M
 
 
 @pytest.mark.parametrize("position", ["front", "end", "none"])
-async def test_request_id_of_a_rejected_body_is_read_from_its_beginning_or_end(
+async def test_error_for_a_rejected_body_has_the_request_id_found_at_the_beginning_or_end_of_the_body(
     position: str, autojump_clock: MockClock
 ) -> None:
     scene = Holding()
@@ -194,13 +194,13 @@ async def test_request_id_of_a_rejected_body_is_read_from_its_beginning_or_end(
         assert refused.json["id"] == (None if position == "none" else "named")
 
 
-async def test_first_body_is_served_even_beyond_the_memory_limit(autojump_clock: MockClock) -> None:
+async def test_server_accepts_the_first_body_even_if_it_exceeds_the_memory_limit(autojump_clock: MockClock) -> None:
     async with in_memory(Holding().server, **LIMITS) as endpoint:
         headers, body = of_modern(1, "count")
         assert (await asked(endpoint, headers, heavy(body, size=3 * BODY))).status == 200
 
 
-async def test_memory_size_of_session_requests_is_estimated_before_decoding(
+async def test_server_estimates_the_memory_of_session_requests_before_decoding(
     decoded: Decoded, autojump_clock: MockClock
 ) -> None:
     scene = Holding()
@@ -232,7 +232,7 @@ async def test_sampling_answer_is_accepted_beyond_the_memory_limit(autojump_cloc
         assert [text_of(reply) for reply in await rest_of(asking)] == ["m has answered"]
 
 
-async def test_memory_of_a_suspended_request_is_released_for_its_retry(autojump_clock: MockClock) -> None:
+async def test_memory_of_a_request_that_awaits_input_is_released_when_it_is_retried(autojump_clock: MockClock) -> None:
     scene = Holding()
     async with in_memory(scene.server, **LIMITS) as endpoint:
         headers, body = of_modern(1, "ask_about")
@@ -269,7 +269,7 @@ async def test_retry_of_a_large_request_is_matched_by_arguments_in_any_order(
 @pytest.mark.parametrize(
     ("tool", "unit"), [("hold_numbers", b"[0]"), ("hold_objects", b'{"a":0}'), ("hold_objects", b"{}")]
 )
-async def test_large_request_arguments_are_not_stored_a_second_time_while_the_handler_has_the_arguments(
+async def test_large_request_arguments_are_stored_only_once_while_the_handler_runs(
     tool: str, unit: bytes, autojump_clock: MockClock
 ) -> None:
     scene = Holding()

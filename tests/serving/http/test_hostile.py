@@ -117,7 +117,7 @@ SMUGGLING: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", SMUGGLING)
-async def test_no_request_is_smuggled_in_the_body_of_another_request(
+async def test_server_runs_no_request_that_is_smuggled_in_the_body_of_another_request(
     scene: Scene, endpoint: SocketEndpoint, name: str
 ) -> None:
     answer = await answer_to(endpoint, SMUGGLING[name])
@@ -139,7 +139,7 @@ async def test_no_request_is_smuggled_in_the_body_of_another_request(
     ],
     ids=["a long header", "many headers", "a long target", "noise", "a TLS hello", "a long body", "a vast length"],
 )
-async def test_oversized_or_malformed_request_gets_the_right_status(
+async def test_oversized_or_malformed_http_request_gets_the_matching_error_status(
     endpoint: SocketEndpoint, data: bytes, status: int
 ) -> None:
     assert (await answer_to(endpoint, data)).status == status
@@ -156,7 +156,7 @@ async def test_oversized_or_malformed_request_gets_the_right_status(
         ("MCP-Protocol-Version", ["2026-07-28", "2026-07-28"]),
     ],
 )
-async def test_repeated_mcp_header_is_a_header_mismatch(
+async def test_repeated_mcp_header_gets_error_header_mismatch(
     scene: Scene, endpoint: SocketEndpoint, header: str, values: list[str]
 ) -> None:
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})
@@ -190,7 +190,7 @@ FOREIGN: list[dict[str, str | None]] = [
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=[str(each) for each in FOREIGN])
-async def test_htt_06_foreign_host_or_origin_gets_status_403_in_every_spelling(
+async def test_htt_06_disallowed_host_or_origin_gets_status_403_in_every_spelling(
     scene: Scene, endpoint: SocketEndpoint, headers: dict[str, str | None]
 ) -> None:
     good, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})
@@ -251,7 +251,7 @@ async def test_htt_03_truncated_body_never_runs_and_leaves_other_requests_unaffe
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 500_000, 2_000_000])
-async def test_disconnect_cancels_the_call_despite_pipelined_bytes(
+async def test_client_that_disconnects_cancels_its_call_even_if_it_sent_more_bytes_before(
     scene: Scene, endpoint: SocketEndpoint, size: int
 ) -> None:
     with trio.fail_after(PATIENCE):
@@ -270,7 +270,7 @@ async def test_disconnect_cancels_the_call_despite_pipelined_bytes(
     ("line", "status"),
     [("Host: elsewhere", 403), ("Content-Type: text/plain", 415), ("Accept: text/html", 406)],
 )
-async def test_client_that_sends_its_whole_body_before_reading_receives_the_rejection(
+async def test_client_that_reads_only_after_sending_its_whole_body_receives_the_rejection(
     endpoint: SocketEndpoint, line: str, status: int
 ) -> None:
     headers = {**BASE, line.partition(": ")[0]: line.partition(": ")[2]}
@@ -379,7 +379,9 @@ async def test_mod_03_response_stream_contains_only_messages_of_its_request(
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "huge length"])
 @pytest.mark.parametrize("status", [413, 403])
-async def test_client_that_sends_a_12_mb_body_before_reading_receives_the_rejection(framing: str, status: int) -> None:
+async def test_client_that_reads_only_after_sending_a_12_mb_body_receives_the_rejection(
+    framing: str, status: int
+) -> None:
     size = 12 * 1024 * 1024
     host = "127.0.0.1" if status == 413 else "evil.example"
     length = {
@@ -399,7 +401,7 @@ async def test_client_that_sends_a_12_mb_body_before_reading_receives_the_reject
                 assert (await stream.receive_some(4096)).startswith(b"HTTP/1.1 %d " % status)
 
 
-async def test_body_of_a_rejected_request_is_read_only_up_to_a_limit() -> None:
+async def test_server_reads_the_body_of_a_rejected_request_only_up_to_a_limit() -> None:
     head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {10**12}\r\n\r\n".encode()
     async with served(Server("s", limits=Limits(max_message_bytes=64 * 1024))) as endpoint:
         with trio.fail_after(PATIENCE):

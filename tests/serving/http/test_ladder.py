@@ -173,13 +173,13 @@ def text_of(reply: dict[str, Any]) -> str:
     ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "127.0.0.1@evil.example", "[::2]:{port}"],
 )
 @pytest.mark.parametrize("target", ["/mcp", "/other"])
-async def test_foreign_host_gets_status_403_for_every_request(host: str, target: str) -> None:
+async def test_request_with_a_disallowed_host_always_gets_status_403(host: str, target: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Host": host.format(port=endpoint.port)}, target=target)
         assert answer.status == 403
 
 
-async def test_rejected_host_and_origin_are_named_in_the_response_and_logged_at_a_limited_rate(
+async def test_response_and_log_name_a_rejected_host_or_origin_and_the_log_is_rate_limited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving() as (endpoint, _):
@@ -211,7 +211,7 @@ async def test_allowed_hosts_entry_that_matches_no_client_raises_at_start(serve:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])
-async def test_local_host_names_are_served(host: str) -> None:
+async def test_requests_to_local_host_names_are_served(host: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Host": host.format(port=endpoint.port)})
         assert answer.status == 200
@@ -219,7 +219,7 @@ async def test_local_host_names_are_served(host: str) -> None:
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "https://localhost.evil.example", "null", "", "file://"])
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
-async def test_foreign_origin_gets_status_403_for_every_http_method(origin: str, method: str) -> None:
+async def test_request_from_a_disallowed_origin_gets_status_403_for_every_http_method(origin: str, method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(None, {"Origin": origin}, method=method)
         assert answer.status == 403
@@ -288,7 +288,7 @@ async def test_cors_exposes_the_headers_that_clients_need() -> None:
 
 @pytest.mark.parametrize("target", ["/", "/other", "/MCP", "/mcp/x", "/mcpx", "//mcp", "/%6dcp", "/.well-known/x"])
 @pytest.mark.parametrize("method", ["POST", "GET", "PUT", "OPTIONS"])
-async def test_unknown_path_gets_status_404_without_json_rpc(target: str, method: str) -> None:
+async def test_unknown_path_gets_status_404_without_a_json_rpc_body(target: str, method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(None, {"Content-Type": "text/plain"}, method=method, target=target)
         assert answer.status == 404
@@ -296,7 +296,7 @@ async def test_unknown_path_gets_status_404_without_json_rpc(target: str, method
 
 
 @pytest.mark.parametrize("target", ["/mcp", "/mcp/", "/mcp?x=1", "/mcp/?x=1", "http://127.0.0.1/mcp"])
-async def test_endpoint_path_spellings_are_served_without_a_redirect(target: str) -> None:
+async def test_endpoint_path_is_served_in_every_spelling_without_a_redirect(target: str) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), target=target)).status == 200
 
@@ -344,7 +344,7 @@ async def test_body_of_another_content_type_gets_status_415(kind: str | None) ->
 @pytest.mark.parametrize(
     "kind", ["application/json", "Application/JSON", "application/json; charset=utf-8", "application/json;a=b"]
 )
-async def test_content_type_parameters_and_case_are_ignored(kind: str) -> None:
+async def test_server_ignores_case_and_parameters_of_the_content_type(kind: str) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), {"Content-Type": kind})).status == 200
 
@@ -355,7 +355,7 @@ async def test_content_type_parameters_and_case_are_ignored(kind: str) -> None:
 @pytest.mark.parametrize(
     "accept", ["text/html", "*/*;q=0", "application/xml, text/plain", "*/*, application/json;q=0, text/*;q=0.0"]
 )
-async def test_post_whose_accept_header_admits_neither_type_gets_status_406(accept: str) -> None:
+async def test_post_that_accepts_neither_json_nor_event_streams_gets_status_406(accept: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Accept": accept})
         assert answer.status == 406
@@ -376,13 +376,13 @@ async def test_post_whose_accept_header_admits_neither_type_gets_status_406(acce
         "application/json;charset=utf-8, text/event-stream",
     ],
 )
-async def test_accept_header_with_both_types_is_served_in_every_notation(accept: str | None) -> None:
+async def test_post_with_an_accept_header_for_both_types_is_served_in_every_notation(accept: str | None) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), {"Accept": accept})).status == 200
 
 
 @pytest.mark.parametrize("accept", [",", ";", "a,", "application/json,;"])
-async def test_accept_header_with_many_elements_is_read_only_at_its_beginning(accept: str) -> None:
+async def test_server_reads_only_the_first_elements_of_a_long_accept_header(accept: str) -> None:
     good = "application/json, text/event-stream"
     async with serving() as (endpoint, _):
         answers = [
@@ -402,7 +402,7 @@ async def test_body_with_a_content_length_beyond_the_limit_gets_status_413() -> 
         assert (await wire.answer()).status == 413
 
 
-async def test_expect_100_continue_with_a_too_long_body_gets_status_413_at_once() -> None:
+async def test_request_with_expect_100_continue_and_a_too_long_body_gets_status_413_immediately() -> None:
     async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
         wire = await endpoint.wire()
         await wire.send(wire.request(b"", {"Content-Length": "2001", "Expect": "100-continue"}))
@@ -444,7 +444,7 @@ def headers_of(body: dict[str, Any]) -> dict[str, str]:
     "body", [b"", b" ", b"{", b"{}{}", b"nonsense", b'{"a":1}x', b"\xff\xfe", b'{"a":NaN}', b"[1,]"]
 )
 @pytest.mark.parametrize("version", [None, LEGACY, MODERN])
-async def test_body_that_is_not_json_is_a_parse_error(body: bytes, version: str | None) -> None:
+async def test_body_that_is_not_json_gets_a_parse_error(body: bytes, version: str | None) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": version})
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32700, None)
@@ -457,7 +457,9 @@ async def test_body_that_is_not_json_is_a_parse_error(body: bytes, version: str 
     "body", [b"1", b'"x"', b"null", b"true", b"[]", b"{}", b'{"jsonrpc":"2.0"}', b'{"id":1,"method":"ping"}']
 )
 @pytest.mark.parametrize("version", [None, MODERN])
-async def test_json_body_that_is_not_a_json_rpc_message_is_an_invalid_request(body: bytes, version: str | None) -> None:
+async def test_json_body_that_is_not_a_json_rpc_message_gets_error_invalid_request(
+    body: bytes, version: str | None
+) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": version})
         assert (answer.status, answer.code) == (400, -32600)
@@ -472,7 +474,7 @@ async def test_json_body_that_is_not_a_json_rpc_message_is_an_invalid_request(bo
         {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "x"}},
     ],
 )
-async def test_modern_body_that_is_a_batch_or_a_response_is_an_invalid_request(body: Any) -> None:
+async def test_modern_body_that_is_a_batch_or_a_response_gets_error_invalid_request(body: Any) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32600, None)
@@ -481,14 +483,14 @@ async def test_modern_body_that_is_a_batch_or_a_response_is_an_invalid_request(b
 # 9. The era
 
 
-async def test_body_with_modern_meta_is_modern_regardless_of_the_version_header() -> None:
+async def test_request_with_modern_meta_is_treated_as_modern_whatever_its_version_header_says() -> None:
     async with serving() as (endpoint, _):
         for version in (None, LEGACY):
             answer = await endpoint.ask(modern("tools/list"), {"MCP-Protocol-Version": version})
             assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
 
 
-async def test_unknown_protocol_version_only_in_the_header_makes_a_request_modern() -> None:
+async def test_request_with_an_unknown_version_in_the_header_only_is_treated_as_modern() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(
             {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, {"MCP-Protocol-Version": "v999"}
@@ -497,7 +499,7 @@ async def test_unknown_protocol_version_only_in_the_header_makes_a_request_moder
 
 
 @pytest.mark.parametrize("version", [None, "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_requests_without_a_modern_version_are_legacy(version: str | None) -> None:
+async def test_requests_without_a_modern_version_are_treated_as_legacy(version: str | None) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(initialize(), {"MCP-Protocol-Version": version})
         assert answer.json["result"]["protocolVersion"] == LEGACY
@@ -517,7 +519,9 @@ async def test_legacy_and_modern_requests_are_served_on_one_connection() -> None
 
 @pytest.mark.parametrize("missing", [VERSION, CAPABILITIES])
 @pytest.mark.parametrize("request_id", [7, "seven", 0, ""])
-async def test_modern_request_without_a_meta_field_is_invalid_params_with_its_id(missing: str, request_id: Any) -> None:
+async def test_modern_request_that_lacks_a_required_meta_field_gets_error_invalid_params_with_the_request_id(
+    missing: str, request_id: Any
+) -> None:
     async with serving() as (endpoint, _):
         body = modern("tools/list", id=request_id)
         del body["params"]["_meta"][missing]
@@ -526,7 +530,7 @@ async def test_modern_request_without_a_meta_field_is_invalid_params_with_its_id
 
 
 @pytest.mark.parametrize("params", [None, {}, {"_meta": {}}, {"_meta": 1}, {"_meta": None}])
-async def test_modern_version_header_without_meta_is_invalid_params_with_its_id(params: Any) -> None:
+async def test_modern_request_without_meta_gets_error_invalid_params_with_the_request_id(params: Any) -> None:
     async with serving() as (endpoint, _):
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", **({} if params is None else {"params": params})}
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})
@@ -569,14 +573,14 @@ async def test_missing_meta_fields_are_reported_before_missing_headers() -> None
         {"Mcp-Name": "\xe9cho"},
     ],
 )
-async def test_mcp_header_that_differs_from_the_body_is_a_header_mismatch(headers: dict[str, str | None]) -> None:
+async def test_mcp_header_that_differs_from_the_body_gets_error_header_mismatch(headers: dict[str, str | None]) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern_call("echo", id="x"), headers)
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, "x")
 
 
 @pytest.mark.parametrize("name", ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"])
-async def test_duplicate_mcp_header_is_a_header_mismatch_even_with_equal_values(name: str) -> None:
+async def test_duplicate_mcp_header_gets_error_header_mismatch_even_with_equal_values(name: str) -> None:
     async with serving() as (endpoint, _):
         wire = await endpoint.wire()
         body = modern_call("echo")
@@ -640,7 +644,7 @@ async def test_unsupported_version_error_lists_the_supported_versions(version: s
         assert MODERN in answer.json["error"]["data"]["supported"]
 
 
-async def test_version_missing_in_the_header_is_a_mismatch_before_it_is_unsupported() -> None:
+async def test_header_mismatch_is_reported_before_an_unsupported_version_in_meta() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list", **{VERSION: "v999"}), {"MCP-Protocol-Version": MODERN})
         assert (answer.status, answer.code) == (400, -32020)
@@ -671,7 +675,7 @@ async def test_unsupported_version_is_reported_before_an_unknown_method() -> Non
         "notifications/initialized",
     ],
 )
-async def test_method_missing_in_the_modern_revision_gets_status_404(method: str) -> None:
+async def test_method_that_the_modern_revision_lacks_gets_status_404(method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern(method, {"uri": "watched:thing", "level": "info"}, id="x"))
         assert (answer.status, answer.code, answer.json["id"]) == (404, -32601, "x")
@@ -683,7 +687,7 @@ async def test_method_missing_in_the_modern_revision_gets_status_404(method: str
 @pytest.mark.parametrize(
     "headers", [{}, {"Mcp-Param-Region": "us"}, {"Mcp-Param-Region": "EU"}, {"Mcp-Param-Region": "=?base64?ZXU?="}]
 )
-async def test_argument_without_its_mcp_param_header_is_a_header_mismatch(headers: dict[str, str]) -> None:
+async def test_argument_without_its_mcp_param_header_gets_error_header_mismatch(headers: dict[str, str]) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("region", headers, region="eu")
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
@@ -696,7 +700,7 @@ async def test_argument_repeated_in_its_mcp_param_header_reaches_the_tool(value:
         assert text_of(answer.json) == "eu"
 
 
-async def test_mcp_param_header_without_its_argument_is_a_header_mismatch() -> None:
+async def test_mcp_param_header_without_its_argument_gets_error_header_mismatch() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.call("region", {"Mcp-Param-Region": "eu"})).code == -32020
         assert (await endpoint.call("region")).status == 200
@@ -718,14 +722,14 @@ async def test_call_of_an_unknown_tool_gets_status_200_with_an_error() -> None:
 # 15. The statuses of errors behind the ladder
 
 
-async def test_exception_in_a_modern_handler_gets_status_200() -> None:
+async def test_exception_in_a_modern_handler_is_answered_with_an_error_and_status_200() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("fail")
         assert answer.status == 200
         assert answer.json["id"] == 1
 
 
-async def test_client_capability_missing_for_an_elicitation_gets_status_400_with_the_capability() -> None:
+async def test_elicitation_without_the_client_capability_gets_status_400_and_names_the_capability() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("ask")
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32021, 1)
@@ -751,7 +755,7 @@ async def test_legacy_notification_or_response_gets_status_202_without_a_body(bo
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_legacy_request_answered_without_notifications_is_one_json_object(revision: str) -> None:
+async def test_legacy_request_without_notifications_is_answered_with_one_json_object(revision: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(call("echo", text="a"), await endpoint.session(revision))
         assert answer.headers["content-type"] == "application/json"
@@ -759,7 +763,7 @@ async def test_legacy_request_answered_without_notifications_is_one_json_object(
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_legacy_response_with_notifications_is_a_stream_ending_with_the_result(revision: str) -> None:
+async def test_legacy_response_with_notifications_is_an_sse_stream_that_ends_with_the_result(revision: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(call("tell", meta={"progressToken": "p"}), await endpoint.session(revision))
         kinds = [message.get("method", "reply") for message in answer.messages]
@@ -830,7 +834,7 @@ async def test_batch_response_omits_a_cancelled_request() -> None:
         assert [reply["id"] for reply in (await wire.answer()).json] == [2]
 
 
-async def test_batch_whose_requests_are_all_cancelled_gets_status_200_without_a_message() -> None:
+async def test_batch_whose_requests_are_all_cancelled_gets_status_200_and_no_message() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session("2025-03-26")
         wire = await endpoint.wire()
@@ -942,7 +946,7 @@ async def test_second_get_stream_replaces_the_first_without_duplicate_messages()
         assert await first.events().rest() == [], "the first one has ended without it"
 
 
-async def test_messages_sent_without_an_open_get_stream_are_delivered_on_the_next_get_stream() -> None:
+async def test_messages_sent_while_no_get_stream_is_open_are_delivered_on_the_next_get_stream() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         await endpoint.ask(call("change"), session)
@@ -961,7 +965,7 @@ async def test_messages_are_neither_lost_nor_duplicated_over_successive_get_stre
         assert sum([len(await wire.events().rest()) for wire in wires]) == 30
 
 
-async def test_session_without_a_get_stream_blocks_neither_requests_nor_shutdown() -> None:
+async def test_session_without_a_get_stream_does_not_block_requests_or_shutdown() -> None:
     async with serving(Limits(high_water=1000), handle_signals=True) as (endpoint, watched):
         session = await endpoint.session()
         for _ in range(1000):
@@ -983,7 +987,7 @@ async def test_first_sse_event_in_2025_11_25_has_an_id_and_no_data() -> None:
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18"])
-async def test_sse_streams_of_older_revisions_have_no_event_without_data(revision: str) -> None:
+async def test_sse_streams_of_older_revisions_contain_no_events_without_data(revision: str) -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session(revision)
         wire = await endpoint.wire()
@@ -1125,13 +1129,13 @@ async def test_idle_legacy_streams_receive_comments_without_event_ids() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "1-1", "", "-", "0", "x" * 5000])
-async def test_unknown_last_event_id_gets_status_400(cursor: str) -> None:
+async def test_get_with_an_unknown_last_event_id_gets_status_400(cursor: str) -> None:
     async with serving() as (endpoint, _):
         _, head = await listen(endpoint, await endpoint.session(), cursor)
         assert head.status == 400
 
 
-async def test_last_event_id_of_another_session_gets_status_400() -> None:
+async def test_get_with_a_last_event_id_of_another_session_gets_status_400() -> None:
     async with serving() as (endpoint, _):
         mine, other = await endpoint.session(), await endpoint.session()
         wire, _ = await listen(endpoint, other)
@@ -1142,7 +1146,7 @@ async def test_last_event_id_of_another_session_gets_status_400() -> None:
         assert (await listen(endpoint, other, cursor))[1].status == 200
 
 
-async def test_last_event_id_whose_following_events_were_dropped_gets_status_400() -> None:
+async def test_get_with_a_last_event_id_gets_status_400_if_later_events_were_dropped() -> None:
     async with serving(Limits(max_replay_bytes=1000)) as (endpoint, _):
         session = await endpoint.session()
         wire, _ = await listen(endpoint, session)
@@ -1165,7 +1169,7 @@ async def test_session_id_is_visible_ascii_and_unguessable() -> None:
         assert all(re.fullmatch(r"[!-~]{22,}", each) for each in ids), "128 bits take 22 characters at least"
 
 
-async def test_only_initialize_creates_a_session_id() -> None:
+async def test_only_an_initialize_response_contains_a_session_id() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         for answer in (
@@ -1278,7 +1282,7 @@ async def test_htt_09_unsupported_version_header_in_a_session_gets_status_400(ve
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2026-07-28"])
-async def test_htt_09_supported_version_header_that_differs_from_the_session_is_served(version: str) -> None:
+async def test_htt_09_request_with_a_supported_version_other_than_that_of_the_session_is_served(version: str) -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": version})
@@ -1326,7 +1330,7 @@ async def test_modern_response_without_notifications_is_json() -> None:
         assert answer.json["result"]["resultType"] == "complete"
 
 
-async def test_modern_response_with_notifications_is_a_stream_without_event_ids() -> None:
+async def test_modern_response_with_notifications_is_an_sse_stream_without_event_ids() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern_call("tell", meta={"progressToken": 0, LOG_LEVEL: "debug"}))
         assert answer.status == 200
@@ -1337,7 +1341,7 @@ async def test_modern_response_with_notifications_is_a_stream_without_event_ids(
         assert not re.search(rb"^(id|retry)", answer.body, re.MULTILINE), "streams are not resumable"
 
 
-async def test_modern_progress_needs_a_token_and_modern_logs_a_level_in_meta() -> None:
+async def test_modern_request_gets_progress_only_with_a_token_and_logs_only_with_a_level_in_meta() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.call("tell")).headers["content-type"] == "application/json"
         told = await endpoint.ask(modern_call("tell", meta={"progressToken": 1}))
@@ -1346,7 +1350,7 @@ async def test_modern_progress_needs_a_token_and_modern_logs_a_level_in_meta() -
         assert [message.get("method") for message in told.messages] == ["notifications/message", None]
 
 
-async def test_modern_elicitation_is_an_input_required_result_with_retry_on_any_connection() -> None:
+async def test_modern_elicitation_returns_input_required_and_can_be_retried_on_any_connection() -> None:
     async with serving() as (endpoint, _):
         body = modern_call("ask", meta={CAPABILITIES: {"elicitation": {"form": {}}}, "progressToken": 1})
         answer = await endpoint.ask(body)
@@ -1364,7 +1368,7 @@ async def test_modern_elicitation_is_an_input_required_result_with_retry_on_any_
         assert again.json["result"]["resultType"] == "complete", "by another connection than the first one"
 
 
-async def test_idle_modern_handler_has_a_response_stream_with_comments() -> None:
+async def test_response_stream_of_an_idle_modern_handler_contains_comments() -> None:
     async with serving(Limits(stream_interval=0.05)) as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang")))
@@ -1377,7 +1381,9 @@ async def test_idle_modern_handler_has_a_response_stream_with_comments() -> None
 
 
 @pytest.mark.parametrize("say_something", [False, True])
-async def test_modern_disconnect_cancels_the_request_before_and_after_the_first_byte(say_something: bool) -> None:
+async def test_client_that_disconnects_before_or_after_the_first_byte_cancels_its_modern_request(
+    say_something: bool,
+) -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang", say_something=say_something, meta={"progressToken": 1})))
@@ -1388,7 +1394,7 @@ async def test_modern_disconnect_cancels_the_request_before_and_after_the_first_
         assert await watched.until_ended() is CancelCause.DISCONNECT
 
 
-async def test_half_closed_connection_counts_as_a_disconnect() -> None:
+async def test_half_closed_connection_is_treated_as_a_disconnect() -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang")))
@@ -1397,7 +1403,7 @@ async def test_half_closed_connection_counts_as_a_disconnect() -> None:
         assert await watched.until_ended() is CancelCause.DISCONNECT
 
 
-async def test_disconnect_does_not_cancel_another_request_with_the_same_id() -> None:
+async def test_client_that_disconnects_does_not_cancel_another_request_with_the_same_id() -> None:
     async with serving() as (endpoint, watched):
         leaving, staying = await endpoint.wire(), await endpoint.wire()
         await staying.send(staying.request(modern_call("hang", id=1)))
@@ -1411,7 +1417,7 @@ async def test_disconnect_does_not_cancel_another_request_with_the_same_id() -> 
         assert text_of((await staying.answer()).json) == "gone on"
 
 
-async def test_pipelined_requests_are_no_disconnect_and_are_answered_in_order() -> None:
+async def test_pipelined_requests_are_answered_in_order_and_not_taken_for_a_disconnect() -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         first, second = wire.request(modern_call("hang", id=1)), wire.request(modern_call("echo", id=2))
@@ -1483,7 +1489,7 @@ async def test_listen_stream_contains_only_subscribed_changes() -> None:
         assert rest[-1]["id"] == 1
 
 
-async def test_listen_stream_ended_by_the_server_has_a_result() -> None:
+async def test_server_that_ends_a_listen_stream_sends_a_result() -> None:
     async with serving(Limits(drain_timeout=LONG), handle_signals=True) as (endpoint, _):
         _, events = await subscribed(endpoint, {"toolsListChanged": True}, "listen")
         await events.message()
@@ -1543,7 +1549,7 @@ async def test_sigterm_ends_listen_and_get_streams_and_lets_requests_finish() ->
         assert answer.headers["connection"] == "close"
 
 
-async def test_cancelled_http_server_cancels_requests_and_ends_streams_without_truncation() -> None:
+async def test_cancelled_http_server_cancels_requests_and_ends_streams_completely() -> None:
     async with serving() as (endpoint, watched):
         listening, _ = await listen(endpoint, await endpoint.session())
         _, changes = await subscribed(endpoint, {"toolsListChanged": True}, "listen")

@@ -104,7 +104,7 @@ async def settled() -> tuple[int, int, int, int]:
     return tasks, descriptors_of(os.getpid()), len(gc.get_objects()), resident_bytes(os.getpid())
 
 
-async def test_bpl_04_bpl_06_10000_requests_and_1000_disconnects_leak_nothing() -> None:
+async def test_bpl_04_bpl_06_server_leaks_nothing_after_10000_requests_and_1000_disconnects() -> None:
     scene = Scene(Limits(max_replay_bytes=20_000))
     async with over_sockets(scene.server) as endpoint:
         load = Load(scene, endpoint, await endpoint.initialize())

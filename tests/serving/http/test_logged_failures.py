@@ -42,7 +42,7 @@ async def test_log_of_a_failed_call_names_tool_principal_and_duration(
     assert record.exc_info is not None
 
 
-async def test_log_of_a_failed_call_names_the_client_address_without_a_principal(
+async def test_log_of_a_failed_anonymous_call_names_the_client_address(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with over_sockets(failing().server, stateless=True) as endpoint:
@@ -53,7 +53,7 @@ async def test_log_of_a_failed_call_names_the_client_address_without_a_principal
     assert said_of(record)["caller"] == "127.0.0.1"
 
 
-async def test_log_of_a_failed_resource_read_names_the_uri_and_no_unknown_caller(
+async def test_log_of_a_failed_resource_read_names_the_uri_but_no_caller_if_it_is_unknown(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = failing()

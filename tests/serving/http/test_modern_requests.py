@@ -90,7 +90,7 @@ async def test_successive_modern_requests_can_use_one_connection(endpoint: Endpo
     await connection.aclose()
 
 
-async def test_logs_and_progress_are_on_the_response_stream_before_the_result(
+async def test_modern_response_stream_contains_logs_and_progress_before_the_result(
     endpoint: Endpoint,
 ) -> None:
     params: dict[str, Any] = {"name": "tell", "arguments": {}, "_meta": {"progressToken": 0}}
@@ -110,7 +110,9 @@ async def test_logs_and_progress_are_on_the_response_stream_before_the_result(
 
 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
-async def test_disconnect_cancels_only_the_request_of_its_connection(endpoint: Endpoint, speak: bool) -> None:
+async def test_client_that_disconnects_cancels_only_the_request_on_that_connection(
+    endpoint: Endpoint, speak: bool
+) -> None:
     journals["gone"], journals["stays"] = Journal(), Journal()
     gone, stays = await endpoint.connect(), await endpoint.connect()
     for connection, name in ((gone, "gone"), (stays, "stays")):
@@ -139,7 +141,7 @@ class Passes(trio.abc.Instrument):
         self.count += 1
 
 
-async def test_handler_of_a_disconnected_client_is_cancelled_at_once(
+async def test_handler_is_cancelled_immediately_when_its_client_disconnects(
     endpoint: Endpoint,
 ) -> None:
     passes, seen = Passes(), list[tuple[int, int]]()
@@ -167,7 +169,7 @@ async def test_handler_of_a_disconnected_client_is_cancelled_at_once(
     assert min(end - start for (start, _), (end, _) in zip(departures, ends, strict=True)) == 2
 
 
-async def test_bytes_after_a_request_are_not_a_disconnect(endpoint: Endpoint) -> None:
+async def test_bytes_that_follow_a_request_are_not_taken_for_a_disconnect(endpoint: Endpoint) -> None:
     journals["one"] = Journal()
     connection = await endpoint.connect()
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "one"}})
@@ -181,7 +183,7 @@ async def test_bytes_after_a_request_are_not_a_disconnect(endpoint: Endpoint) ->
     await journals["one"].ended.wait()
 
 
-async def test_suspended_handler_continues_with_any_post_that_has_its_request_state(endpoint: Endpoint) -> None:
+async def test_handler_that_awaits_input_continues_with_any_post_that_has_its_request_state(endpoint: Endpoint) -> None:
     meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
     first = await endpoint.modern("tools/call", {"name": "ask_name", "arguments": {}, "_meta": meta})
     result = first.json["result"]
@@ -200,7 +202,7 @@ async def test_suspended_handler_continues_with_any_post_that_has_its_request_st
     assert (third.status, third.code) == (200, -32602)
 
 
-async def test_client_capability_missing_for_an_elicitation_gets_status_400(endpoint: Endpoint) -> None:
+async def test_elicitation_without_the_client_capability_gets_status_400(endpoint: Endpoint) -> None:
     answer = await endpoint.modern("tools/call", {"name": "ask_name", "arguments": {}})
     assert (answer.status, answer.code) == (400, -32021)
     assert answer.json["error"]["data"]["requiredCapabilities"] == {"elicitation": {"form": {}}}

@@ -142,12 +142,12 @@ async def test_other_errors_are_reported_for_requests_with_a_valid_token(tokens:
         assert (await endpoint.ask("POST", {**bearer("alice-1"), "Accept": "text/html"}, b"")).status == 406
 
 
-async def test_paths_outside_the_endpoint_need_no_token_and_get_status_404(tokens: Tokens) -> None:
+async def test_requests_to_other_paths_need_no_token_and_get_status_404(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask("POST", {**BASE}, {}, "/elsewhere")).status == 404
 
 
-async def test_foreign_host_or_origin_gets_status_403_before_the_token_is_verified(tokens: Tokens) -> None:
+async def test_disallowed_host_or_origin_gets_status_403_before_the_token_is_verified(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         for name in ("Host", "Origin"):
             answer = await endpoint.ask("POST", {**bearer("alice-1"), name: "https://evil.example"}, {})
@@ -166,7 +166,7 @@ async def test_body_of_a_request_without_a_token_is_not_read(tokens: Tokens) -> 
         assert (await connection.answer()).status == 401
 
 
-async def test_100_continue_is_sent_only_after_the_token_is_verified(tokens: Tokens) -> None:
+async def test_server_sends_100_continue_only_after_it_verified_the_token(tokens: Tokens) -> None:
     tokens.may_answer = trio.Event()
     headers, body = modern("tools/call", {"name": "whoami", "arguments": {}})
     data = json.dumps(body).encode()
@@ -183,7 +183,7 @@ async def test_100_continue_is_sent_only_after_the_token_is_verified(tokens: Tok
         assert "alice-1" in text_of((await connection.answer()).json)
 
 
-async def test_disconnect_cancels_the_verification_of_the_token(tokens: Tokens) -> None:
+async def test_client_that_disconnects_cancels_the_verification_of_its_token(tokens: Tokens) -> None:
     tokens.may_answer = trio.Event()
     headers, body = modern("tools/list")
     async with in_memory(server, auth=protected(tokens)) as endpoint:
@@ -213,7 +213,7 @@ async def test_pipelined_requests_with_different_tokens_are_answered_in_order(to
 
 
 @pytest.mark.parametrize("path", [AT_THE_PATH, AT_THE_ROOT])
-async def test_resource_metadata_is_public_for_any_origin(tokens: Tokens, path: str) -> None:
+async def test_resource_metadata_is_served_to_any_origin_without_a_token(tokens: Tokens, path: str) -> None:
     async with in_memory(server, auth=protected(tokens, scopes=["read"])) as endpoint:
         answer = await endpoint.ask("GET", {"Host": "127.0.0.1", "Origin": "https://anywhere.example"}, path=path)
         assert answer.status == 200
@@ -236,7 +236,7 @@ async def test_resource_metadata_supports_only_get_head_and_preflight(tokens: To
         assert (post.status, post.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
-async def test_resource_metadata_for_a_foreign_host_gets_status_403(tokens: Tokens) -> None:
+async def test_resource_metadata_request_with_a_disallowed_host_gets_status_403(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask("GET", {"Host": "evil.example"}, path=AT_THE_PATH)).status == 403
 
@@ -249,7 +249,7 @@ async def test_server_without_authorization_has_no_resource_metadata() -> None:
 # Pages
 
 
-async def test_cors_headers_are_on_every_rejection(tokens: Tokens) -> None:
+async def test_every_rejection_has_cors_headers(tokens: Tokens) -> None:
     auth = protected(tokens, scopes=["write"])
     async with over_sockets(server, auth=auth, allowed_origins=[PAGE], allowed_hosts=["127.0.0.1"]) as endpoint:
         for authorization, status in ((None, 401), ("Bearer", 400), ("Bearer alice-1", 403), ("Bearer alice-2", 200)):

@@ -50,7 +50,7 @@ async def test_asgi_handler_can_read_the_principal_of_its_request(tokens: Tokens
             assert text_of((await exchange.answer()).json) == name
 
 
-async def test_asgi_401_has_a_challenge_and_cors_headers(tokens: Tokens) -> None:
+async def test_asgi_response_with_status_401_has_a_challenge_and_cors_headers(tokens: Tokens) -> None:
     async with asking(server, auth=protected(tokens)) as ask:
         exchange, body = calling(ask, "stranger", Origin=PAGE)
         await exchange.send(body)

@@ -45,7 +45,7 @@ async def gone_while_asked(endpoint: MemoryEndpoint, tokens: Tokens) -> None:
 
 
 @pytest.mark.parametrize("act", [known, strange, in_a_session, gone_while_asked])
-async def test_request_with_a_token_leaves_no_reference_cycles(act: Act) -> None:
+async def test_authenticated_request_leaves_no_reference_cycles(act: Act) -> None:
     async def scenario() -> None:
         tokens = issued()
         async with in_memory(Scene().server, auth=protected(tokens)) as endpoint:

@@ -108,7 +108,7 @@ RESEMBLING = [
 
 
 @pytest.mark.parametrize("impostor", RESEMBLING)
-async def test_session_and_request_state_are_unknown_to_a_principal_with_a_similar_name(impostor: Principal) -> None:
+async def test_principal_with_a_similar_name_cannot_use_a_session_or_request_state(impostor: Principal) -> None:
     tokens = issued()
     tokens.issue("hers", "x|alice")
     tokens.principals["theirs"] = impostor
@@ -123,7 +123,7 @@ async def test_session_and_request_state_are_unknown_to_a_principal_with_a_simil
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-async def test_session_of_another_principal_gets_status_404(tokens: Tokens, method: str) -> None:
+async def test_request_to_a_session_of_another_principal_gets_status_404(tokens: Tokens, method: str) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
         body = legacy_call("token") if method == "POST" else None
@@ -133,7 +133,7 @@ async def test_session_of_another_principal_gets_status_404(tokens: Tokens, meth
         assert (await endpoint.ask("POST", session, legacy_call("token"))).status == 200
 
 
-async def test_stream_is_resumable_only_with_tokens_of_the_same_principal(tokens: Tokens) -> None:
+async def test_sse_stream_can_be_resumed_only_with_tokens_of_the_same_principal(tokens: Tokens) -> None:
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
@@ -170,7 +170,7 @@ async def test_sampling_request_of_a_session_cannot_be_answered_by_another_princ
         assert text_of((await rest_of(asking))[-1]) == "mine has answered"
 
 
-async def test_stateless_legacy_request_has_the_token_of_its_post(tokens: Tokens) -> None:
+async def test_stateless_legacy_handler_sees_the_token_of_its_post(tokens: Tokens) -> None:
     async with in_memory(scene().server, stateless=True, auth=protected(tokens)) as endpoint:
         for token in ("alice-1", "bob-1"):
             headers = {**bearer(token), "MCP-Protocol-Version": LEGACY}
@@ -195,7 +195,7 @@ def answered(round_: Answer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tool", ["order", "order_again"])
-async def test_input_required_retry_by_another_principal_is_invalid_params(tokens: Tokens, tool: str) -> None:
+async def test_input_required_retry_by_another_principal_gets_error_invalid_params(tokens: Tokens, tool: str) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         more = answered(await asked(endpoint, "alice-1", tool))
         theirs = await asked(endpoint, "bob-1", tool, **more)
@@ -204,7 +204,7 @@ async def test_input_required_retry_by_another_principal_is_invalid_params(token
         assert "alice-2 answered" in text_of(mine.json)
 
 
-async def test_suspended_handler_has_the_token_of_the_retry_after_its_elicitation(tokens: Tokens) -> None:
+async def test_handler_that_awaited_an_elicitation_sees_the_token_of_the_retry(tokens: Tokens) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         more = answered(await asked(endpoint, "alice-1", "order"))
         mine = await asked(endpoint, "alice-2", "order", **more)
@@ -277,7 +277,7 @@ async def test_running_call_continues_after_its_token_expires(
         assert text_of(messages_in(await connection.answer())[-1]) == "long is done"
 
 
-async def test_get_stream_ends_when_its_token_expires_and_resumes_with_a_new_token(
+async def test_get_stream_ends_when_its_token_expires_and_can_be_resumed_with_a_new_token(
     tokens: Tokens, autojump_clock: trio.testing.MockClock
 ) -> None:
     tokens.issue("short", "alice", lifetime=100)
@@ -319,7 +319,7 @@ async def test_resumed_stream_ends_when_its_token_expires_while_the_call_continu
         assert text_of(messages_in(await mine.answer())[-1]) == "three"
 
 
-async def test_disconnect_of_one_principal_does_not_cancel_the_call_of_another_principal(tokens: Tokens) -> None:
+async def test_principal_that_disconnects_does_not_cancel_the_call_of_another_principal(tokens: Tokens) -> None:
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
         connections = {}

@@ -53,7 +53,7 @@ async def endpoint(scene: Scene) -> AsyncGenerator[MemoryEndpoint]:
         yield one
 
 
-async def test_notifications_of_a_proxied_modern_call_are_on_its_response_stream(
+async def test_notifications_of_a_proxied_modern_call_are_sent_on_its_response_stream(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     answer = await endpoint.modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
@@ -66,7 +66,7 @@ async def test_notifications_of_a_proxied_modern_call_are_on_its_response_stream
 
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
-async def test_modern_disconnect_from_a_proxy_cancels_the_upstream_call(
+async def test_modern_client_that_disconnects_from_a_proxy_cancels_the_call_to_the_backend(
     scene: Scene, endpoint: MemoryEndpoint, speaks: bool
 ) -> None:
     connections = {}
@@ -105,7 +105,7 @@ async def test_s2c_07_proxied_legacy_session_supports_sampling_and_cancellation(
     assert scene["mine"].cancellation.reason == "enough"
 
 
-async def test_s2c_10_sampling_through_a_proxy_fails_upstream_after_answer_timeout(
+async def test_s2c_10_sampling_request_through_a_proxy_fails_in_the_backend_after_answer_timeout(
     scene: Scene, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with in_memory(proxy(partial(open_memory, scene.server)), answer_timeout=30) as endpoint:
@@ -118,7 +118,7 @@ async def test_s2c_10_sampling_through_a_proxy_fails_upstream_after_answer_timeo
     assert failure.message == "Internal error: the client did not respond in time"
 
 
-async def test_logs_of_the_only_proxied_legacy_call_are_on_its_response_stream(
+async def test_logs_of_the_only_running_proxied_legacy_call_are_sent_on_its_response_stream(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -148,7 +148,7 @@ async def test_htt_20_proxy_client_that_missed_changes_receives_all_change_notif
     assert methods[-1] == "notifications/resources/updated"
 
 
-async def test_logs_of_one_of_two_proxied_legacy_calls_are_on_the_get_stream(
+async def test_logs_of_two_concurrent_proxied_legacy_calls_are_sent_on_the_get_stream(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -163,7 +163,7 @@ async def test_logs_of_one_of_two_proxied_legacy_calls_are_on_the_get_stream(
     await waiting.aclose()
 
 
-async def test_logs_of_a_shared_upstream_connection_are_on_every_get_stream(scene: Scene) -> None:
+async def test_logs_from_a_shared_backend_connection_are_sent_on_every_get_stream(scene: Scene) -> None:
     async with open_memory(scene.server, era="legacy") as client, in_memory(proxy(client)) as endpoint:
         session = await endpoint.initialize()
         stream = await endpoint.get(session)
@@ -174,7 +174,9 @@ async def test_logs_of_a_shared_upstream_connection_are_on_every_get_stream(scen
         assert [(await next_message(stream))["params"]["data"] for _ in range(2)] == ["one", "two"]
 
 
-async def test_deleted_session_of_a_proxy_cancels_its_upstream_calls(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_deleted_session_of_a_proxy_cancels_its_calls_to_the_backend(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
     for name, headers in (("mine", session), ("other", other)):
         await endpoint.post(headers, call("wait", name=name))
@@ -210,7 +212,7 @@ class Behind:
         self._scope.cancel(reason="the server behind dies")
 
 
-async def test_proxy_calls_fail_at_an_upstream_crash_and_reach_the_restarted_server(
+async def test_proxy_calls_fail_if_the_backend_crashes_and_later_calls_reach_the_restarted_backend(
     scene: Scene,
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -242,7 +244,7 @@ async def test_proxy_calls_fail_at_an_upstream_crash_and_reach_the_restarted_ser
         behind.die()
 
 
-async def test_proxied_call_to_an_unreachable_upstream_is_an_error(scene: Scene) -> None:
+async def test_proxied_call_to_an_unreachable_backend_returns_an_error(scene: Scene) -> None:
     def refused(**_: Any) -> AbstractAsyncContextManager[Client]:
         raise ConnectionLost("nobody is there")
 
@@ -326,14 +328,14 @@ async def test_proxy_forwards_an_argument_with_its_mcp_param_header(before_regio
     assert (answer.status, text_of(answer.json)) == (200, "eu")
 
 
-async def test_header_mismatch_error_of_the_upstream_server_is_forwarded_with_200(
+async def test_proxy_forwards_a_header_mismatch_error_of_the_backend_with_status_200(
     before_regions: MemoryEndpoint,
 ) -> None:
     answer = await before_regions.modern("tools/call", {"name": "mismatch", "arguments": {}})
     assert (answer.status, answer.code) == (200, -32020)
 
 
-async def test_concurrent_calls_make_a_proxy_list_upstream_tools_once(
+async def test_proxy_lists_the_tools_of_its_backend_once_for_concurrent_calls(
     regions: Regions, before_regions: MemoryEndpoint
 ) -> None:
     async def ask(name: str) -> None:
@@ -346,7 +348,7 @@ async def test_concurrent_calls_make_a_proxy_list_upstream_tools_once(
     assert regions.listings == 1
 
 
-async def test_proxy_learns_mcp_param_headers_from_tools_list_of_a_client(
+async def test_proxy_learns_mcp_param_headers_when_a_client_requests_tools_list(
     regions: Regions, before_regions: MemoryEndpoint
 ) -> None:
     await before_regions.modern("tools/list")
@@ -354,7 +356,7 @@ async def test_proxy_learns_mcp_param_headers_from_tools_list_of_a_client(
     assert (answer.status, regions.listings) == (400, 1)
 
 
-async def test_proxy_lists_upstream_tools_again_after_they_changed(
+async def test_proxy_lists_the_tools_of_its_backend_again_after_they_changed(
     regions: Regions, before_regions: MemoryEndpoint
 ) -> None:
     await before_regions.modern("tools/call", {"name": "grow", "arguments": {}})
@@ -363,7 +365,7 @@ async def test_proxy_lists_upstream_tools_again_after_they_changed(
     assert (answer.status, answer.code, regions.listings) == (400, -32020, 2)
 
 
-async def test_proxied_call_needs_no_mcp_param_headers_if_upstream_lacks_tools_list() -> None:
+async def test_proxied_call_needs_no_mcp_param_headers_if_the_backend_lacks_tools_list() -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept("2026-07-28", {"tools": {}})
         await server.refuse(await server.expect_request("tools/list"), -32601)
@@ -386,7 +388,9 @@ async def test_proxied_call_fails_if_its_mcp_param_headers_cannot_be_validated()
             assert (await endpoint.modern("tools/call", EU)).code == -31000
 
 
-async def test_disconnect_during_tools_list_of_a_proxy_lets_the_next_call_list_again(regions: Regions) -> None:
+async def test_proxied_call_lists_tools_again_if_the_client_disconnected_during_the_first_tools_list(
+    regions: Regions,
+) -> None:
     first = trio.Event()
 
     @asynccontextmanager
@@ -413,7 +417,7 @@ async def test_disconnect_during_tools_list_of_a_proxy_lets_the_next_call_list_a
             assert (await endpoint.modern("tools/call", EU)).status == 400
 
 
-async def test_proxied_retry_after_input_required_has_its_mcp_param_headers_validated(regions: Regions) -> None:
+async def test_proxy_validates_mcp_param_headers_of_a_retry_after_input_required(regions: Regions) -> None:
     @regions.server.tool
     async def sample(
         ctx: RequestContext,

@@ -54,7 +54,7 @@ def told_in(messages: list[dict[str, object]]) -> list[object]:
     return [each["params"]["data"] if "method" in each else text_of(each) for each in messages]  # type: ignore[index]
 
 
-async def test_htt_01_result_of_an_interrupted_call_is_delivered_once_after_resumption(
+async def test_htt_01_result_of_a_call_whose_stream_broke_is_delivered_once_after_it_is_resumed(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -103,7 +103,7 @@ async def test_htt_08_last_event_id_stays_valid_after_two_breaks_without_an_even
 
 
 @pytest.mark.parametrize("cursor", ["unknown", "", "0", "x-1", "%s-99", "%s-01", "%s-+1", "%s-"])
-async def test_htt_08_unknown_last_event_id_gets_status_400(
+async def test_htt_08_get_with_an_unknown_last_event_id_gets_status_400(
     scene: Scene, endpoint: MemoryEndpoint, cursor: str
 ) -> None:
     session = await endpoint.initialize()
@@ -122,7 +122,7 @@ async def test_htt_08_last_event_id_of_another_session_gets_status_400_and_consu
     assert told_in(messages_in(await (await endpoint.get(session, cursor)).answer())) == ["two", "three"]
 
 
-async def test_finished_stream_is_resumable_until_replay_timeout(scene: Scene, autojump_clock: MockClock) -> None:
+async def test_finished_sse_stream_can_be_resumed_until_replay_timeout(scene: Scene, autojump_clock: MockClock) -> None:
     async with in_memory(scene.server, replay_timeout=30) as endpoint:
         session = await endpoint.initialize()
         cursor = await broken_off(scene, endpoint, session, "mine")
@@ -137,7 +137,7 @@ async def test_finished_stream_is_resumable_until_replay_timeout(scene: Scene, a
 
 @pytest.mark.parametrize("scene", ["one process"], indirect=True)  # replicas: see test_shared_listening.py
 @pytest.mark.parametrize("version", [MIDDLE, LEGACY])
-async def test_htt_07_each_new_get_stream_replaces_the_previous_get_stream_at_once(
+async def test_htt_07_each_new_get_stream_immediately_replaces_the_previous_one(
     scene: Scene, endpoint: MemoryEndpoint, version: str
 ) -> None:
     session = await endpoint.initialize(version)
@@ -173,7 +173,7 @@ async def test_htt_07_get_stream_of_a_dead_connection_is_replaced_by_a_new_get_s
     await dead.aclose()
 
 
-async def test_resumed_stream_is_replaced_by_the_next_get_with_its_last_event_id(
+async def test_resumed_sse_stream_is_replaced_by_the_next_get_with_the_same_last_event_id(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize(MIDDLE)
@@ -211,7 +211,9 @@ async def test_handler_cannot_close_its_stream_for_polling_in_older_revisions(
     assert [text_of(each) for each in messages_in(answer)] == ["closed False"]
 
 
-async def test_last_event_id_beyond_max_replay_bytes_gets_status_400_and_the_session_continues(scene: Scene) -> None:
+async def test_get_for_events_dropped_beyond_max_replay_bytes_gets_status_400_and_the_session_continues(
+    scene: Scene,
+) -> None:
     async with in_memory(scene.server, max_replay_bytes=40_000) as endpoint:
         session = await endpoint.initialize()
         post = await endpoint.connect(lockstep=True)
@@ -227,7 +229,7 @@ async def test_last_event_id_beyond_max_replay_bytes_gets_status_400_and_the_ses
 
 
 @pytest.mark.parametrize("size", [300_000, 5_000_000])
-async def test_htt_21_result_for_a_polling_client_can_have_any_size(
+async def test_htt_21_client_that_polls_can_receive_a_result_of_any_size(
     scene: Scene, endpoint: MemoryEndpoint, size: int
 ) -> None:
     @scene.server.tool
@@ -245,7 +247,7 @@ async def test_htt_21_result_for_a_polling_client_can_have_any_size(
         assert (told["params"]["data"], len(text_of(reply))) == ("away", size)
 
 
-async def test_htt_21_stored_events_of_all_sessions_of_a_caller_have_a_common_memory_limit() -> None:
+async def test_htt_21_stored_events_of_all_sessions_of_a_caller_share_one_memory_limit() -> None:
     scene = Scene()
 
     @scene.server.tool
@@ -266,7 +268,7 @@ async def test_htt_21_stored_events_of_all_sessions_of_a_caller_have_a_common_me
         assert [await polled(session) for session in sessions[1:]] == [200, 400]
 
 
-async def test_retry_interval_is_the_sse_retry_of_all_streams() -> None:
+async def test_retry_interval_option_sets_the_sse_retry_field_of_all_streams() -> None:
     scene = Scene()
     async with listening(scene.server, retry_interval=2.5) as endpoint:
         session = await endpoint.initialize()

@@ -51,7 +51,9 @@ async def test_route_function_receives_the_request_and_can_return_json() -> None
         (RouteResponse(status=204), 204, None, b""),
     ],
 )
-async def test_route_function_result_is_the_response(value: Any, status: int, kind: str | None, body: bytes) -> None:
+async def test_value_returned_by_a_route_function_is_sent_as_the_response(
+    value: Any, status: int, kind: str | None, body: bytes
+) -> None:
     async def page(_: RouteRequest) -> Any:
         return value
 
@@ -93,7 +95,7 @@ async def test_exception_in_a_route_function_is_logged_and_hidden_from_the_clien
     assert caplog.text.count("failed") == 2
 
 
-async def test_disconnect_cancels_the_route_function(autojump_clock: MockClock) -> None:
+async def test_client_that_disconnects_cancels_the_route_function(autojump_clock: MockClock) -> None:
     ended = trio.Event()
 
     async def wait(_: RouteRequest) -> None:
@@ -190,7 +192,7 @@ async def test_asgi_application_mounted_as_a_route_can_stream() -> None:
         assert [await connection.more(), await connection.more()] == [b"2\n", b""]
 
 
-async def test_aborted_stream_of_an_asgi_application_on_a_route_is_an_incomplete_response() -> None:
+async def test_client_gets_an_incomplete_response_if_an_asgi_application_on_a_route_aborts_its_stream() -> None:
     numbers = Numbers()
     async with listening(Scene().server, routes={"/app/": app_of(numbers)}) as endpoint:
         connection = await open_numbers(endpoint, numbers)
@@ -199,7 +201,7 @@ async def test_aborted_stream_of_an_asgi_application_on_a_route_is_an_incomplete
             await connection.more()
 
 
-async def test_disconnect_cancels_the_asgi_application_on_a_route() -> None:
+async def test_client_that_disconnects_cancels_the_asgi_application_on_a_route() -> None:
     numbers = Numbers()
     async with listening(Scene().server, routes={"/app/": app_of(numbers)}) as endpoint:
         connection = await open_numbers(endpoint, numbers)

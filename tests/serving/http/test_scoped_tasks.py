@@ -83,14 +83,14 @@ async def test_task_of_a_tool_without_scopes_is_available_to_any_token_of_its_pr
         assert (answer.status, "result" in answer.json) == (200, True)
 
 
-async def test_task_of_another_principal_is_unknown_regardless_of_scopes(tokens: Tokens) -> None:
+async def test_task_of_another_principal_is_reported_as_unknown_whatever_scopes_the_token_has(tokens: Tokens) -> None:
     async with in_memory(server_of(), auth=protected(tokens)) as endpoint:
         answer = await asked(endpoint, "bob-1", "tasks/get", {"taskId": await made(endpoint)})
         unknown = await asked(endpoint, "bob-1", "tasks/get", {"taskId": "unknown"})
         assert (answer.status, answer.json) == (unknown.status, unknown.json)
 
 
-async def test_task_of_a_removed_tool_is_unknown_if_the_server_has_scopes(tokens: Tokens) -> None:
+async def test_task_of_a_removed_tool_is_reported_as_unknown_if_the_server_uses_scopes(tokens: Tokens) -> None:
     store = MemoryTaskStore()
     async with in_memory(server_of(store), auth=protected(tokens)) as endpoint:
         task = await made(endpoint)
@@ -116,7 +116,9 @@ async def test_tasks_list_omits_tasks_whose_tools_need_scopes_missing_in_the_tok
             assert sorted(listed) == sorted(tasks[tool] for tool in seen)
 
 
-async def test_task_request_over_websocket_without_scopes_is_an_insufficient_scope_error(tokens: Tokens) -> None:
+async def test_task_request_over_websocket_without_the_required_scopes_gets_an_insufficient_scope_error(
+    tokens: Tokens,
+) -> None:
     store = MemoryTaskStore()
     async with (
         served(server_of(store), auth=protected(tokens)) as endpoint,

@@ -106,7 +106,7 @@ async def test_call_with_the_scopes_of_the_tool_is_served(tokens: Tokens) -> Non
         assert RAN == ["write", "read"]
 
 
-async def test_satisfies_function_lets_a_broad_scope_include_narrower_scopes(tokens: Tokens) -> None:
+async def test_satisfies_function_can_accept_a_broad_scope_in_place_of_narrower_scopes(tokens: Tokens) -> None:
     auth = protected(tokens, satisfies=lambda granted, _: "everything" in granted)
     async with in_memory(scoped(), auth=auth) as endpoint:
         assert (await call(endpoint, "root", "purge")).status == 200
@@ -182,7 +182,9 @@ async def test_resources_subscribe_without_the_scopes_of_the_resource_gets_statu
         assert (await endpoint.ask("POST", session, subscribe)).status == 403
 
 
-async def test_stateless_batch_without_scopes_gets_status_403_with_the_scopes_of_all_requests(tokens: Tokens) -> None:
+async def test_stateless_batch_without_the_required_scopes_gets_status_403_that_lists_the_scopes_of_all_requests(
+    tokens: Tokens,
+) -> None:
     async with in_memory(scoped(), auth=protected(tokens), stateless=True) as endpoint:
         headers = {**bearer("alice-1"), "MCP-Protocol-Version": "2025-03-26"}
         batch = [
@@ -197,7 +199,7 @@ async def test_stateless_batch_without_scopes_gets_status_403_with_the_scopes_of
         assert (served_.status, RAN) == (200, ["read"])
 
 
-async def test_batch_without_scopes_in_a_session_gets_status_403_and_runs_nothing(tokens: Tokens) -> None:
+async def test_session_batch_without_the_required_scopes_gets_status_403_and_runs_nothing(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         opening = message(
             "initialize",
@@ -212,7 +214,7 @@ async def test_batch_without_scopes_in_a_session_gets_status_403_and_runs_nothin
         assert {reply["id"] for reply in messages_in(allowed)[-1]} == {1, 2}
 
 
-async def test_stateless_legacy_call_without_scopes_gets_status_403(tokens: Tokens) -> None:
+async def test_stateless_legacy_call_without_the_required_scopes_gets_status_403(tokens: Tokens) -> None:
     async with in_memory(scoped(), auth=protected(tokens), stateless=True) as endpoint:
         headers = {**bearer("alice-1"), "MCP-Protocol-Version": LEGACY}
         assert (await endpoint.ask("POST", headers, legacy_call("write", 1))).status == 403
@@ -226,7 +228,7 @@ async def test_malformed_request_is_rejected_before_scopes_are_checked(tokens: T
 
 
 @pytest.mark.parametrize("params", [None, [], {}, {"name": 1}, {"name": ["write"]}, {"name": "nothing"}])
-async def test_call_of_an_unknown_or_invalid_tool_name_is_not_403(tokens: Tokens, params: Any) -> None:
+async def test_call_with_an_unknown_or_invalid_tool_name_does_not_get_status_403(tokens: Tokens, params: Any) -> None:
     async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
         answer = await endpoint.ask("POST", session, message("tools/call", params, 1))
@@ -248,7 +250,7 @@ async def test_exception_in_the_satisfies_function_gets_status_500(
 # Caches
 
 
-async def test_results_that_need_a_scope_have_private_cache_scope(tokens: Tokens) -> None:
+async def test_results_that_require_an_oauth_scope_have_private_cache_scope(tokens: Tokens) -> None:
     server = Server("cached", cache=CacheHints(60_000, "public"))
 
     @server.resource("file:open")
@@ -274,7 +276,9 @@ async def test_results_that_need_a_scope_have_private_cache_scope(tokens: Tokens
 # Endpoints that check nothing
 
 
-async def test_scopes_without_authorization_are_not_enforced_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_server_without_authorization_does_not_enforce_scopes_and_logs_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with served(scoped()) as endpoint:
         headers, body = modern("tools/call", {"name": "purge", "arguments": {}})
         assert (await endpoint.ask("POST", headers, body)).status == 200

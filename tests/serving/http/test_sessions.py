@@ -64,7 +64,7 @@ async def test_htt_04_legacy_request_without_a_session_gets_status_400(endpoint:
 
 
 @pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
-async def test_htt_09_negotiated_version_overrides_another_supported_version_header(
+async def test_htt_09_negotiated_version_overrides_a_different_supported_version_in_the_header(
     endpoint: MemoryEndpoint, version: str
 ) -> None:
     session = await endpoint.initialize(version)
@@ -99,7 +99,9 @@ async def test_htt_04_delete_ends_the_session_and_cancels_its_calls(scene: Scene
     assert await status_of_ping(endpoint, other) == 200
 
 
-async def test_htt_04_hundred_deleted_sessions_leave_no_trio_tasks(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_htt_04_server_has_no_leftover_trio_tasks_after_a_hundred_deleted_sessions(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     await wait_all_tasks_blocked()
     tasks = trio.lowlevel.current_statistics().tasks_living
     for number in range(100):
@@ -126,7 +128,9 @@ async def test_idle_session_ends_after_session_timeout(scene: Scene, autojump_cl
 
 
 @pytest.mark.parametrize("held_by", ["a call", "its stream"])
-async def test_session_with_an_open_response_is_not_idle(scene: Scene, autojump_clock: MockClock, held_by: str) -> None:
+async def test_session_with_an_open_response_does_not_time_out(
+    scene: Scene, autojump_clock: MockClock, held_by: str
+) -> None:
     async with in_memory(scene.server, session_timeout=30) as endpoint:
         session = await endpoint.initialize()
         if held_by == "a call":
@@ -196,7 +200,7 @@ async def test_htt_23_call_in_a_timed_out_session_is_cancelled_with_cause_discon
 
 
 @pytest.mark.parametrize("cleans_up", [False, True])
-async def test_htt_23_session_slot_is_free_after_the_response_to_delete(scene: Scene, cleans_up: bool) -> None:
+async def test_htt_23_new_session_can_be_opened_as_soon_as_delete_is_answered(scene: Scene, cleans_up: bool) -> None:
     may_end = trio.Event()
 
     @scene.server.tool
@@ -228,7 +232,7 @@ async def test_htt_23_session_slot_is_free_after_the_response_to_delete(scene: S
             may_end.set()
 
 
-async def test_htt_23_session_slot_is_free_after_a_rejected_initialize(scene: Scene) -> None:
+async def test_htt_23_rejected_initialize_does_not_count_towards_the_session_limit(scene: Scene) -> None:
     bad = {**INITIALIZE, "params": {"protocolVersion": 1}}
     async with in_memory(scene.server, max_sessions=1) as endpoint:
         connection = await endpoint.connect()
@@ -288,7 +292,7 @@ async def test_request_ids_integer_1_and_string_1_are_different(scene: Scene, en
 
 @pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
-async def test_can_18_response_of_a_cancelled_call_ends_without_a_message(
+async def test_can_18_http_response_of_a_cancelled_call_ends_without_a_message(
     scene: Scene, endpoint: MemoryEndpoint, version: str, speaks: bool
 ) -> None:
     session = await endpoint.initialize(version)
@@ -361,7 +365,9 @@ async def test_pr_07_lg_14_ch_19_notifications_of_a_call_precede_its_result(
     assert await rest_of(listening) == []
 
 
-async def test_cx_06_custom_notification_of_a_handler_is_on_the_stream_of_its_call(endpoint: MemoryEndpoint) -> None:
+async def test_cx_06_custom_notification_of_a_handler_is_sent_on_the_stream_of_its_call(
+    endpoint: MemoryEndpoint,
+) -> None:
     session = await endpoint.initialize()
     listening = await endpoint.get(session)
     await listening.head()
@@ -376,7 +382,9 @@ async def test_cx_06_custom_notification_of_a_handler_is_on_the_stream_of_its_ca
 
 
 @pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
-async def test_s2c_07_sampling_request_is_on_the_stream_of_its_call(endpoint: MemoryEndpoint, version: str) -> None:
+async def test_s2c_07_sampling_request_is_sent_on_the_stream_of_its_call(
+    endpoint: MemoryEndpoint, version: str
+) -> None:
     session = await endpoint.initialize(version, **SAMPLING)
     post = await endpoint.post(session, call("ask", name="asker"))
     assert (await post.head()).headers["content-type"] == "text/event-stream"
@@ -451,7 +459,7 @@ async def test_resource_updates_are_sent_only_to_subscribed_sessions(scene: Scen
         assert await rest_of(stream) == []
 
 
-async def test_elicitation_complete_notification_is_on_the_stream_of_its_call(endpoint: MemoryEndpoint) -> None:
+async def test_elicitation_complete_notification_is_sent_on_the_stream_of_its_call(endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize(elicitation={"url": {}})
     answer = await endpoint.ask("POST", session, call("finish_elicitation"))
     told, reply = messages_in(answer)

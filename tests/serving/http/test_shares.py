@@ -151,7 +151,7 @@ async def echoes(party: Party) -> bool:
 
 
 @by_all
-async def test_principal_can_use_half_of_the_sessions_and_the_next_half_of_the_rest(
+async def test_one_principal_can_use_half_of_the_sessions_and_the_next_principal_half_of_the_rest(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", scene=kind(), max_sessions=8) as [alice, bob]:
@@ -167,7 +167,7 @@ async def test_client_address_can_use_half_of_the_free_sessions() -> None:
 
 
 @by_all
-async def test_first_session_of_a_new_caller_replaces_the_idlest_of_the_largest_caller(
+async def test_first_session_of_a_new_caller_replaces_the_idlest_session_of_the_caller_with_the_most_sessions(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", "carol", "dave", scene=kind(), max_sessions=4) as [alice, bob, carol, dave]:
@@ -198,7 +198,7 @@ async def test_only_session_of_a_caller_is_not_replaced_by_the_session_of_a_new_
 
 
 @by_all
-async def test_caller_at_its_session_limit_replaces_its_own_unused_session(
+async def test_new_session_of_a_caller_at_its_limit_replaces_an_unused_session_of_that_caller(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", scene=kind(), max_sessions=3) as [alice, bob]:
@@ -256,7 +256,7 @@ async def test_one_client_address_gets_at_most_half_of_the_free_request_slots() 
         assert statuses == [200, 200, 503, 200]
 
 
-async def test_session_requests_count_for_the_client_address_that_opened_the_session() -> None:
+async def test_session_requests_count_towards_the_limit_of_the_address_that_opened_the_session() -> None:
     async with from_addresses(Scene(), max_server_requests=4) as addresses:
         session, statuses = await addresses.open("127.0.0.1"), list[int]()
         assert isinstance(session, dict)
@@ -294,7 +294,7 @@ async def test_one_principal_gets_at_most_half_of_the_free_worker_threads() -> N
             assert (await connection.answer()).status == 200
 
 
-async def test_anonymous_callers_do_not_evict_suspended_handlers_of_other_addresses() -> None:
+async def test_anonymous_caller_does_not_evict_handlers_that_await_input_for_other_addresses() -> None:
     scene = Scene()
     async with from_addresses(scene, max_parked=2) as addresses:
 
@@ -343,7 +343,7 @@ async def test_clients_behind_a_trusted_proxy_are_limited_separately(believed: b
 
 
 @pytest.mark.parametrize("proxied", [True, False])
-async def test_asgi_limits_per_client_address_use_the_address_of_the_asgi_scope(proxied: bool) -> None:
+async def test_asgi_app_reads_the_client_address_for_limits_from_the_asgi_scope(proxied: bool) -> None:
     proxies, limits = TrustedProxies(["10.0.0.1"]), Limits(max_sessions=4)
     app = http_app(
         Scene().server, allowed_origins=[], allowed_hosts=["127.0.0.1"], trusted_proxies=proxies, limits=limits
@@ -385,7 +385,7 @@ async def test_asgi_limits_per_client_address_use_the_address_of_the_asgi_scope(
 # The log
 
 
-async def test_traceback_of_a_client_is_logged_after_a_flood_by_another_client(
+async def test_failed_call_is_logged_with_its_traceback_after_another_client_floods_the_log(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     scene = Scene()
@@ -410,7 +410,7 @@ async def test_traceback_of_a_client_is_logged_after_a_flood_by_another_client(
 # Connections
 
 
-async def test_client_address_uses_half_of_the_connections_and_replaces_its_idle_connection() -> None:
+async def test_client_address_can_use_half_of_the_connections_and_then_replaces_its_own_idle_connections() -> None:
     async with from_addresses(Scene(), max_connections=4) as addresses:
         statuses = list[int]()
         headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "x", "speaks": True}})
@@ -439,7 +439,7 @@ async def test_client_behind_a_trusted_proxy_can_use_half_of_the_connections() -
         assert statuses == [200, 200, 200, 503, 200]
 
 
-async def test_trusted_proxy_connection_counts_for_the_client_of_its_last_request() -> None:
+async def test_connection_of_a_trusted_proxy_counts_for_the_client_of_its_last_request() -> None:
     proxies = TrustedProxies(["127.0.0.1"])
     async with from_addresses(Scene(), proxies, max_connections=4) as addresses:
         pool = [await addresses.connect("127.0.0.1") for _ in range(3)]
@@ -468,7 +468,7 @@ async def test_trusted_proxy_can_use_all_connections() -> None:
         assert statuses == [200, 200, 200, 200, 503]
 
 
-async def test_callers_without_sessions_or_requests_are_forgotten() -> None:
+async def test_server_forgets_callers_without_sessions_or_requests() -> None:
     async with parties(*map(str, range(20))) as guests:
         for guest in guests:
             assert await echoes(guest)

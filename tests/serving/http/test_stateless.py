@@ -50,7 +50,7 @@ async def test_st_04_get_and_delete_requests_get_status_405_on_a_stateless_serve
     assert (answer.status, answer.headers["allow"]) == (405, "POST, OPTIONS")
 
 
-async def test_st_02_pr_07_lg_14_stateless_progress_and_logs_are_on_the_response_stream(
+async def test_st_02_pr_07_lg_14_stateless_server_sends_progress_and_logs_on_the_response_stream(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     post = await endpoint.post(CLIENT, call("steps", 4, name="mine"))
@@ -63,7 +63,9 @@ async def test_st_02_pr_07_lg_14_stateless_progress_and_logs_are_on_the_response
     assert (reply["id"], text_of(reply)) == (4, "three")
 
 
-async def test_st_02_stateless_disconnect_cancels_the_request(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_st_02_stateless_client_that_disconnects_cancels_its_request(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     post = await endpoint.post(CLIENT, call("wait", 1, name="mine"))
     other = await endpoint.post(CLIENT, call("wait", 1, name="other"))
     for name in ("mine", "other"):
@@ -78,7 +80,7 @@ async def test_st_02_stateless_disconnect_cancels_the_request(scene: Scene, endp
     assert text_of(messages_in(await other.answer())[-1]) == "other is done"
 
 
-async def test_st_02_stateless_disconnect_cancels_every_request_of_the_batch(
+async def test_st_02_stateless_client_that_disconnects_cancels_every_request_of_its_batch(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     names = ["one", "two"]
@@ -149,6 +151,8 @@ async def test_hundred_stateless_requests_with_the_same_id_are_independent(endpo
 
 
 @pytest.mark.parametrize("body", [{"jsonrpc": "2.0", "id": 1, "result": {}}, message("notifications/x")])
-async def test_stateless_responses_and_notifications_get_status_202(endpoint: MemoryEndpoint, body: Any) -> None:
+async def test_responses_and_notifications_posted_to_a_stateless_server_get_status_202(
+    endpoint: MemoryEndpoint, body: Any
+) -> None:
     answer = await endpoint.ask("POST", CLIENT, body)
     assert (answer.status, answer.body) == (202, b"")

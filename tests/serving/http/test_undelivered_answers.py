@@ -117,7 +117,7 @@ async def test_s2c_09_sampling_answer_whose_body_times_out_fails_the_sampling_re
         assert "within 5 s" in await there.fails()
 
 
-async def test_s2c_09_too_long_body_without_a_readable_id_fails_the_only_sampling_request(
+async def test_s2c_09_too_long_answer_without_a_readable_id_fails_the_only_sampling_request(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as there:

@@ -138,7 +138,7 @@ async def test_oauth_over_a_unix_socket_raises_value_error(socket_folder: Path) 
             pytest.fail("no authorization server could name it")
 
 
-async def test_unix_socket_request_with_an_origin_or_another_host_gets_status_403(socket_folder: Path) -> None:
+async def test_unix_socket_request_with_an_origin_or_a_disallowed_host_gets_status_403(socket_folder: Path) -> None:
     path = socket_folder / "s"
     with trio.fail_after(PATIENCE):
         async with serving(serve_http, asked(), unix=path):
@@ -185,7 +185,7 @@ async def test_unix_socket_combined_with_other_listeners_or_tls_raises(
     assert os.listdir(socket_folder) == []
 
 
-async def test_many_concurrent_unix_socket_connections_wait_for_the_backlog(
+async def test_many_concurrent_unix_socket_clients_connect_although_the_backlog_is_full(
     socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sockets, "_BACKLOG", 1)
@@ -205,7 +205,7 @@ async def test_many_concurrent_unix_socket_connections_wait_for_the_backlog(
     assert answers == ["localhost"] * 50
 
 
-async def test_redirect_on_a_unix_socket_stays_on_that_socket(socket_folder: Path) -> None:
+async def test_client_follows_a_redirect_from_a_unix_socket_only_on_the_same_socket(socket_folder: Path) -> None:
     async def moved(_: RouteRequest) -> RouteResponse:
         return RouteResponse(status=307, headers={"Location": "/mcp"})
 
@@ -218,7 +218,7 @@ async def test_redirect_on_a_unix_socket_stays_on_that_socket(socket_folder: Pat
             assert await told(client, "host") == "localhost"
 
 
-def test_url_received_from_a_server_is_never_opened_on_a_unix_socket() -> None:
+def test_client_never_opens_a_unix_socket_url_received_from_a_server() -> None:
     elsewhere = "http+unix://%2Frun%2Fdocker.sock/mcp"
     for url in ("http://localhost/mcp", "https://mcp.example.com/mcp"):
         origin, target = split_url(url)
@@ -246,7 +246,7 @@ def test_url_received_from_a_server_is_never_opened_on_a_unix_socket() -> None:
     ],
 )
 @pytest.mark.parametrize("opened", [open_http, Address])
-async def test_invalid_unix_socket_url_raises_with_the_reason(
+async def test_invalid_unix_socket_url_raises_an_error_with_the_reason(
     url: str, words: str, opened: Callable[[str], Any]
 ) -> None:
     with pytest.raises(BadTarget, match=words):
@@ -279,7 +279,7 @@ def of_the_dead(path: Path) -> str:
 
 
 @pytest.mark.parametrize("make", [of_nothing, of_a_file, of_a_folder, of_the_dead])
-async def test_unix_socket_without_a_listener_raises_with_the_reason(
+async def test_unix_socket_without_a_listener_raises_an_error_with_the_reason(
     socket_folder: Path, make: Callable[[Path], str]
 ) -> None:
     path = socket_folder / "there"
@@ -291,7 +291,7 @@ async def test_unix_socket_without_a_listener_raises_with_the_reason(
                 pytest.fail("nobody is there")
 
 
-async def test_unix_socket_without_permission_raises_with_the_reason(socket_folder: Path) -> None:
+async def test_unix_socket_without_permission_raises_an_error_with_the_reason(socket_folder: Path) -> None:
     path, user = socket_folder / "s", os.geteuid()
     async with serving(serve_http, asked(), unix=path):
         path.chmod(0)
@@ -306,7 +306,7 @@ async def test_unix_socket_without_permission_raises_with_the_reason(socket_fold
 
 
 @ERAS
-async def test_peer_uid_is_known_only_on_a_unix_socket(socket_folder: Path, era: Any) -> None:
+async def test_handler_can_read_the_peer_uid_only_over_a_unix_socket(socket_folder: Path, era: Any) -> None:
     with trio.fail_after(PATIENCE):
         async with (
             serving(serve_unix, asked(), socket_folder / "lines"),

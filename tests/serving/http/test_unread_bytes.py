@@ -40,7 +40,7 @@ async def echoes(endpoint: MemoryEndpoint, who: str, size: int) -> int:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_htt_22_incomplete_bodies_of_a_caller_use_at_most_its_share_of_memory(
+async def test_htt_22_incomplete_bodies_of_one_caller_cannot_use_all_of_the_memory_limit(
     autojump_clock: MockClock, chunked: bool
 ) -> None:
     async with in_memory(Scene().server, auth=protected(issued()), **LIMITS) as endpoint:
@@ -70,7 +70,7 @@ async def test_htt_22_incomplete_bodies_of_a_caller_use_at_most_its_share_of_mem
         assert endpoint.front._endpoint.unread.size == 0
 
 
-async def test_htt_22_pipelined_bytes_beyond_the_share_of_the_caller_close_the_connection(
+async def test_htt_22_connection_is_closed_if_pipelined_bytes_exceed_the_memory_limit_of_the_caller(
     autojump_clock: MockClock,
 ) -> None:
     scene = Scene()

@@ -187,7 +187,7 @@ async def test_request_for_an_invisible_item_is_answered_like_a_request_for_an_u
         assert RAN == []
 
 
-async def test_visible_item_is_available_with_every_token_that_makes_it_visible(tokens: Tokens) -> None:
+async def test_item_is_available_with_every_token_for_which_the_visible_function_returns_true(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         headers, body = modern("tools/call", {"name": "write", "arguments": {"where": "there"}})
         answer = await endpoint.ask("POST", {**headers, **bearer(SHOWN), "Mcp-Param-Where": "there"}, body)
@@ -196,14 +196,16 @@ async def test_visible_item_is_available_with_every_token_that_makes_it_visible(
         assert (read["contents"][0]["text"], read["cacheScope"]) == ("1", "private")
 
 
-async def test_uri_of_an_invisible_resource_is_served_by_a_matching_template(tokens: Tokens) -> None:
+async def test_request_for_an_invisible_resource_is_served_by_a_template_that_matches_the_uri(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         for token, text in ((SHOWN, "secret"), (HIDDEN, "the file secret")):
             result = (await asked(endpoint, token, "resources/read", {"uri": "file:secret"})).json["result"]
             assert result["contents"][0]["text"] == text
 
 
-async def test_visible_item_is_listed_without_its_scopes_and_its_call_gets_status_403(tokens: Tokens) -> None:
+async def test_visible_tool_is_listed_to_a_token_without_its_scopes_but_its_call_gets_status_403(
+    tokens: Tokens,
+) -> None:
     async with in_memory(guarded(visible=lambda _: True), auth=protected(tokens)) as endpoint:
         tools = (await asked(endpoint, HIDDEN, "tools/list", {})).json["result"]["tools"]
         assert [tool["name"] for tool in tools] == ["write", "read", "ask", "work"]
@@ -211,7 +213,7 @@ async def test_visible_item_is_listed_without_its_scopes_and_its_call_gets_statu
         assert (refused.status, RAN) == (403, [])
 
 
-async def test_changes_of_invisible_resources_are_not_sent(tokens: Tokens) -> None:
+async def test_server_sends_no_change_notifications_about_invisible_resources(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, HIDDEN)
         refused = await endpoint.ask("POST", session, message("resources/subscribe", {"uri": "box://1"}, 1))
@@ -229,7 +231,7 @@ async def test_changes_of_invisible_resources_are_not_sent(tokens: Tokens) -> No
 # Rounds and tasks
 
 
-async def test_suspended_handler_continues_only_with_a_token_that_sees_its_tool(tokens: Tokens) -> None:
+async def test_handler_that_awaits_input_continues_only_with_a_token_that_can_see_its_tool(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         asks = {"name": "ask", "arguments": {}}
         result = (await asked(endpoint, SHOWN, "tools/call", asks)).json["result"]
@@ -242,7 +244,7 @@ async def test_suspended_handler_continues_only_with_a_token_that_sees_its_tool(
         assert served.json["result"]["content"][0]["text"] == "asked"
 
 
-async def test_task_of_an_invisible_tool_is_unknown(tokens: Tokens) -> None:
+async def test_task_of_an_invisible_tool_is_reported_as_unknown(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         made = await asked(endpoint, SHOWN, "tools/call", {"name": "work", "arguments": {}})
         task = made.json["result"]["taskId"]
@@ -279,7 +281,7 @@ async def test_task_with_a_visibility_rule_runs_again_after_a_restart(tokens: To
 
 
 @pytest.mark.parametrize("kind", ["raises", "waits"])
-async def test_visible_function_that_fails_hides_the_item_and_is_logged_once(
+async def test_item_is_hidden_if_its_visible_function_raises_and_the_error_is_logged_once(
     kind: str, tokens: Tokens, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def wait() -> bool:
@@ -342,7 +344,7 @@ def test_visible_option_that_is_not_a_function_raises_at_registration(visible: A
         offer(visible=visible)(write)
 
 
-def test_resource_with_visible_and_public_cache_scope_raises() -> None:
+def test_resource_with_a_visible_function_and_public_cache_scope_raises_at_registration() -> None:
     async def read() -> str:
         return "read"
 

@@ -25,7 +25,7 @@ async def test_http_and_websocket_clients_are_served_at_one_url() -> None:
             assert (await second.call_tool("over")).text == "http"
 
 
-async def test_websocket_upgrade_without_websocket_option_gets_status_404() -> None:
+async def test_websocket_upgrade_gets_status_404_if_the_websocket_option_is_off() -> None:
     async with served(server) as endpoint:
         with pytest.raises(ConnectionLost, match=r"404.*there is no WebSocket here"):
             async with open_websocket(f"ws://127.0.0.1:{endpoint.port}/mcp"):
@@ -33,7 +33,7 @@ async def test_websocket_upgrade_without_websocket_option_gets_status_404() -> N
         assert (await endpoint.modern("server/discover")).status == 200
 
 
-async def test_websocket_from_a_foreign_origin_gets_status_403() -> None:
+async def test_websocket_from_a_disallowed_origin_gets_status_403() -> None:
     async with served(server, websocket=True) as endpoint:
         connection = await endpoint.connect()
         headers: dict[str, str | None] = {
@@ -59,7 +59,7 @@ async def test_websocket_is_closed_when_the_http_server_ends() -> None:
             await client.until_lost()
 
 
-async def test_upgrade_to_another_protocol_is_ignored() -> None:
+async def test_http_server_ignores_an_upgrade_to_a_protocol_other_than_websocket() -> None:
     async with served(server, websocket=True) as endpoint:
         headers, body = modern("server/discover")
         answer = await endpoint.ask("POST", {**headers, "Upgrade": "h2c", "Connection": "Upgrade"}, body)
