@@ -23,7 +23,7 @@ def read(value: str) -> list[tuple[str, dict[str, str], str | None]]:
 # What is read
 
 
-def test_www_authenticate_challenge_has_a_scheme_and_parameters() -> None:
+def test_www_authenticate_challenge_is_parsed_into_a_scheme_and_parameters() -> None:
     value = f'Bearer resource_metadata="{METADATA}", scope="files:read files:write", error=invalid_token'
     assert parse_challenges(value) == [
         Challenge(
@@ -46,7 +46,7 @@ def test_one_header_can_have_several_challenges() -> None:
     ]
 
 
-def test_challenge_names_are_lower_cased_and_values_unchanged() -> None:
+def test_parsed_challenge_has_lower_case_names_and_unchanged_values() -> None:
     assert read('BEARER Scope="Files:Read"') == [("bearer", {"scope": "Files:Read"}, None)]
 
 
@@ -84,7 +84,7 @@ def test_missing_comma_before_a_challenge_parameter_is_tolerated(value: str) -> 
     assert read(value) == [("bearer", {"a": "b", "c": "d"}, None)]
 
 
-def test_scheme_after_a_missing_comma_replaces_the_previous_challenge() -> None:
+def test_challenge_scheme_after_a_missing_comma_replaces_the_previous_challenge() -> None:
     assert read('Bearer a="b" DPoP c="d", e=f') == [("bearer", {"e": "f"}, None)]
 
 
@@ -102,7 +102,7 @@ def test_malformed_challenge_parameter_is_skipped(broken: str) -> None:
 
 
 @pytest.mark.parametrize("broken", ["@", '"x"', "a@b c=d", "Sche/me", "(x)", "é"])
-def test_parameters_after_a_malformed_scheme_are_ignored(broken: str) -> None:
+def test_challenge_parameters_after_a_malformed_scheme_are_ignored(broken: str) -> None:
     assert read(f"Bearer scope=a, {broken}, error=b, DPoP algs=ES256") == [
         ("bearer", {"scope": "a"}, None),
         ("dpop", {"algs": "ES256"}, None),
@@ -114,14 +114,14 @@ def test_challenge_parameter_before_any_scheme_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("open_quote", ['"b', '"b\\', '"b\\"', '"b\x00"', '"b\n"', '"b\x7f", DPoP'])
-def test_text_after_an_unclosed_quote_in_a_challenge_is_ignored(open_quote: str) -> None:
+def test_challenge_parser_ignores_text_after_an_unclosed_quote(open_quote: str) -> None:
     assert read(f"Bearer scope=a, error={open_quote}, DPoP") == [("bearer", {"scope": "a"}, None)]
 
 
 # Bounds
 
 
-def test_number_of_challenges_and_parameters_is_limited() -> None:
+def test_parser_limits_the_number_of_challenges_and_parameters() -> None:
     assert len(parse_challenges(",".join(f"S{number}" for number in range(100)))) == 16
     [one] = parse_challenges("Bearer " + ",".join(f"p{number}=x" for number in range(100)))
     assert len(one.params) == 32
@@ -200,7 +200,7 @@ challenges = st.tuples(tokens, st.dictionaries(tokens.map(str.lower), texts, max
 
 
 @given(st.lists(challenges, max_size=8))
-def test_written_challenge_is_parsed_back(written: list[tuple[str, dict[str, str]]]) -> None:
+def test_challenge_that_is_written_and_parsed_again_is_unchanged(written: list[tuple[str, dict[str, str]]]) -> None:
     value = ", ".join(challenge_text(scheme, params) for scheme, params in written)
     assert read(value) == [(scheme.lower(), params, None) for scheme, params in written]
 

@@ -172,7 +172,7 @@ async def test_fetcher_accepts_a_body_of_256_kib_by_default() -> None:
     "stuck",
     [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", b"HTTP/1.1 100 Go on\r\n\r\n"],
 )
-async def test_fetcher_deadline_covers_the_whole_request(jump_clock: MockClock, stuck: bytes) -> None:
+async def test_fetcher_timeout_covers_the_whole_request(jump_clock: MockClock, stuck: bytes) -> None:
     waiting = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -192,7 +192,7 @@ async def test_fetcher_deadline_covers_the_whole_request(jump_clock: MockClock, 
     assert told == f"GET http://127.0.0.1:{server.port}: no complete response within {LONG:g} s"
 
 
-async def test_slowly_trickling_response_does_not_extend_the_fetcher_deadline(autojump_clock: MockClock) -> None:
+async def test_response_that_arrives_slowly_does_not_extend_the_fetcher_deadline(autojump_clock: MockClock) -> None:
     async def answer(_: object, __: object) -> bytes:
         await trio.sleep(1)
         return b"x"
@@ -214,7 +214,7 @@ async def test_fetcher_refuses_a_compressed_response(encoding: str) -> None:
 @pytest.mark.parametrize(
     "answer", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"HTTP/2 200\r\n\r\n"]
 )
-async def test_malformed_response_raises_fetch_failed(answer: bytes) -> None:
+async def test_fetcher_raises_fetch_failed_for_a_malformed_response(answer: bytes) -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.send(answer)
@@ -236,7 +236,7 @@ async def test_fetcher_error_for_an_invalid_header_hides_its_value(header: tuple
     assert server.visitors == []
 
 
-async def test_fetcher_errors_contain_neither_query_nor_response() -> None:
+async def test_fetcher_errors_do_not_quote_the_query_or_response() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: x\r\nContent-Length: 6\r\n\r\ngeheim"
     async with scripted(answering(answer)) as server:
         told = await failure(get(f"{server.url}?code=geheim"), HttpFetcher(HERE))
@@ -247,7 +247,7 @@ async def test_fetcher_errors_contain_neither_query_nor_response() -> None:
 # Where connections go
 
 
-async def test_http_to_a_localhost_name_connects_to_this_machine_only() -> None:
+async def test_fetcher_connects_to_this_machine_only_for_a_localhost_name() -> None:
     named("192.0.2.1")
     told = await failure(get("http://localhost:1/"), HttpFetcher(HERE))
     assert told == (
@@ -256,7 +256,7 @@ async def test_http_to_a_localhost_name_connects_to_this_machine_only() -> None:
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["10.0.0.1", "169.254.169.254"]])
-async def test_name_that_resolves_to_a_private_address_is_refused_with_public_addresses_only(
+async def test_fetcher_for_public_addresses_refuses_a_name_that_resolves_to_a_private_address(
     addresses: Sequence[str],
 ) -> None:
     named(*addresses)
@@ -268,7 +268,7 @@ async def test_name_that_resolves_to_a_private_address_is_refused_with_public_ad
     assert server.visitors == []
 
 
-async def test_name_can_resolve_to_any_address_without_public_addresses_only() -> None:
+async def test_fetcher_without_address_restrictions_accepts_a_name_that_resolves_to_any_address() -> None:
     named("127.0.0.1")
     serving, trusting = certified("as.example")
     async with scripted(answering(OK), ssl_context=serving) as server:
@@ -277,7 +277,7 @@ async def test_name_can_resolve_to_any_address_without_public_addresses_only() -
 
 
 @pytest.mark.parametrize(("address", "asked"), [("127.0.0.1", True), ("8.8.8.8", False)])
-async def test_http_to_a_trusted_host_is_allowed_for_a_private_address(
+async def test_fetcher_allows_http_to_a_trusted_host_with_a_private_address(
     address: str, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named(address)
@@ -292,7 +292,7 @@ async def test_http_to_a_trusted_host_is_allowed_for_a_private_address(
 
 
 @pytest.mark.parametrize("name", ["as.localhost", "as.localhost.", "localhost."])
-async def test_name_below_localhost_resolves_to_this_machine_regardless_of_dns(name: str) -> None:
+async def test_name_that_ends_in_localhost_resolves_to_this_machine_whatever_dns_says(name: str) -> None:
     looked_up: list[object] = []
 
     class Resolver(trio.abc.HostnameResolver):
@@ -310,7 +310,7 @@ async def test_name_below_localhost_resolves_to_this_machine_regardless_of_dns(n
     assert looked_up == [b"localhost"]
 
 
-async def test_tls_certificates_are_verified() -> None:
+async def test_fetcher_verifies_tls_certificates() -> None:
     named("127.0.0.1")
     serving, _ = certified("as.example")
     async with scripted(answering(OK), ssl_context=serving) as server:
@@ -318,7 +318,7 @@ async def test_tls_certificates_are_verified() -> None:
     assert "CERTIFICATE_VERIFY_FAILED" in told
 
 
-async def test_forbidden_url_raises_without_a_request() -> None:
+async def test_fetcher_raises_for_a_forbidden_url_and_sends_nothing() -> None:
     async with scripted(answering(OK)) as server:
         assert "only https is allowed" in await failure(get(server.url), HttpFetcher(UrlRules()))
     assert server.visitors == []
@@ -360,7 +360,7 @@ async def test_fetcher_uses_the_proxy_of_the_environment(monkeypatch: pytest.Mon
     assert tunnels.wanted == [b"CONNECT as.example:443 HTTP/1.1"]
 
 
-async def test_environment_proxy_is_not_used_with_public_addresses_only(
+async def test_fetcher_for_public_addresses_does_not_use_the_proxy_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     named("127.0.0.1")
@@ -370,7 +370,7 @@ async def test_environment_proxy_is_not_used_with_public_addresses_only(
     assert proxy.visitors == []
 
 
-async def test_configured_proxy_is_used_with_public_addresses_only() -> None:
+async def test_fetcher_for_public_addresses_uses_a_configured_proxy() -> None:
     serving, trusting = certified("as.example")
     async with scripted(answering(OK), ssl_context=serving) as server:
         tunnels = Tunnels(server.port)

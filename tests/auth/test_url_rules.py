@@ -45,7 +45,9 @@ def allowed(rules: UrlRules, url: str) -> bool:
         ("http://0x7f.1/token", False, False),
     ],
 )
-def test_plain_http_urls_are_allowed_only_on_loopback_for_loopback_servers(url: str, remote: bool, local: bool) -> None:
+def test_plain_http_url_is_allowed_only_on_loopback_and_only_for_a_loopback_server(
+    url: str, remote: bool, local: bool
+) -> None:
     assert (allowed(REMOTE, url), allowed(LOCAL, url)) == (remote, local)
 
 
@@ -103,7 +105,7 @@ def test_token_verifier_can_request_trusted_hosts_for_any_issuer() -> None:
 @pytest.mark.parametrize(
     "server", ["http://localhost:1/mcp", "https://127.0.0.1/", "http://[::1]:8000/mcp", "http://mcp.localhost/"]
 )
-def test_loopback_server_is_recognized_by_its_url(server: str) -> None:
+def test_url_rules_recognize_a_loopback_server_by_its_url(server: str) -> None:
     assert UrlRules.for_server(server).loopback
     assert not REMOTE.loopback
 
@@ -169,17 +171,17 @@ PUBLIC = (
 
 
 @pytest.mark.parametrize("address", [*PRIVATE, *METADATA])
-def test_addresses_not_reachable_from_the_internet_are_not_public(address: str) -> None:
+def test_address_that_is_not_reachable_from_the_internet_is_not_treated_as_public(address: str) -> None:
     assert not is_public(ip_address(address))
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_globally_reachable_addresses_are_public(address: str) -> None:
+def test_globally_reachable_address_is_treated_as_public(address: str) -> None:
     assert is_public(ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]", "[64:ff9b::7f00:1]"])
-def test_private_address_in_a_url_is_refused_with_public_addresses_only(address: str) -> None:
+def test_url_with_a_private_address_is_refused_if_only_public_addresses_are_allowed(address: str) -> None:
     with pytest.raises(FetchFailed, match="the rules of this client forbid the address"):
         ON_A_SERVER.check(f"https://{address}/")
     assert allowed(REMOTE, f"https://{address}/")
@@ -215,13 +217,13 @@ NOT_PUBLIC = [
 
 
 @pytest.mark.parametrize("host", NOT_PUBLIC)
-def test_private_host_in_any_spelling_is_refused_before_resolution(host: str) -> None:
+def test_url_with_a_private_host_in_any_spelling_is_refused_before_name_resolution(host: str) -> None:
     assert not allowed(ON_A_SERVER, f"https://{host}/")
     assert not allowed(ON_A_SERVER, f"http://{host}/")
 
 
 @pytest.mark.parametrize("url", ["https://8.8.8.8/", "https://as.example/", "https://localhost.example/"])
-def test_public_address_or_unresolved_name_is_allowed_with_public_addresses_only(url: str) -> None:
+def test_url_with_a_public_address_or_name_is_allowed_if_only_public_addresses_are_allowed(url: str) -> None:
     assert allowed(ON_A_SERVER, url), "what a name points to is seen when it is connected to"
 
 
@@ -250,5 +252,5 @@ def rule_of(rules: UrlRules, url: str, address: str) -> bool:
         (TESTED_ON_A_SERVER, "http://localhost/", "8.8.8.8", False),
     ],
 )
-def test_resolved_addresses_of_a_host_name_are_checked(rules: UrlRules, url: str, address: str, may: bool) -> None:
+def test_addresses_that_a_host_name_resolves_to_are_checked(rules: UrlRules, url: str, address: str, may: bool) -> None:
     assert rule_of(rules, url, address) is may

@@ -32,7 +32,7 @@ async def test_bearer_token_is_sent_with_each_request() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "two words", "a\r\nHost: b", "ü", "=a"])
-def test_invalid_bearer_token_raises_value_error_without_quoting_the_token(token: str) -> None:
+def test_invalid_bearer_token_raises_value_error_that_does_not_quote_the_token(token: str) -> None:
     with pytest.raises(ValueError, match="a bearer token may only have") as caught:
         Bearer(token)
     assert not token or token not in str(caught.value)
@@ -77,7 +77,7 @@ async def test_request_is_not_retried_if_the_bearer_function_returns_the_same_to
             await credentials.refused(refusal(await credentials.headers("POST")))
 
 
-async def test_request_with_a_bearer_function_is_sent_at_most_twice() -> None:
+async def test_request_is_sent_at_most_twice_if_a_bearer_function_returns_new_tokens() -> None:
     tokens = iter("abc")
 
     async def source() -> str:
@@ -88,7 +88,7 @@ async def test_request_with_a_bearer_function_is_sent_at_most_twice() -> None:
             await credentials.refused(refusal(await credentials.headers("POST"), attempt=2))
 
 
-async def test_missing_scope_with_a_fixed_bearer_token_raises_at_once() -> None:
+async def test_client_with_a_fixed_bearer_token_raises_immediately_for_a_missing_scope() -> None:
     async def source() -> str:
         pytest.fail("another token would have no other scope")
 
@@ -107,7 +107,7 @@ async def test_exception_in_a_bearer_function_fails_the_call_and_is_logged(caplo
     assert "my own" in caplog.text
 
 
-async def test_bearer_function_result_is_validated() -> None:
+async def test_token_returned_by_a_bearer_function_is_validated() -> None:
     async def source() -> str:
         return "a\r\nb"
 

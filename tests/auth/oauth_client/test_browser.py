@@ -77,7 +77,7 @@ async def test_on_visit_must_return_the_callback_url_without_a_loopback_listener
         "https://as.example/" + "x" * 20_000,
     ],
 )
-async def test_browser_opens_only_the_authorization_url(url: str) -> None:
+async def test_sign_in_opens_only_the_authorization_url_in_the_browser(url: str) -> None:
     with pytest.raises(AuthorizationError, match="authorization endpoint"):
         await browser(unused).make(visit(url))
 
@@ -138,7 +138,7 @@ async def test_system_browser_is_opened_in_a_thread(monkeypatch: pytest.MonkeyPa
     assert opened == [URL]
 
 
-async def test_sign_in_without_a_browser_raises_with_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sign_in_without_a_browser_raises_an_error_with_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda url: False)
     with pytest.raises(AuthorizationError, match="on_visit="):
         await open_in_browser(URL)

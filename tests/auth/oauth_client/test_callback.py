@@ -68,7 +68,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("supported", "iss", "used"), TABLE)
-def test_authorization_code_is_used_only_if_the_oauth_callback_comes_from_the_issuer(
+def test_client_uses_an_authorization_code_only_if_the_oauth_callback_comes_from_the_issuer(
     supported: bool | None, iss: str | None, used: bool
 ) -> None:
     web = web_with(answering(iss=iss), **{ISS: supported})
@@ -119,7 +119,7 @@ def test_error_code_in_an_oauth_callback_of_another_issuer_is_ignored(parameters
 
 
 @pytest.mark.parametrize("code", ["access_denied", "invalid_scope", "temporarily_unavailable", "login_required"])
-def test_error_code_in_an_oauth_callback_of_the_issuer_is_in_the_exception(code: str) -> None:
+def test_exception_contains_the_error_code_of_an_oauth_callback_from_the_issuer(code: str) -> None:
     web = web_with(answering(error=code, error_description="words", iss=ISSUER))
     with pytest.raises(AuthorizationError, match=code) as caught:
         web.run(sign_in(settings(), context()))
@@ -127,19 +127,21 @@ def test_error_code_in_an_oauth_callback_of_the_issuer_is_in_the_exception(code:
     assert "words" not in str(caught.value)
 
 
-def test_unregistered_error_code_of_an_oauth_callback_is_in_the_exception() -> None:
+def test_exception_contains_an_unregistered_error_code_of_an_oauth_callback() -> None:
     with pytest.raises(AuthorizationError, match=r"denied the user access: app_not_approved_by_team\Z") as caught:
         web_with(answering(error="app_not_approved_by_team")).run(sign_in(settings(), context()))
     assert caught.value.code is None
 
 
-def test_state_that_returns_as_the_error_of_an_oauth_callback_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_does_not_quote_the_state_if_an_oauth_callback_returns_it_as_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(secrets, "token_urlsafe", lambda *_: "onlyLetters")  # which look like an error code
     with pytest.raises(AuthorizationError, match=r"denied the user access: an unknown error\Z"):
         web_with(answering(error="onlyLetters")).run(sign_in(settings(), context()))
 
 
-def test_malformed_error_in_an_oauth_callback_is_not_quoted() -> None:
+def test_exception_does_not_quote_a_malformed_error_of_an_oauth_callback() -> None:
     web = web_with(answering(error="visit https://evil.example"))
     with pytest.raises(AuthorizationError, match="an unknown error") as caught:
         web.run(sign_in(settings(), context()))
@@ -225,7 +227,7 @@ def test_unsafe_authorization_endpoint_url_raises_before_the_browser_opens(endpo
         ("https://as.example", "https://as.example/?response_type=code"),
     ],
 )
-def test_authorization_request_keeps_the_query_of_the_authorization_endpoint(endpoint: str, begins: str) -> None:
+def test_authorization_request_keeps_the_query_in_the_authorization_endpoint_url(endpoint: str, begins: str) -> None:
     web = usual_web(authorization_endpoint=endpoint)
     web.run(sign_in(settings(), context()))
     (visit,) = [step for step in web.steps if isinstance(step, Visit)]
@@ -346,7 +348,7 @@ def test_authorization_server_without_pkce_s256_raises_before_registration(metho
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
-def test_assume_pkce_accepts_a_server_that_lists_no_pkce_methods(methods: list[str] | None) -> None:
+def test_client_with_assume_pkce_accepts_a_server_that_lists_no_pkce_methods(methods: list[str] | None) -> None:
     web = usual_web(code_challenge_methods_supported=methods)
     assuming = sign_in(settings(assume_pkce=True), context())
     if methods is None:

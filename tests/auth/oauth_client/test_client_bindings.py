@@ -80,7 +80,9 @@ CLIENTS: list[Callable[..., Any]] = [user, robot, signer]
 
 
 @pytest.mark.parametrize("made", CLIENTS)
-async def test_client_secret_is_bound_to_the_first_authorization_server(made: Callable[..., Any]) -> None:
+async def test_client_secret_is_sent_only_to_the_first_authorization_server_that_got_it(
+    made: Callable[..., Any],
+) -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         more = {"on_visit": AnyUser(first, second).visit} if made is user else {}
         auth = made(**more)
@@ -93,7 +95,9 @@ async def test_client_secret_is_bound_to_the_first_authorization_server(made: Ca
 
 
 @pytest.mark.parametrize("made", CLIENTS)
-async def test_client_secret_binding_is_shared_between_processes(made: Callable[..., Any], tmp_path: Path) -> None:
+async def test_processes_share_the_record_of_which_authorization_server_got_a_client_secret(
+    made: Callable[..., Any], tmp_path: Path
+) -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         more = {"on_visit": AnyUser(first, second).visit} if made is user else {}
         await called(first, made(storage=FileTokenStorage(tmp_path), **more))
@@ -105,7 +109,7 @@ async def test_client_secret_binding_is_shared_between_processes(made: Callable[
     assert not [path for path in files_in(tmp_path) if SECRET in path.read_text()]
 
 
-async def test_concurrent_servers_bind_a_client_secret_to_only_one_authorization_server() -> None:
+async def test_client_secret_is_sent_to_only_one_authorization_server_by_concurrent_clients() -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         auth, failures = robot(), list[str]()
 
@@ -131,14 +135,14 @@ async def test_client_secret_is_sent_only_to_the_configured_issuer() -> None:
         await called(second, auth)
 
 
-async def test_different_client_secret_can_be_bound_to_another_issuer() -> None:
+async def test_another_issuer_can_get_a_different_client_secret() -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED) as first, protected(SERVED) as second:
         await called(first, robot(storage=storage))
         await called(second, ClientCredentials("me", client_secret="another", storage=storage))
 
 
-async def test_client_id_without_a_secret_can_be_used_with_several_issuers() -> None:
+async def test_client_id_without_a_secret_can_be_sent_to_several_issuers() -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         auth = OAuth(client_id="public", on_visit=AnyUser(first, second).visit)
         await called(first, auth)
@@ -150,7 +154,7 @@ class Failing(MemoryTokenStorage):
         raise OSError
 
 
-async def test_client_secret_is_not_sent_if_its_binding_cannot_be_stored() -> None:
+async def test_client_secret_is_not_sent_if_its_issuer_cannot_be_stored() -> None:
     async with protected(SERVED) as world:
         with pytest.raises(AuthorizationError, match="the storage of tokens failed"):
             await called(world, robot(storage=Failing()))
@@ -168,7 +172,7 @@ async def remembered(storage: TokenStorage, world: World) -> None:
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-async def test_refresh_and_revocation_send_no_client_secret_to_another_issuer(is_named: bool) -> None:
+async def test_token_refresh_and_revocation_send_no_client_secret_to_another_issuer(is_named: bool) -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED, revoked=[]) as first, protected(SERVED, revoked=[]) as second:
         auth = user(storage=storage, on_visit=first.visit, issuer=first.origin if is_named else None)

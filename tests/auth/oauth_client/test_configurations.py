@@ -54,13 +54,13 @@ def test_repr_of_the_oauth_configuration_hides_secrets(auth: Any) -> None:
     assert type(auth).__name__ in repr(auth)
 
 
-def test_client_credentials_without_a_secret_are_refused() -> None:
+def test_client_credentials_without_a_secret_raise_at_creation() -> None:
     with pytest.raises(ValueError, match="client_secret or a private_key"):
         ClientCredentials("me")
 
 
 @pytest.mark.parametrize("make", [lambda: OAuth(scopes="read"), lambda: WorkloadIdentity("a", scopes="read")])
-def test_scopes_given_as_a_string_are_refused(make: Any) -> None:
+def test_oauth_scopes_given_as_a_string_raise_at_creation(make: Any) -> None:
     with pytest.raises(TypeError, match="sequence of strings"):
         make()
 
@@ -81,7 +81,7 @@ async def test_workload_assertion_is_requested_for_each_token() -> None:
     assert world.token_requests[0]["assertion"] == jwt_for(world.origin)
 
 
-async def test_unavailable_workload_assertion_fails_the_call() -> None:
+async def test_call_fails_if_the_workload_assertion_is_unavailable() -> None:
     async def assertion() -> str:
         raise OSError("the socket of the platform is gone")
 
@@ -92,7 +92,7 @@ async def test_unavailable_workload_assertion_fails_the_call() -> None:
     assert world.token_requests == []
 
 
-async def test_refused_workload_fails_all_waiting_calls() -> None:
+async def test_all_waiting_calls_fail_if_the_workload_identity_is_refused() -> None:
     async with protected(SERVED) as world, open_http(world.url, auth=WorkloadIdentity(jwt_for(world.origin))) as client:
         world.expire()
         world.refuse = "unauthorized_client"

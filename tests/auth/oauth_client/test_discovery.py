@@ -70,7 +70,7 @@ def with_resource(*at: str, **changes: object) -> ScriptedWeb:
         (Challenge("bearer", {"scope": "read"}), AT_PATH, [AT_PATH]),
     ],
 )
-def test_resource_metadata_locations_are_tried_in_order_until_found(
+def test_client_tries_resource_metadata_urls_in_order_until_one_is_found(
     challenge: Challenge | None, where: str, asked: list[str]
 ) -> None:
     web = with_resource(where)
@@ -79,7 +79,7 @@ def test_resource_metadata_locations_are_tried_in_order_until_found(
 
 
 @pytest.mark.parametrize("server_url", ["https://mcp.example", "https://mcp.example/", "https://mcp.example/?tenant=1"])
-def test_server_at_the_root_has_only_one_metadata_location(server_url: str) -> None:
+def test_client_tries_only_one_metadata_url_for_a_server_at_the_root_path(server_url: str) -> None:
     web = with_resource(AT_ROOT, resource="https://mcp.example")
     web.run(discover(context(server_url=server_url)))
     assert web.asked == [AT_ROOT, AS_METADATA]
@@ -87,7 +87,7 @@ def test_server_at_the_root_has_only_one_metadata_location(server_url: str) -> N
 
 @pytest.mark.parametrize(("issuer", "locations"), LOCATIONS.items(), ids=LOCATIONS)
 @pytest.mark.parametrize("found", [0, 1, 2])
-def test_authorization_server_metadata_locations_are_tried_in_order_until_found(
+def test_client_tries_authorization_server_metadata_urls_in_order_until_one_is_found(
     issuer: str, locations: list[str], found: int
 ) -> None:
     if found >= len(locations):
@@ -100,14 +100,14 @@ def test_authorization_server_metadata_locations_are_tried_in_order_until_found(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410])
-def test_next_metadata_location_is_tried_after_an_unauthorized_response(status: int) -> None:
+def test_client_tries_the_next_metadata_url_after_an_unauthorized_response(status: int) -> None:
     web = with_resource(AT_ROOT)
     web.answers[AT_PATH] = answer({"resource": SERVER}, status)
     web.run(discover(context()))
     assert web.asked == [AT_PATH, AT_ROOT, AS_METADATA]
 
 
-def test_html_page_is_not_used_as_metadata() -> None:
+def test_client_does_not_accept_an_html_page_as_metadata() -> None:
     web = with_resource(AT_ROOT)
     web.answers[AT_PATH] = answer(b"<!doctype html><title>Welcome</title>")
     web.run(discover(context()))
@@ -127,7 +127,7 @@ def test_html_page_is_not_used_as_metadata() -> None:
     ],
     ids=["no JSON", "no resource", "wrong type", "redirect", "error", "too often", "no answer"],
 )
-def test_metadata_server_error_does_not_fall_back_to_legacy_discovery(broken: object) -> None:
+def test_client_does_not_fall_back_to_legacy_discovery_after_a_metadata_server_error(broken: object) -> None:
     web = ScriptedWeb({AT_PATH: broken, "https://mcp.example/.well-known/oauth-authorization-server": answer({})})  # type: ignore[dict-item]
     with pytest.raises(AuthorizationError, match="cannot find the authorization server: "):
         web.run(discover(context()))
@@ -154,7 +154,7 @@ def test_discovery_error_names_the_first_location_that_failed() -> None:
         web.run(discover(context()))
 
 
-def test_missing_metadata_at_the_url_of_the_challenge_raises_authorization_error() -> None:
+def test_missing_metadata_at_the_url_in_the_challenge_raises_authorization_error() -> None:
     web = ScriptedWeb({})
     with pytest.raises(AuthorizationError, match="at the URL in the server's challenge"):
         web.run(discover(context(challenge=named())))
@@ -251,7 +251,9 @@ SLASHED = [(ISSUER, f"{ISSUER}/"), (f"{ISSUER}/", ISSUER), (TENANT, f"{TENANT}/"
 
 @pytest.mark.parametrize(("named", "issuer"), SLASHED)
 @pytest.mark.parametrize("only", [None, 0, 1])
-def test_issuers_that_differ_only_by_a_trailing_slash_are_equal(named: str, issuer: str, only: int | None) -> None:
+def test_issuers_that_differ_only_by_a_trailing_slash_are_treated_as_equal(
+    named: str, issuer: str, only: int | None
+) -> None:
     web = with_resource(AT_PATH, authorization_servers=["https://else.example", named] if only == 1 else [named])
     web.answers[LOCATIONS[named][0]] = answer(server_metadata(issuer))
     configured = None if only is None else (named, issuer)[only]
@@ -299,19 +301,19 @@ def test_first_listed_authorization_server_is_used_by_default() -> None:
     assert both().run(discover(context())).issuer == ISSUER
 
 
-def test_authorization_server_where_the_client_is_registered_is_preferred() -> None:
+def test_client_prefers_the_authorization_server_where_it_is_registered() -> None:
     stored = StoredAuthorization(issuers={OTHER: IssuerRecord(client=RegisteredClient(client_id="c"))})
     assert both().run(discover(context(stored))).issuer == OTHER
 
 
-def test_last_used_authorization_server_is_preferred() -> None:
+def test_client_prefers_the_last_used_authorization_server() -> None:
     registered = IssuerRecord(client=RegisteredClient(client_id="c"))
     stored = StoredAuthorization(issuers={ISSUER: registered, OTHER: registered}, current=OTHER)
     assert both().run(discover(context(stored))).issuer == OTHER
 
 
 @pytest.mark.parametrize("used", [OTHER, f"{OTHER}/"])
-def test_authorization_server_is_matched_with_and_without_trailing_slash(used: str) -> None:
+def test_configured_authorization_server_matches_with_and_without_a_trailing_slash(used: str) -> None:
     stored = StoredAuthorization(issuers={used: IssuerRecord(client=RegisteredClient(client_id="c"))}, current=used)
     assert both().run(discover(context(stored))).issuer == OTHER
 
@@ -339,14 +341,14 @@ OLD_ASKED = [
 
 
 @pytest.mark.parametrize("issuer", [OLD, f"{OLD}/"])
-def test_server_without_resource_metadata_uses_authorization_metadata_at_its_origin(issuer: str) -> None:
+def test_client_reads_authorization_metadata_at_the_origin_of_a_server_without_resource_metadata(issuer: str) -> None:
     web = ScriptedWeb({OLD_ASKED[2]: answer(server_metadata(issuer, token_endpoint=f"{OLD}/oauth/token"))})
     found = web.run(discover(context()))
     assert (found.issuer, found.metadata.token_endpoint) == (issuer, f"{OLD}/oauth/token")
     assert web.asked == OLD_ASKED[:3]
 
 
-def test_server_without_any_metadata_uses_default_endpoint_paths() -> None:
+def test_client_uses_default_endpoint_paths_for_a_server_without_any_metadata() -> None:
     web = ScriptedWeb({})
     found = web.run(discover(context()))
     assert web.asked == OLD_ASKED
@@ -356,13 +358,13 @@ def test_server_without_any_metadata_uses_default_endpoint_paths() -> None:
     assert found.metadata.registration_endpoint == f"{OLD}/register"
 
 
-def test_server_with_metadata_of_another_issuer_does_not_use_default_endpoint_paths() -> None:
+def test_client_uses_no_default_endpoint_paths_if_the_metadata_names_another_issuer() -> None:
     web = ScriptedWeb({OLD_ASKED[2]: answer(server_metadata("https://evil.example"))})
     with pytest.raises(AuthorizationError, match="the metadata contains the wrong issuer"):
         web.run(discover(context()))
 
 
-def test_server_without_metadata_gets_no_credentials_of_another_issuer() -> None:
+def test_client_sends_no_credentials_of_another_issuer_to_a_server_without_metadata() -> None:
     with pytest.raises(AuthorizationError, match="credentials of this client belong to"):
         ScriptedWeb({}).run(discover(context(), ISSUER))
 

@@ -77,7 +77,7 @@ async def test_loopback_listener_answers_other_paths_with_404(target: str, metho
 
 
 @pytest.mark.parametrize("data", ["nonsense\r\n\r\n", "GET /callback HTTP/1.1\r\n\r\n", "x" * 70_000, "\x16\x03\x01"])
-async def test_malformed_loopback_callback_gets_no_success_page(data: str) -> None:
+async def test_malformed_loopback_callback_is_not_answered_with_the_success_page(data: str) -> None:
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, AwaitedCallback())
         stream = await trio.open_tcp_stream("127.0.0.1", port_of(listener))
@@ -126,14 +126,14 @@ async def test_many_idle_loopback_connections_do_not_block_the_browser(jump_cloc
         nursery.cancel_scope.cancel()
 
 
-async def test_loopback_listener_closes_at_the_end_of_its_block() -> None:
+async def test_loopback_listener_closes_at_the_end_of_its_with_block() -> None:
     async with open_loopback(None) as listener:
         port = port_of(listener)
     with pytest.raises(OSError, match="connect"):
         await trio.open_tcp_stream("127.0.0.1", port)
 
 
-async def test_loopback_port_can_be_set() -> None:
+async def test_loopback_listener_uses_a_configured_port() -> None:
     async with open_loopback(None) as listener:
         port = port_of(listener)
     async with open_loopback(f"http://localhost:{port}/oauth/done") as listener:
@@ -143,14 +143,14 @@ async def test_loopback_port_can_be_set() -> None:
         assert await answer.wait() == f"http://localhost:{port}/oauth/done?state=st4te"
 
 
-async def test_occupied_loopback_port_raises_an_error() -> None:
+async def test_loopback_listener_raises_if_its_port_is_in_use() -> None:
     async with open_loopback(None) as listener:
         with pytest.raises(AuthorizationError, match="cannot listen at the redirect URI"):
             async with open_loopback(listener.redirect_uri):
                 pytest.fail("two listeners at one port")
 
 
-async def test_previous_redirect_uri_is_reused_if_its_port_is_free() -> None:
+async def test_loopback_listener_reuses_the_previous_redirect_uri_if_its_port_is_free() -> None:
     async with open_loopback(None) as listener:
         former = listener.redirect_uri
         async with open_loopback(None, [former]) as other:

@@ -44,7 +44,7 @@ def credentials(**client: Any) -> PreregisteredClient:
     return PreregisteredClient(**{"client_id": "robot", **client})
 
 
-def test_client_credentials_send_the_secret_in_the_header() -> None:
+def test_client_credentials_request_has_the_secret_in_the_authorization_header() -> None:
     web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     challenge = Challenge("bearer", {"scope": "read"})
     grant = web.run(client_credentials(credentials(client_secret="s:3/c"), context(challenge=challenge)))
@@ -115,7 +115,7 @@ def test_client_credentials_of_another_issuer_are_not_sent() -> None:
     assert web.asked == ["https://mcp.example/.well-known/oauth-protected-resource/mcp"]
 
 
-def test_client_credentials_without_an_issuer_are_bound_to_the_first_issuer() -> None:
+def test_client_credentials_without_an_issuer_are_sent_only_to_the_first_issuer() -> None:
     first = usual_web("https://first.example")
     grant = first.run(client_credentials(credentials(client_secret="s"), context()))
     stored = StoredAuthorization()._with_record(grant.issuer, grant.record)
@@ -143,7 +143,7 @@ def test_workload_identity_sends_the_assertion_of_the_platform() -> None:
     assert grant.record.client == RegisteredClient(client_id="wl")
 
 
-def test_workload_without_a_client_id_sends_no_client_id() -> None:
+def test_workload_identity_without_a_client_id_sends_no_client_id() -> None:
     web = usual_web()
     grant = web.run(workload_identity(WorkloadIdentity(assertion=assertion_for(ISSUER)), context()))
     assert set(form_of(web.sent_to(TOKEN))) == {"grant_type", "assertion", "resource"}
@@ -151,7 +151,7 @@ def test_workload_without_a_client_id_sends_no_client_id() -> None:
 
 
 @pytest.mark.parametrize("audience", [(ISSUER,), (f"{ISSUER}/",), (TOKEN,), ("https://other.example", ISSUER)])
-def test_workload_assertion_for_the_issuer_or_token_endpoint_is_sent(audience: tuple[str, ...]) -> None:
+def test_workload_assertion_is_sent_if_its_audience_is_the_issuer_or_token_endpoint(audience: tuple[str, ...]) -> None:
     web = usual_web()
     web.run(workload_identity(WorkloadIdentity(assertion=assertion_for(*audience)), context()))
     assert TOKEN in web.asked
@@ -161,7 +161,7 @@ def test_workload_assertion_for_the_issuer_or_token_endpoint_is_sent(audience: t
     "assertion",
     [assertion_for("https://honest.example"), "opaque", "a.!!.c", "a.e30.c", "a.W10.c", "", "a." + "W" * 9999],
 )
-def test_workload_assertion_with_another_audience_is_not_sent(assertion: str) -> None:
+def test_workload_assertion_is_not_sent_if_it_has_another_audience(assertion: str) -> None:
     web = usual_web()
     with pytest.raises(
         AuthorizationError, match="the audience of the assertion must be the server's authorization server"
@@ -209,7 +209,7 @@ def enterprise_web() -> ScriptedWeb:
     return web
 
 
-def test_enterprise_client_exchanges_an_id_token_for_a_grant_and_the_grant_for_tokens() -> None:
+def test_enterprise_client_exchanges_an_id_token_for_a_jwt_grant_and_the_grant_for_tokens() -> None:
     web = enterprise_web()
     challenge = Challenge("bearer", {"scope": "read"})
     grant = web.run(enterprise_managed(enterprise(), context(challenge=challenge)))
@@ -242,7 +242,7 @@ def test_identity_provider_token_endpoint_can_be_configured() -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "urn:ietf:params:oauth:token-type:access_token"])
-def test_identity_provider_response_that_is_not_a_grant_is_not_sent_on(kind: str | None) -> None:
+def test_client_does_not_forward_an_identity_provider_response_that_is_not_a_grant(kind: str | None) -> None:
     web = enterprise_web()
     web.answers[f"{IDP}/token"] = answer(
         {"access_token": "idp-access", "issued_token_type": kind, "token_type": "Bearer"}

@@ -39,7 +39,7 @@ async def test_user_signs_in_if_the_server_requires_a_token() -> None:
     assert (len(world.authorizations), world.registrations) == (1, 1)
 
 
-async def test_reused_oauth_object_needs_no_second_sign_in() -> None:
+async def test_client_with_a_reused_oauth_object_needs_no_second_sign_in() -> None:
     async with protected(SERVED) as world:
         auth = OAuth(on_visit=world.visit)
         for _ in range(2):
@@ -85,7 +85,7 @@ async def test_access_token_is_refreshed_before_it_expires() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_unanswered_early_refresh_keeps_the_valid_access_token() -> None:
+async def test_client_keeps_the_valid_access_token_if_an_early_refresh_is_unanswered() -> None:
     async with signed_in(expires_in=0, refuse_refresh="cut") as (world, client):
         for _ in range(5):
             await client.call_tool("any")
@@ -93,7 +93,7 @@ async def test_unanswered_early_refresh_keeps_the_valid_access_token() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_rejected_early_refresh_keeps_the_valid_access_token() -> None:
+async def test_client_keeps_the_valid_access_token_if_an_early_refresh_is_rejected() -> None:
     async with signed_in(expires_in=0, refuse_refresh="invalid_grant") as (world, client):
         for _ in range(5):
             await client.call_tool("any")
@@ -118,7 +118,7 @@ async def test_client_unknown_to_the_authorization_server_registers_again(error:
     assert (world.registrations, len(world.authorizations)) == (registrations, 2)
 
 
-async def test_unanswered_refresh_fails_the_waiting_calls_and_keeps_the_refresh_token() -> None:
+async def test_unanswered_token_refresh_fails_the_waiting_calls_and_keeps_the_refresh_token() -> None:
     async with signed_in() as (world, client):
         world.expire()
         world.refuse_refresh = "cut"
@@ -129,7 +129,7 @@ async def test_unanswered_refresh_fails_the_waiting_calls_and_keeps_the_refresh_
     assert len(world.authorizations) == 1
 
 
-async def test_step_up_requests_the_union_of_old_and_new_scopes() -> None:
+async def test_scope_step_up_requests_the_union_of_old_and_new_scopes() -> None:
     async with signed_in(needed={"a": "read", "b": "write"}) as (world, client):
         assert (await client.call_tool("a")).text == "done"
         assert (await client.call_tool("b")).text == "done"
@@ -209,7 +209,7 @@ async def test_dpop_nonce_required_by_the_server_is_sent() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_machine_client_gets_its_own_tokens() -> None:
+async def test_client_credentials_client_gets_tokens_without_a_user() -> None:
     auth = ClientCredentials("me", client_secret="s3cret-1")
     async with protected(SERVED) as world, open_http(world.url, auth=auth) as client:
         await client.call_tool("any")
@@ -248,7 +248,7 @@ async def test_logs_and_errors_contain_no_secrets(dpop: bool, caplog: pytest.Log
     assert [secret for secret in [*world.secrets, "my-s3cret"] if secret in everything] == []
 
 
-async def test_oauth_option_asks_user_false_only_refreshes_stored_tokens() -> None:
+async def test_oauth_client_with_asks_user_false_only_refreshes_stored_tokens() -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED) as world:
         quiet = OAuth(on_visit=world.visit, storage=storage, asks_user=False)

@@ -47,7 +47,7 @@ def web(answered: Any = NEW, **metadata: Any) -> ScriptedWeb:
     return ScriptedWeb({METADATA: answer(server_metadata(**metadata)), TOKEN: token})
 
 
-def test_refresh_fetches_metadata_and_requests_tokens_from_the_current_issuer() -> None:
+def test_token_refresh_fetches_metadata_and_requests_tokens_from_the_current_issuer() -> None:
     asked = web({**NEW, "refresh_token": "refresh-1"})
     grant = asked.run(refresh(settings(), context(stored())))
     assert asked.asked == [METADATA, TOKEN]
@@ -92,7 +92,7 @@ def test_refresh_token_is_not_sent_to_another_issuer() -> None:
         stored(attrs.evolve(RECORD, tokens=attrs.evolve(OLD, refresh_token=None))),
     ],
 )
-def test_refresh_without_a_refresh_token_raises_without_a_request(kept: StoredAuthorization) -> None:
+def test_token_refresh_without_a_refresh_token_raises_and_sends_nothing(kept: StoredAuthorization) -> None:
     asked = web()
     with pytest.raises(AuthorizationError, match="contains no refresh token") as caught:
         asked.run(refresh(settings(), context(kept)))
@@ -122,7 +122,7 @@ def test_refresh_token_issued_to_another_client_is_not_sent(
 
 
 @pytest.mark.parametrize("issuer", [None, ISSUER, f"{ISSUER}/"])
-def test_preregistered_client_refreshes_with_the_secret_of_the_settings(issuer: str | None) -> None:
+def test_preregistered_client_refreshes_tokens_with_the_configured_secret(issuer: str | None) -> None:
     asked = web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     record = attrs.evolve(RECORD, client=RegisteredClient(client_id="known", auth_method="client_secret_basic"))
     client = PreregisteredClient(client_id="known", client_secret="s3cret", issuer=issuer)
@@ -130,7 +130,7 @@ def test_preregistered_client_refreshes_with_the_secret_of_the_settings(issuer: 
     assert basic_of(asked.sent_to(TOKEN)) == ("known", "s3cret")
 
 
-def test_client_with_a_metadata_document_refreshes_by_its_url() -> None:
+def test_client_with_a_metadata_document_refreshes_tokens_with_the_document_url_as_client_id() -> None:
     url = "https://app.example/client.json"
     asked = web()
     record = attrs.evolve(RECORD, client=RegisteredClient(client_id=url))
@@ -138,7 +138,7 @@ def test_client_with_a_metadata_document_refreshes_by_its_url() -> None:
     assert form_of(asked.sent_to(TOKEN))["client_id"] == url
 
 
-def test_rejected_refresh_raises_with_the_error_code() -> None:
+def test_rejected_token_refresh_raises_an_error_with_the_error_code() -> None:
     with pytest.raises(AuthorizationError) as caught:
         web(answer({"error": "invalid_grant"}, 400)).run(refresh(settings(), context(stored())))
     assert caught.value.code == "invalid_grant"
@@ -146,19 +146,19 @@ def test_rejected_refresh_raises_with_the_error_code() -> None:
 
 
 @pytest.mark.parametrize("answered", [answer(b"", 503), answer({"error": "temporarily_unavailable"}, 503)])
-def test_temporary_refresh_failure_does_not_count_as_a_rejection(answered: Any) -> None:
+def test_temporary_token_refresh_failure_is_not_treated_as_a_rejection(answered: Any) -> None:
     with pytest.raises(AuthorizationError) as caught:
         web(answered).run(refresh(settings(), context(stored())))
     assert caught.value.code != "invalid_grant"
 
 
-def test_server_without_metadata_is_refreshed_at_the_default_token_path() -> None:
+def test_tokens_of_a_server_without_metadata_are_refreshed_at_the_default_token_path() -> None:
     asked = ScriptedWeb({"https://mcp.example/token": answer(NEW)})
     asked.run(refresh(settings(), context(stored(issuer="https://mcp.example"))))
     assert asked.asked[-1] == "https://mcp.example/token"
 
 
-def test_remote_issuer_without_metadata_cannot_be_refreshed() -> None:
+def test_tokens_of_a_remote_issuer_without_metadata_cannot_be_refreshed() -> None:
     asked = ScriptedWeb({TOKEN: answer(NEW)})
     with pytest.raises(AuthorizationError, match="publishes no metadata"):
         asked.run(refresh(settings(redirect_uri=REDIRECT), context(stored())))

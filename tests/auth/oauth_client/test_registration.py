@@ -80,7 +80,7 @@ def test_registered_application_type_depends_on_the_redirect_uri(redirect_uri: s
     ],
     ids=["nothing is listed", "all", "no others of the resource", "not what is asked for", "an empty list"],
 )
-def test_client_registers_the_challenged_scopes_if_the_server_lists_scopes(
+def test_client_registers_the_scopes_of_the_challenge_if_the_server_lists_scopes(
     listed: list[str] | None, named: str | None
 ) -> None:
     web = usual_web(scopes_supported=listed)
@@ -95,7 +95,7 @@ def test_client_registers_the_challenged_scopes_if_the_server_lists_scopes(
     [(None, False), (("read", "write"), False), (("read",), True)],
     ids=["for any scopes", "for these scopes", "for fewer scopes"],
 )
-def test_step_up_beyond_the_registered_scopes_registers_the_client_again(
+def test_scope_step_up_beyond_the_registered_scopes_registers_the_client_again(
     scopes: tuple[str, ...] | None, registers: bool
 ) -> None:
     web = usual_web()
@@ -125,7 +125,7 @@ def test_registration_is_stored_with_the_scopes_of_the_response(
     assert grant.record.client.scopes == expected
 
 
-def test_registration_is_not_repeated_for_scopes_that_the_server_dropped() -> None:
+def test_client_does_not_register_again_for_scopes_that_the_server_dropped() -> None:
     challenge = Challenge("bearer", {"scope": "read write"})
     web = usual_web()
     web.answers[REGISTER] = answer({"client_id": "c", "scope": "read"}, 201)
@@ -272,7 +272,7 @@ def test_invalid_client_metadata_url_raises_authorization_error(url: str) -> Non
 
 
 @pytest.mark.parametrize("endpoint", [None, ""])
-def test_server_without_dynamic_registration_raises_with_instructions(endpoint: str | None) -> None:
+def test_server_without_dynamic_registration_raises_an_error_with_instructions(endpoint: str | None) -> None:
     web = usual_web(registration_endpoint=endpoint)
     with pytest.raises(AuthorizationError, match="get a client id from its administrators"):
         web.run(sign_in(settings(), context()))
@@ -285,7 +285,7 @@ def test_preregistered_credentials_of_another_issuer_raise_authorization_error()
         web.run(sign_in(settings(client=client), context()))
 
 
-def test_registration_does_not_affect_preregistered_credentials() -> None:
+def test_dynamic_registration_does_not_affect_preregistered_credentials() -> None:
     stored = StoredAuthorization()._with_record(
         "https://evil.example", IssuerRecord(client=RegisteredClient(client_id="known", redirect_uris=(REDIRECT,)))
     )
@@ -316,7 +316,7 @@ def test_preregistered_client_uses_the_best_supported_auth_method(
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "private_key_jwt"])
-def test_auth_method_without_its_credentials_raises_authorization_error(method: Any) -> None:
+def test_auth_method_without_the_credentials_it_needs_raises_authorization_error(method: Any) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match=f"{method} needs the"):
         web.run(sign_in(settings(client=PreregisteredClient(client_id="c", auth_method=method)), context()))
@@ -336,7 +336,9 @@ def test_auth_method_without_its_credentials_raises_authorization_error(method: 
         (failed, "could not be registered", None),
     ],
 )
-def test_rejected_registration_raises_without_quoting_the_server(answered: Any, words: str, code: str | None) -> None:
+def test_rejected_registration_raises_an_error_that_does_not_quote_the_server(
+    answered: Any, words: str, code: str | None
+) -> None:
     web = usual_web()
     web.answers[REGISTER] = answered
     with pytest.raises(AuthorizationError, match=words) as caught:

@@ -53,7 +53,7 @@ def test_refresh_token_is_revoked_before_the_access_token() -> None:
     assert scripted.asked == [METADATA, ENDPOINT, ENDPOINT]
 
 
-def test_revocation_authenticates_the_client_as_at_the_token_endpoint() -> None:
+def test_revocation_request_authenticates_the_client_as_at_the_token_endpoint() -> None:
     stored = signed_in(RegisteredClient(client_id="known"))
     scripted = web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     (form, _) = revoked_by(scripted, stored, client=PreregisteredClient(client_id="known", client_secret="s3cret"))
@@ -67,7 +67,7 @@ def test_revocation_with_a_metadata_document_client_sends_only_the_client_id() -
 
 
 @pytest.mark.parametrize("tokens", [None, Tokens(access_token="access-1")])
-def test_revocation_sends_only_tokens_that_exist(tokens: Tokens | None) -> None:
+def test_revocation_requests_are_sent_only_for_tokens_that_exist(tokens: Tokens | None) -> None:
     assert len(revoked_by(web(), signed_in(tokens=tokens))) == (0 if tokens is None else 1)
 
 
@@ -89,7 +89,9 @@ def test_revocation_without_stored_tokens_sends_nothing() -> None:
         (ScriptedWeb({**web().answers, ENDPOINT: answer({"error": "refresh-1"}, 400)}), "an unknown error"),
     ],
 )
-def test_possibly_failed_revocation_raises_without_quoting_the_tokens(scripted: ScriptedWeb, reason: str) -> None:
+def test_revocation_that_may_have_failed_raises_an_error_that_does_not_quote_the_tokens(
+    scripted: ScriptedWeb, reason: str
+) -> None:
     with pytest.raises(AuthorizationError, match=reason) as raised:
         scripted.run(revoke(settings(), context(signed_in()), ISSUER))
     assert "refresh-1" not in str(raised.value)

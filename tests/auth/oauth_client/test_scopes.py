@@ -35,7 +35,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("challenge", "supported", "configured", "requested", "wanted"), TABLE)
-def test_requested_scopes_follow_the_scope_selection_of_the_specification(
+def test_client_requests_scopes_by_the_scope_selection_rules_of_the_specification(
     challenge: dict[str, str] | None,
     supported: tuple[str, ...] | None,
     configured: tuple[str, ...] | None,

@@ -128,14 +128,16 @@ def go(web: HostileWeb, way: Callable[[HostileWeb], Machine[Grant]]) -> str:
 @pytest.mark.parametrize("way", WAYS)
 @given(st.data())
 @settings(max_examples=examples(100), derandomize=True)
-def test_secrets_are_sent_only_to_their_issuer(
+def test_secrets_are_sent_only_to_the_issuer_they_belong_to(
     way: Callable[[HostileWeb], Machine[Grant]], data: st.DataObject
 ) -> None:
     go(HostileWeb(lambda options: data.draw(st.sampled_from(options))), way)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_secrets_are_sent_only_to_their_issuer_in_random_runs(way: Callable[[HostileWeb], Machine[Grant]]) -> None:
+def test_secrets_are_sent_only_to_the_issuer_they_belong_to_in_random_runs(
+    way: Callable[[HostileWeb], Machine[Grant]],
+) -> None:
     chance = random.Random(13)
     ends = Counter(go(HostileWeb(chance.choice), way) for _ in range(1500))
     assert ends["granted"] > 20, "the whole way is gone, too"
@@ -152,7 +154,7 @@ def mutated(chance: random.Random, body: bytes) -> bytes:
     return bytes(changed)
 
 
-def test_mutated_oauth_documents_end_in_a_grant_or_authorization_error() -> None:
+def test_sign_in_with_mutated_oauth_documents_succeeds_or_raises_authorization_error() -> None:
     chance = random.Random(13)
     ends: Counter[bool] = Counter()
     for _ in range(4000):

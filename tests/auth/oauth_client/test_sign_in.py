@@ -23,7 +23,7 @@ from trio_mcp.auth.oauth_client.authorization_code import refresh, sign_in
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, StoredAuthorization, Tokens
 
 
-def test_first_sign_in_discovers_registers_authorizes_and_exchanges_the_code() -> None:
+def test_first_sign_in_discovers_the_server_registers_the_client_and_exchanges_the_code() -> None:
     web = usual_web()
     grant = web.run(sign_in(settings(), context()))
     assert web.asked == [
@@ -98,7 +98,7 @@ def test_second_authorization_server_gets_a_separate_registration() -> None:
     assert [record.client and record.client.client_id for record in both.issuers.values()] == ["client-1", "client-2"]
 
 
-def test_step_up_requests_earlier_and_challenged_scopes() -> None:
+def test_scope_step_up_requests_the_earlier_scopes_and_those_of_the_challenge() -> None:
     web = usual_web()
     first = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read"}))))
     stored = StoredAuthorization()._with_record(first.issuer, first.record)

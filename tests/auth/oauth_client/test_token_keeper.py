@@ -48,12 +48,12 @@ async def test_stored_access_token_is_sent_with_the_first_request() -> None:
         assert await token_of(keeper) == "stored"
 
 
-async def test_stored_expired_token_is_still_sent() -> None:
+async def test_client_sends_a_stored_token_even_if_it_has_expired() -> None:
     async with opened(FakeSource(), await storage_with(expires_at=1.0)) as keeper:
         assert await token_of(keeper) == "stored"
 
 
-async def test_unreadable_token_storage_fails_the_call_and_is_read_again_later() -> None:
+async def test_call_fails_if_the_token_storage_is_unreadable_and_the_next_call_reads_it_again() -> None:
     class Broken(MemoryTokenStorage):
         broken = True
 
@@ -121,7 +121,7 @@ async def test_concurrent_calls_wait_for_an_early_refresh(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize("failure", [broken(), AuthorizationError("later", code="temporarily_unavailable")])
-async def test_failed_early_refresh_is_not_retried_at_once(failure: Exception, autojump_clock: MockClock) -> None:
+async def test_failed_early_refresh_is_not_retried_immediately(failure: Exception, autojump_clock: MockClock) -> None:
     source = FakeSource(lifetime=100)
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -138,7 +138,7 @@ async def test_failed_early_refresh_is_not_retried_at_once(failure: Exception, a
 # Refused tokens
 
 
-async def test_fifty_rejected_requests_cause_one_refresh(autojump_clock: MockClock) -> None:
+async def test_fifty_rejected_requests_cause_one_token_refresh(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as keeper:
         await signed_in(keeper)
@@ -173,7 +173,7 @@ async def test_rejected_refresh_token_is_removed_but_the_access_token_is_kept(
         assert await kept(storage) == ("access-1", None)
 
 
-async def test_failed_sign_in_is_not_repeated_for_requests_sent_before(autojump_clock: MockClock) -> None:
+async def test_failed_sign_in_is_not_repeated_for_requests_sent_before_it_failed(autojump_clock: MockClock) -> None:
     source = FakeSource(failure=AuthorizationError("no", code="unauthorized_client"))
     async with opened(source) as keeper:
         earlier = await refusal(keeper)
@@ -189,7 +189,7 @@ async def test_failed_sign_in_is_not_repeated_for_requests_sent_before(autojump_
         assert source.asked.count("code") == 2
 
 
-async def test_refusal_unrelated_to_tokens_raises_authorization_error() -> None:
+async def test_request_refused_for_a_reason_unrelated_to_tokens_raises_authorization_error() -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         with pytest.raises(AuthorizationError, match="HTTP status 403: the reason is not the token"):
@@ -197,7 +197,7 @@ async def test_refusal_unrelated_to_tokens_raises_authorization_error() -> None:
     assert source.asked == []
 
 
-async def test_error_text_in_a_challenge_is_not_quoted() -> None:
+async def test_exception_does_not_quote_the_error_text_of_a_challenge() -> None:
     async with opened(FakeSource()) as keeper:
         request = attrs.evolve(await refusal(keeper, 400), challenges='Bearer error="your s3cret"')
         with pytest.raises(AuthorizationError) as caught:
@@ -311,7 +311,7 @@ async def test_token_request_finishes_while_the_client_closes(autojump_clock: Mo
     assert await kept(storage) == ("access-2", "refresh-2")
 
 
-async def test_unanswered_token_request_delays_closing_the_client_for_five_seconds(autojump_clock: MockClock) -> None:
+async def test_closing_the_client_waits_five_seconds_for_an_unanswered_token_request(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -331,7 +331,7 @@ async def test_unanswered_token_request_fails_the_waiting_calls(autojump_clock: 
             await keeper.refused(await refusal(keeper))
 
 
-async def test_token_that_cannot_be_stored_is_still_used(
+async def test_client_uses_a_new_token_even_if_it_cannot_be_stored(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     class Full(MemoryTokenStorage):
@@ -357,7 +357,7 @@ async def test_token_that_cannot_be_stored_is_still_used(
     assert "could not be stored, but are used: no room" in caplog.text
 
 
-async def test_background_request_never_starts_a_sign_in(autojump_clock: MockClock) -> None:
+async def test_request_in_the_background_never_starts_a_sign_in(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper, trio.open_nursery() as nursery:
         waiting = attrs.evolve(await refusal(keeper), is_background=True)
@@ -380,7 +380,7 @@ async def test_background_request_never_starts_a_sign_in(autojump_clock: MockClo
         await again.wait()
 
 
-async def test_background_request_can_refresh_its_token(autojump_clock: MockClock) -> None:
+async def test_request_in_the_background_can_refresh_its_token(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -402,7 +402,7 @@ async def test_tokens_refreshed_by_another_process_are_reused(autojump_clock: Mo
     assert source.asked == ["visit", "code", "refresh-1"]
 
 
-async def test_two_clients_sharing_a_token_storage_refresh_once(autojump_clock: MockClock) -> None:
+async def test_two_clients_that_share_a_token_storage_refresh_the_token_once(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as one, opened(source, storage) as other:
         await signed_in(one)
@@ -449,7 +449,7 @@ async def test_token_storage_lock_is_not_held_during_the_sign_in() -> None:
 
 
 @pytest.mark.parametrize("way", ["sign in", "refresh"])
-async def test_cancel_at_any_checkpoint_leaves_the_token_storage_consistent(
+async def test_token_storage_stays_consistent_if_the_client_is_cancelled_at_any_checkpoint(
     way: str, autojump_clock: MockClock
 ) -> None:
     outcomes = set[str]()

@@ -62,11 +62,11 @@ def tokens_for(answered: dict[str, Any], **changes: Any) -> Tokens:
         ("never", None),
     ],
 )
-def test_token_lifetime_is_limited(seconds: object, expiry: float | None) -> None:
+def test_client_limits_the_token_lifetime_that_a_server_states(seconds: object, expiry: float | None) -> None:
     assert tokens_for({"expires_in": seconds}).expires_at == expiry
 
 
-def test_token_lifetime_counts_from_the_token_response() -> None:
+def test_token_lifetime_starts_when_the_token_response_arrives() -> None:
     times = iter([NOW, NOW + 100, NOW + 200, NOW + 300, NOW + 400])
     web = web_with(answer({**TOKENS, "expires_in": 60}))
     last = [NOW]
@@ -91,7 +91,7 @@ def test_token_lifetime_counts_from_the_token_response() -> None:
         (["a", "b"], ("a", "b")),
     ],
 )
-def test_missing_scope_in_the_token_response_means_the_requested_scopes(
+def test_client_assumes_the_requested_scopes_if_the_token_response_has_no_scope(
     scope: str | list[str] | None, scopes: tuple[str, ...]
 ) -> None:
     assert tokens_for({"scope": scope}).scopes == scopes
@@ -100,7 +100,7 @@ def test_missing_scope_in_the_token_response_means_the_requested_scopes(
 @pytest.mark.parametrize(
     "kind", ["Bearer", "bearer", "BEARER", "Bearer ", None, "", "user", "bot", "access_token", 7, ["bearer"]]
 )
-def test_unregistered_token_type_counts_as_bearer(kind: object) -> None:
+def test_unregistered_token_type_is_treated_as_bearer(kind: object) -> None:
     assert tokens_for({"token_type": kind}).token_type == "Bearer"
 
 
@@ -111,18 +111,18 @@ def test_token_of_an_unrequested_type_raises_authorization_error(kind: str) -> N
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nCookie: x", "é", "\x00", "t" * 16385])
-def test_access_token_invalid_in_a_header_raises_without_quoting_the_token(token: str) -> None:
+def test_access_token_that_is_invalid_in_a_header_raises_an_error_that_does_not_quote_it(token: str) -> None:
     with pytest.raises(AuthorizationError, match="with characters that a header can't contain") as caught:
         tokens_for({"access_token": token})
     assert token not in str(caught.value) or not token
 
 
 @pytest.mark.parametrize("token", ["", " ", "a b", "a\r\nCookie: x", "é", "\x00", "t" * 16385, 7, False, {}])
-def test_invalid_refresh_token_counts_as_absent(token: object) -> None:
+def test_invalid_refresh_token_is_treated_as_absent(token: object) -> None:
     assert tokens_for({"refresh_token": token}).refresh_token is None
 
 
-def test_token_error_has_only_the_error_code_and_issuer() -> None:
+def test_exception_of_a_token_request_contains_only_the_error_code_and_issuer() -> None:
     def refusing(fetch: Fetch) -> Fetched:
         form = form_of(fetch)
         return answer({"error": "invalid_grant", "error_description": form["code_verifier"] + form["code"]}, 400)
@@ -147,7 +147,7 @@ def test_token_error_has_only_the_error_code_and_issuer() -> None:
     ],
 )
 @pytest.mark.parametrize("status", [200, 400])
-def test_unregistered_error_code_is_only_in_the_error_text(code: str, status: int) -> None:
+def test_unregistered_token_error_code_appears_only_in_the_exception_text(code: str, status: int) -> None:
     web = web_with(answer({"ok": False, "error": code, "error_description": ["words"]}, status))
     with pytest.raises(AuthorizationError) as caught:
         web.run(sign_in(settings(), context()))
@@ -158,14 +158,14 @@ def test_unregistered_error_code_is_only_in_the_error_text(code: str, status: in
 @pytest.mark.parametrize(
     "code", ["visit https://evil.example", "a" * 65, "x" * 201, "\x1b[31m", "a\nb", "é", "pa$$word", "s3cret"]
 )
-def test_malformed_token_error_is_not_quoted(code: str) -> None:
+def test_exception_does_not_quote_a_malformed_token_error(code: str) -> None:
     with pytest.raises(AuthorizationError, match=r": (an unknown error|status 400)\Z"):
         web_with(answer({"error": code}, 400)).run(sign_in(settings(), context()))
 
 
 @pytest.mark.parametrize("name", ["code", "code_verifier", "client_secret"])
 @pytest.mark.parametrize("text", ["{}", "bad_{}"])
-def test_secret_echoed_by_the_token_endpoint_is_not_quoted(name: str, text: str) -> None:
+def test_exception_does_not_quote_a_secret_that_the_token_endpoint_echoes(name: str, text: str) -> None:
     client = PreregisteredClient(client_id="c", client_secret="hunter", auth_method="client_secret_post")
     web = web_with(lambda fetch: answer({"error": text.format(form_of(fetch)[name])}, 400))
     web.callback = lambda query: {"code": "magic", "state": query["state"]}
@@ -206,7 +206,7 @@ def test_secret_echoed_by_the_token_endpoint_is_not_quoted(name: str, text: str)
         (failed, "endpoint failed: nobody listens there", None),
     ],
 )
-def test_token_response_without_tokens_raises_without_quoting_the_server(
+def test_token_response_without_tokens_raises_an_error_that_does_not_quote_the_server(
     answered: Any, words: str, code: str | None
 ) -> None:
     web = web_with(answered)
@@ -235,7 +235,7 @@ def test_server_without_a_token_endpoint_raises_authorization_error() -> None:
         usual_web(token_endpoint=None).run(sign_in(settings(), context()))
 
 
-def test_token_request_is_marked_with_its_issuer_and_its_repr_hides_secrets() -> None:
+def test_token_request_names_the_issuer_of_its_secrets_and_its_repr_hides_them() -> None:
     web = usual_web()
     web.run(sign_in(settings(), context()))
     sent = web.sent_to(TOKEN)
@@ -267,7 +267,7 @@ def in_turn(*answers: Fetched) -> Any:
     return lambda _: next(left)
 
 
-def test_token_request_with_a_dpop_proof_gets_a_bound_token() -> None:
+def test_token_request_with_a_dpop_proof_gets_a_dpop_bound_token() -> None:
     web, proofs = web_with(BOUND), Proofs()
     grant = web.run(sign_in(settings(), context(proof_key=proofs)))
     assert proofs.asked == [("POST", TOKEN, None)]
@@ -307,7 +307,7 @@ def test_token_request_without_a_dpop_proof_is_not_repeated_for_a_nonce() -> Non
     assert web.asked.count(TOKEN) == 1
 
 
-def test_token_endpoint_invalid_in_a_dpop_proof_raises_authorization_error() -> None:
+def test_token_endpoint_url_that_is_invalid_in_a_dpop_proof_raises_authorization_error() -> None:
     web = usual_web(token_endpoint="x:y")
     proofs = ProofKey.generate()
 

@@ -58,7 +58,7 @@ async def test_reused_dpop_proof_gets_status_401() -> None:
     assert await let_in(gate, proven(proof()))
 
 
-async def test_on_authenticated_result_is_used_with_a_dpop_proof() -> None:
+async def test_handler_sees_the_result_of_on_authenticated_for_a_token_with_a_dpop_proof() -> None:
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
         return {"looked": "up"}
 
@@ -96,12 +96,12 @@ async def test_challenge_offers_both_schemes_if_both_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(("scheme", "used"), [("Bearer", "bearer"), ("DPoP", "dpop")])
-async def test_error_is_in_the_challenge_of_the_scheme_used_by_the_request(scheme: str, used: str) -> None:
+async def test_challenge_for_the_scheme_used_by_the_request_contains_the_error(scheme: str, used: str) -> None:
     refusal = await refused(gate_of(), Head({"authorization": f"{scheme} bad", "dpop": proof(token="bad")}))
     assert errors(refusal) == {"bearer": None, "dpop": None, used: "invalid_token"}
 
 
-async def test_insufficient_scope_is_in_the_challenge_of_the_scheme_used_by_the_request() -> None:
+async def test_challenge_for_the_scheme_used_by_the_request_contains_insufficient_scope() -> None:
     gate = gate_of(scopes=["a"])
     assert errors(await refused(gate, proven(proof()))) == {"bearer": None, "dpop": "insufficient_scope"}
     assert errors(await refused(gate, bearing("free"))) == {"bearer": "insufficient_scope", "dpop": None}
@@ -156,7 +156,7 @@ def made(
     )
 
 
-async def test_handwritten_valid_dpop_proof_is_accepted() -> None:
+async def test_valid_dpop_proof_built_by_hand_is_accepted() -> None:
     assert await let_in(gate_of(), proven(made()))
 
 
@@ -224,7 +224,7 @@ async def test_hmac_secret_is_not_accepted_as_a_dpop_key() -> None:
     assert errors(await refused(gate, head)) == {"dpop": "invalid_dpop_proof"}
 
 
-async def test_dpop_proof_with_another_key_is_refused_although_the_bound_key_is_cached() -> None:
+async def test_dpop_proof_with_another_key_is_refused_even_if_the_bound_key_is_cached() -> None:
     gate = gate_of()
     await let_in(gate, proven(proof()))
     for bad in (proof(OTHER), BAD["with the key of somebody else"], BAD["with a private key"]):
@@ -245,7 +245,7 @@ async def test_dpop_clients_beyond_the_key_cache_limit_are_still_accepted(monkey
 # Replays
 
 
-async def test_dpop_proof_cannot_be_reused_during_its_validity() -> None:
+async def test_dpop_proof_cannot_be_reused_while_it_is_valid() -> None:
     clock = Clock()
     gate, head = gate_of(now=clock), proven(proof(now=NOW + 60))
     await let_in(gate, head)
@@ -258,7 +258,7 @@ def digest(number: int) -> bytes:
     return number.to_bytes(32)
 
 
-def test_expired_dpop_proofs_are_removed_from_the_replay_guard() -> None:
+def test_dpop_replay_guard_removes_expired_proofs() -> None:
     seen = ProofReplayGuard(1000)
     for number in range(400):
         assert seen.add("a", digest(number), ends_at=number + 60, now=number)
@@ -266,7 +266,7 @@ def test_expired_dpop_proofs_are_removed_from_the_replay_guard() -> None:
     assert not seen.add("a", digest(399), ends_at=460, now=400)
 
 
-def test_principal_can_use_at_most_half_of_the_replay_guard() -> None:
+def test_one_principal_can_fill_at_most_half_of_the_dpop_replay_guard() -> None:
     seen = ProofReplayGuard(100)
     with pytest.raises(TooManyProofs):
         for number in range(100):
@@ -277,7 +277,9 @@ def test_principal_can_use_at_most_half_of_the_replay_guard() -> None:
     assert not seen.add("greedy", digest(0), ends_at=60, now=0), "nothing was forgotten for that"
 
 
-async def test_replay_guard_limit_of_a_principal_covers_all_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dpop_replay_guard_limits_the_proofs_of_a_principal_over_all_its_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_PROOFS", 4)
     tokens = {"bound": anna(key_thumbprint=KEY.thumbprint), "other": anna(key_thumbprint=OTHER.thumbprint)}
     tokens["bob"] = Principal(issuer="https://a.example", subject="bob", key_thumbprint=KEY.thumbprint)
@@ -288,7 +290,7 @@ async def test_replay_guard_limit_of_a_principal_covers_all_its_keys(monkeypatch
     await let_in(gate, proven(proof(token="bob"), "bob"))
 
 
-def test_replay_guard_space_of_a_principal_is_free_after_expiry() -> None:
+def test_dpop_replay_guard_frees_the_space_of_a_principal_after_its_proofs_expire() -> None:
     seen = ProofReplayGuard(10)
     for number in range(5):
         seen.add("a", digest(number), ends_at=60, now=0)
@@ -298,7 +300,7 @@ def test_replay_guard_space_of_a_principal_is_free_after_expiry() -> None:
     assert len(seen) == 1
 
 
-def test_unexpired_dpop_proofs_count_towards_the_replay_guard_limit() -> None:
+def test_dpop_replay_guard_limit_counts_only_unexpired_proofs() -> None:
     seen = ProofReplayGuard(10)
     for number in range(5):
         seen.add("a", digest(number), ends_at=60 if number < 3 else 100, now=0)
@@ -319,7 +321,7 @@ async def test_client_with_too_many_dpop_proofs_gets_503_with_retry_after(monkey
 # Nonces
 
 
-async def test_dpop_proof_without_a_required_nonce_is_refused_with_a_nonce() -> None:
+async def test_dpop_proof_without_a_required_nonce_is_refused_and_the_response_contains_a_nonce() -> None:
     gate = gate_of(dpop_nonces=True)
     refusal = await refused(gate, proven(proof()))
     assert (refusal.status, errors(refusal)["dpop"]) == (HTTPStatus.UNAUTHORIZED, "use_dpop_nonce")
@@ -336,7 +338,7 @@ async def test_client_clock_is_ignored_if_the_dpop_proof_has_a_nonce() -> None:
     assert (await refused(gate, head)).reason == "the DPoP proof was used before"
 
 
-async def test_dpop_nonce_is_valid_for_five_minutes_and_its_proofs_stay_stored() -> None:
+async def test_dpop_nonce_is_valid_for_five_minutes_and_its_proofs_are_stored_as_long() -> None:
     clock = Clock()
     gate = gate_of(now=clock, dpop_nonces=True)
     nonce = dict((await refused(gate, proven(proof()))).headers)["DPoP-Nonce"]
@@ -416,7 +418,7 @@ async def test_dpop_proof_can_be_used_only_once_across_replicas() -> None:
     await let_in(two, proven(proof()))
 
 
-async def test_replicas_call_on_authenticated_only_after_a_valid_dpop_proof() -> None:
+async def test_replicas_call_on_authenticated_only_after_the_dpop_proof_is_valid() -> None:
     looked = list[str]()
 
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
@@ -457,14 +459,14 @@ async def test_dpop_proofs_get_status_503_while_the_shared_storage_is_unavailabl
     assert await let_in(gate, bearing("free"))
 
 
-async def test_bound_token_without_a_dpop_proof_does_not_use_the_shared_storage() -> None:
+async def test_dpop_bound_token_without_a_proof_is_refused_without_using_the_shared_storage() -> None:
     (gate,) = await replicas(1)
     gate.share(Away(), bytes(32))
     for head in (bearing("bound"), proven("nonsense")):
         assert (await refused(gate, head)).status == HTTPStatus.UNAUTHORIZED
 
 
-async def test_dpop_proof_without_the_required_scope_is_insufficient_scope_on_replicas() -> None:
+async def test_dpop_token_without_the_required_scope_gets_insufficient_scope_from_replicas() -> None:
     (gate,) = await replicas(1, scopes=["a"])
     assert errors(await refused(gate, proven(proof()))) == {"bearer": None, "dpop": "insufficient_scope"}
 

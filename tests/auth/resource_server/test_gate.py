@@ -46,7 +46,7 @@ async def test_token_verifier_can_be_a_function() -> None:
     assert (await let_in(gate, bearing("good"))).client_id == "app"
 
 
-async def test_request_without_a_token_gets_a_challenge_with_the_metadata_url() -> None:
+async def test_request_without_a_token_gets_a_challenge_with_the_resource_metadata_url() -> None:
     refusal = await refused(protected(scopes=["b", "a"])._gate(), Head())
     assert refusal.status == HTTPStatus.UNAUTHORIZED
     assert challenges(refusal) == [Challenge("bearer", {**WHERE, "scope": "a b"})]
@@ -181,7 +181,7 @@ async def test_verified_token_is_cached_until_it_or_the_cache_entry_expires(
     assert gate.known(bearing("good")) is None
 
 
-async def test_token_with_an_expired_principal_is_refused() -> None:
+async def test_token_is_refused_if_the_verifier_returns_an_expired_principal() -> None:
     refusal = await refused(protected(Verifier(old=anna(expires_at=NOW)))._gate(now=Clock()), bearing("old"))
     assert challenges(refusal)[0].params["error"] == "invalid_token"
 
@@ -283,14 +283,14 @@ async def test_cached_tokens_stay_valid_while_the_token_verifier_is_unavailable(
     assert caplog.messages == ["tokens cannot be verified: no answer about <token>"]
 
 
-async def test_token_verifier_has_a_time_limit(caplog: pytest.LogCaptureFixture, autojump_clock: MockClock) -> None:
+async def test_token_verification_has_a_time_limit(caplog: pytest.LogCaptureFixture, autojump_clock: MockClock) -> None:
     refusal = await refused(protected(Slow())._gate(), bearing("good"))
     assert refusal.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert trio.current_time() == pytest.approx(30)
     assert "did not answer within 30 s" in caplog.text
 
 
-async def test_failed_token_verifier_is_logged_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_a_token_verifier_is_logged_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
     async def verify(token: str) -> Principal | None:
         raise RuntimeError(f"no row for {token}")
 

@@ -52,7 +52,7 @@ async def verified(issuer: Issuer, token: str = "abc", **options: Any) -> Princi
     return await verifier(issuer, **options)._at(RESOURCE, (ISSUER,), lambda: NOW).verify(token)
 
 
-async def test_active_introspected_token_gives_its_subject() -> None:
+async def test_introspection_of_an_active_token_returns_its_subject() -> None:
     principal = await verified(Issuer())
     assert principal == Principal(
         issuer=ISSUER, subject="anna", client_id="app", scopes="a b", expires_at=NOW + 360, claims={}
@@ -61,7 +61,7 @@ async def test_active_introspected_token_gives_its_subject() -> None:
     assert principal.claims["sub"] == "anna"
 
 
-async def test_introspection_authenticates_with_the_servers_secret() -> None:
+async def test_introspection_request_authenticates_with_the_secret_of_the_server() -> None:
     issuer = Issuer()
     await verified(issuer, "a+b/c==", client_id="our server", client_secret="a:b")
     (request,) = issuer.asked
@@ -83,7 +83,7 @@ async def test_introspection_secret_can_be_sent_in_the_body() -> None:
     }
 
 
-async def test_introspection_can_authenticate_with_a_key() -> None:
+async def test_introspection_request_can_authenticate_with_a_private_key() -> None:
     issuer = Issuer()
     await verified(issuer, private_key=ec_key().as_dict(private=True))
     assertion = jwt.decode(issuer.form["client_assertion"], ec_key(), ["ES256"]).claims
@@ -114,37 +114,37 @@ async def test_introspected_token_with_wrong_claims_is_refused(answer: Any) -> N
 
 
 @pytest.mark.parametrize("more", [{"token_type": "Bearer"}, {"token_type": "bearer"}, {"iss": ISSUER}, {"exp": None}])
-async def test_introspection_responses_with_optional_members_are_accepted(more: dict[str, Any]) -> None:
+async def test_introspection_response_with_optional_fields_is_accepted(more: dict[str, Any]) -> None:
     assert await verified(Issuer({**ACTIVE, **more}))
 
 
-async def test_introspected_bound_token_has_its_key_thumbprint() -> None:
+async def test_introspection_of_a_dpop_bound_token_returns_its_key_thumbprint() -> None:
     principal = await verified(Issuer({**ACTIVE, "token_type": "DPoP", "cnf": {"jkt": "abc"}}))
     assert principal is not None
     assert principal.key_thumbprint == "abc"
 
 
-async def test_require_audience_false_accepts_a_token_without_audience() -> None:
+async def test_introspection_with_require_audience_false_accepts_a_token_without_audience() -> None:
     answer = {name: value for name, value in ACTIVE.items() if name != "aud"}
     assert await verified(Issuer(answer), require_audience=False)
     assert await verified(Issuer({**ACTIVE, "aud": "other"}), require_audience=False) is None
     assert await verified(Issuer({**ACTIVE, "aud": "other"}), audience="other")
 
 
-async def test_overlong_token_is_refused_without_introspection() -> None:
+async def test_too_long_token_is_refused_without_introspection() -> None:
     issuer = Issuer()
     assert await verified(issuer, "a" * 8193) is None
     assert issuer.asked == []
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 429, 500, 503])
-async def test_refused_introspection_does_not_mean_an_invalid_token(status: int) -> None:
+async def test_refused_introspection_request_is_not_treated_as_an_invalid_token(status: int) -> None:
     with pytest.raises(VerifierUnavailable, match=str(status)):
         await verified(Issuer(status=status))
 
 
 @pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b"\xff", b"[" * 9000, FetchFailed("refused")], ids=range(6))
-async def test_malformed_introspection_response_does_not_mean_an_invalid_token(answer: Any) -> None:
+async def test_malformed_introspection_response_is_not_treated_as_an_invalid_token(answer: Any) -> None:
     with pytest.raises(VerifierUnavailable) as raised:
         await verified(Issuer(answer))
     assert "html" not in str(raised.value)
@@ -204,7 +204,7 @@ def test_introspection_endpoint_must_use_https(endpoint: str) -> None:
         verifier(Issuer(), endpoint=endpoint)
 
 
-def test_introspection_endpoint_belongs_to_one_issuer() -> None:
+def test_introspection_verifier_raises_for_two_authorization_servers_without_issuer() -> None:
     two = [ISSUER, "https://other.example"]
     with pytest.raises(ValueError, match="pass issuer="):
         protected(verifier(Issuer()), authorization_servers=two)._gate()

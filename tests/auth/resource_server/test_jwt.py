@@ -28,13 +28,13 @@ async def verified(token: str, **options: Any) -> Principal | None:
     return await verifier(**options).verify(token)
 
 
-async def test_jwt_of_the_issuer_gives_its_subject() -> None:
+async def test_jwt_signed_by_the_issuer_is_accepted_with_its_subject_as_principal() -> None:
     assert await verified(minted()) == Principal(
         issuer=ISSUER, subject="anna", client_id="app", scopes="read write", expires_at=NOW + 360
     )
 
 
-async def test_claims_of_a_jwt_can_be_read() -> None:
+async def test_application_can_read_the_claims_of_a_verified_jwt() -> None:
     principal = await verified(minted(tenant={"id": 7}))
     assert principal is not None
     assert dict(principal.claims) == {**CLAIMS, "tenant": {"id": 7}}
@@ -136,7 +136,7 @@ FORGED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("claims", FORGED.values(), ids=FORGED)
-async def test_unverified_jwt_claims_are_not_evaluated(
+async def test_claims_of_a_jwt_with_an_invalid_signature_are_not_evaluated(
     claims: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lengths = given_to_codecs(monkeypatch)
@@ -174,12 +174,12 @@ async def test_jwt_without_a_required_claim_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("claims", [{"exp": NOW - 59}, {"nbf": NOW + 59}, {"iat": NOW + 59}])
-async def test_jwt_times_are_checked_with_a_leeway(claims: dict[str, Any]) -> None:
+async def test_jwt_time_claims_are_checked_with_a_leeway(claims: dict[str, Any]) -> None:
     assert await verified(minted(**claims))
     assert await verified(minted(**claims), leeway=0) is None
 
 
-async def test_bound_jwt_has_its_key_thumbprint() -> None:
+async def test_dpop_bound_jwt_is_accepted_with_the_thumbprint_of_its_key() -> None:
     principal = await verified(minted(cnf={"jkt": "abc"}))
     assert principal is not None
     assert principal.key_thumbprint == "abc"
@@ -203,7 +203,7 @@ async def test_jwt_without_access_token_type_is_accepted_if_configured(typ: str 
 
 
 @pytest.mark.parametrize("typ", ["dpop+jwt", "oauth-id-jag+jwt", "logout+jwt", "", 7, ["at+jwt"]])
-async def test_jwt_with_a_foreign_type_header_is_always_refused(typ: Any) -> None:
+async def test_jwt_with_another_type_header_than_access_token_is_always_refused(typ: Any) -> None:
     assert await verified(with_header(typ=typ), require_typ=False) is None
 
 
@@ -255,13 +255,13 @@ async def test_jwt_signed_by_an_unknown_key_is_refused() -> None:
         ("Ed25519", okp_key()),
     ],
 )
-async def test_current_jwt_algorithms_are_accepted(algorithm: str, key: Any) -> None:
+async def test_jwt_verifier_accepts_current_signature_algorithms(algorithm: str, key: Any) -> None:
     token = minted(key, header={"alg": algorithm})
     assert await verified(token, keys={"keys": [jwk(key)]})
     assert await verified(token, keys={"keys": [jwk(key)]}, algorithms=["ES256"]) is None
 
 
-async def test_eddsa_algorithm_name_is_accepted() -> None:
+async def test_jwt_verifier_accepts_the_algorithm_name_eddsa() -> None:
     token = signed_text({"typ": "at+jwt", "alg": "EdDSA"}, CLAIMS, okp_key())
     assert await verified(token, keys={"keys": [jwk(okp_key())]})
 
@@ -285,7 +285,7 @@ async def test_jwt_with_noncanonical_encoding_is_refused() -> None:
     assert [await verified(other) for other in others] == [None] * len(others)
 
 
-async def test_overlong_jwt_is_refused_unparsed() -> None:
+async def test_too_long_jwt_is_refused_without_being_parsed() -> None:
     assert await verified(minted(more="a" * 8 * 1024)) is None
     assert await verified(minted(more="a" * 4 * 1024))
 
@@ -364,7 +364,7 @@ async def test_client_ids_option_replaces_the_audience_check_for_tokens_without_
 
 
 @pytest.mark.parametrize("url", ["http://keycloak:8080/certs", "http://10.0.0.1/keys", "http://login.example.com/jwks"])
-async def test_jwks_uri_with_http_raises_with_instructions(url: str) -> None:
+async def test_jwks_uri_with_http_raises_an_error_with_instructions(url: str) -> None:
     with pytest.raises(ValueError, match=f"must begin with https.*{url}.*JWTVerifier\\(keys="):
         JWTVerifier(jwks_uri=url)
     assert await verified(minted(), keys=KEYS)
@@ -376,18 +376,18 @@ def test_symmetric_jwt_algorithms_are_refused(algorithms: list[str]) -> None:
         JWTVerifier(algorithms=algorithms)
 
 
-def test_jwt_keys_must_have_exactly_one_source() -> None:
+def test_jwt_verifier_raises_if_it_gets_no_or_several_key_sources() -> None:
     with pytest.raises(ValueError, match="not both"):
         JWTVerifier(keys=KEYS, jwks_uri="https://login.example.com/keys")
 
 
 @pytest.mark.parametrize("keys", [{}, {"keys": []}, {"keys": [{"kty": "oct", "k": "abc"}]}])
-def test_unusable_given_jwt_keys_are_refused(keys: dict[str, Any]) -> None:
+def test_jwt_verifier_raises_for_unusable_keys(keys: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"JWK set|no key"):
         JWTVerifier(keys=keys)
 
 
-def test_jwks_uri_belongs_to_one_issuer() -> None:
+def test_jwt_verifier_with_a_jwks_uri_raises_for_two_authorization_servers_without_issuer() -> None:
     with pytest.raises(ValueError, match="pass one issuer="):
         protected(JWTVerifier(jwks_uri="https://a.example/keys"), authorization_servers=[ISSUER, "https://b"])._gate()
 
@@ -398,7 +398,7 @@ def test_jwt_issuer_must_use_https() -> None:
 
 
 @pytest.mark.commands
-def test_joserfc_is_not_imported_without_use() -> None:
+def test_joserfc_is_not_imported_before_it_is_needed() -> None:
     script = (
         "import sys, trio_mcp; trio_mcp.auth.Protected(resource='https://a/', authorization_servers=['https://b'],"
         "verifier=print)._gate(); assert not [name for name in sys.modules if name.startswith('joserfc')]"
@@ -407,7 +407,7 @@ def test_joserfc_is_not_imported_without_use() -> None:
 
 
 @pytest.mark.commands
-def test_missing_joserfc_error_names_the_extra() -> None:
+def test_error_for_missing_joserfc_names_the_extra_to_install() -> None:
     script = "import sys; sys.modules['joserfc.jwk'] = None; import trio_mcp; trio_mcp.auth.JWTVerifier()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "install trio-mcp[auth]" in done.stderr

@@ -35,7 +35,7 @@ def unknown(number: int) -> str:
     return minted(ec_key(9), header={"kid": f"unknown-{number}"})
 
 
-async def test_jwks_is_fetched_once_via_the_metadata_of_the_issuer(network: Network) -> None:
+async def test_jwks_uri_is_found_in_the_issuer_metadata_and_fetched_once(network: Network) -> None:
     jwt = verifier(network)
     assert [await jwt.verify(minted(jti=str(number))) is not None for number in range(3)] == [True] * 3
     assert network.asked == [METADATA, KEYS]
@@ -55,13 +55,13 @@ async def test_invalid_tokens_cause_no_additional_jwks_requests(network: Network
     assert network.asked == [METADATA, KEYS]
 
 
-async def test_given_jwks_uri_is_fetched_without_discovery(network: Network) -> None:
+async def test_configured_jwks_uri_is_fetched_without_discovery(network: Network) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted())
     assert network.asked == [KEYS]
 
 
-async def test_metadata_of_an_issuer_with_a_path_is_requested_at_three_locations() -> None:
+async def test_metadata_of_an_issuer_with_a_path_is_requested_at_three_urls() -> None:
     issuer, network = f"{ISSUER}/realms/one", Network()
     with pytest.raises(VerifierUnavailable):
         await verifier(network, issuer).verify(minted(iss=issuer))
@@ -106,7 +106,7 @@ async def test_plain_http_jwks_uri_in_metadata_is_logged_with_instructions(
     assert "'http://keycloak:8080/certs'. Or pass the key set itself: JWTVerifier(keys=...)" in caplog.text
 
 
-async def test_unknown_key_id_triggers_a_jwks_fetch(network: Network, autojump_clock: MockClock) -> None:
+async def test_jwt_with_an_unknown_key_id_triggers_a_jwks_fetch(network: Network, autojump_clock: MockClock) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted())
     network.publish(jwk(ec_key(1), kid="1"), jwk(ec_key(2), kid="2"))
@@ -140,7 +140,7 @@ async def test_unknown_key_ids_trigger_at_most_one_jwks_fetch_per_half_minute(
     assert len(network.asked) == 1 + 3
 
 
-async def test_invalid_signature_with_a_known_key_id_fetches_no_jwks(
+async def test_jwt_with_an_invalid_signature_and_known_key_id_triggers_no_jwks_fetch(
     network: Network, autojump_clock: MockClock
 ) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
@@ -188,7 +188,7 @@ async def test_cached_jwks_stays_valid_while_the_issuer_is_unavailable(
     assert f"the keys of {ISSUER} cannot be fetched: refused" in caplog.messages
 
 
-async def test_unknown_key_id_raises_verifier_unavailable_while_the_issuer_is_down(
+async def test_jwt_with_an_unknown_key_id_raises_verifier_unavailable_while_the_issuer_is_down(
     network: Network, autojump_clock: MockClock
 ) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
@@ -202,7 +202,9 @@ async def test_unknown_key_id_raises_verifier_unavailable_while_the_issuer_is_do
     assert len(network.asked) == 2
 
 
-async def test_unavailable_jwks_is_retried_every_five_seconds(network: Network, autojump_clock: MockClock) -> None:
+async def test_jwks_fetch_is_retried_every_five_seconds_while_it_fails(
+    network: Network, autojump_clock: MockClock
+) -> None:
     answers = dict(network.answers)
     jwt = verifier(network, jwks_uri=KEYS)
     network.is_down()
@@ -273,7 +275,7 @@ async def test_invalid_jwks_raises_verifier_unavailable(network: Network, keys: 
         await verifier(network).verify(minted())
 
 
-async def test_jwks_is_fetched_over_http(nursery: trio.Nursery) -> None:
+async def test_verifier_fetches_a_jwks_from_a_real_http_server(nursery: trio.Nursery) -> None:
     async def serve(stream: trio.SocketStream) -> None:
         target = (await stream.receive_some(4096)).split()[1].decode()
         body = json.dumps(network.answers[f"{ISSUER}{target}"]).replace(ISSUER, issuer).encode()

@@ -32,7 +32,7 @@ EC, RSA, OKP = jwk(ec_key()), jwk(rsa_key()), jwk(okp_key())
     ],
     ids=["EC", "RSA", "OKP", "RSA for one algorithm", "EC with other members"],  # the keys themselves are new each time
 )
-def test_public_key_supports_the_algorithms_of_its_type(key: dict[str, Any], algorithms: set[str]) -> None:
+def test_public_key_verifies_only_the_algorithms_of_its_key_type(key: dict[str, Any], algorithms: set[str]) -> None:
     assert read_key(key).algorithms == algorithms
 
 
@@ -70,7 +70,7 @@ BAD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("key", BAD.values(), ids=BAD)
-def test_unusable_public_key_is_refused_without_quoting_the_key(key: dict[str, Any]) -> None:
+def test_unusable_public_key_raises_an_error_that_does_not_quote_the_key(key: dict[str, Any]) -> None:
     with pytest.raises(UnusableKey) as raised:
         read_key(key)
     assert not [
@@ -107,7 +107,7 @@ def test_malformed_jwks_is_refused(text: bytes | str) -> None:
         read_key_set(text)
 
 
-def test_jwks_is_limited_in_size() -> None:
+def test_jwks_that_is_too_large_is_refused() -> None:
     with pytest.raises(UnusableKey, match="1 to 100"):
         read_key_set({"keys": [EC] * 101})
     assert len(read_key_set({"keys": [EC] * 100})) == 100

@@ -86,7 +86,7 @@ async def test_metadata_url_is_derived_from_the_resource(resource: str, url: str
         "",
     ],
 )
-def test_resource_must_be_a_trustworthy_url(resource: str) -> None:
+def test_protected_raises_for_a_resource_url_that_is_not_https_or_loopback(resource: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         protected(resource=resource)
 
@@ -95,7 +95,7 @@ def test_resource_must_be_a_trustworthy_url(resource: str) -> None:
     "issuer",
     ["http://login.example.com", "login", "https://login.example.com?a=1", "https://a@login.example.com", "https://l#"],
 )
-def test_issuer_must_be_a_trustworthy_url(issuer: str) -> None:
+def test_protected_raises_for_an_issuer_url_that_is_not_https_or_loopback(issuer: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         protected(authorization_servers=[issuer])
 
@@ -113,7 +113,7 @@ def test_invalid_oauth_scopes_are_refused(scope: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["scopes", "scopes_supported", "authorization_servers"])
-def test_string_instead_of_a_list_option_of_protected_raises_type_error(name: str) -> None:
+def test_protected_with_a_string_instead_of_a_list_raises_type_error(name: str) -> None:
     with pytest.raises(TypeError, match="must be a list of"):
         protected(**{name: "https://a"})
 
@@ -125,6 +125,6 @@ def test_offline_access_is_refused_as_a_required_scope(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["max_cached", "cache_for", "max_verifications"])
-def test_zero_as_limit_of_protected_raises_value_error(name: str) -> None:
+def test_protected_with_a_limit_of_zero_raises_value_error(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be greater than 0"):
         protected(**{name: 0})

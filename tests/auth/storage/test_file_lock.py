@@ -100,7 +100,7 @@ async def test_cancelled_wait_for_a_file_lock_keeps_neither_lock_nor_descriptor(
     assert descriptors() == before
 
 
-async def test_cancelled_waits_for_a_file_lock_leave_at_most_one_thread(
+async def test_at_most_one_thread_remains_after_many_cancelled_waits_for_a_file_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     begun: list[str] = []

@@ -171,7 +171,7 @@ async def test_unknown_file_in_the_token_folder_is_reported_and_kept(storage: Fi
 
 
 @given(st.binary(max_size=100), st.integers(0, 400), st.integers(0, 400))
-def test_corrupt_token_file_raises_only_unreadable_record(noise: bytes, begin: int, end: int):
+def test_corrupt_token_file_always_raises_unreadable_record(noise: bytes, begin: int, end: int):
     whole = record("the token").to_json()
     told = ""
     try:
@@ -198,7 +198,7 @@ async def test_token_record_over_one_mebibyte_is_neither_saved_nor_loaded(storag
         await storage.load(URL)
 
 
-async def test_full_disk_keeps_the_old_token_file_and_leaves_no_temporary_file(
+async def test_token_file_is_unchanged_and_no_temporary_file_remains_if_the_disk_is_full(
     storage: FileTokenStorage, monkeypatch: pytest.MonkeyPatch
 ):
     def no_space(_: object) -> None:
@@ -212,7 +212,7 @@ async def test_full_disk_keeps_the_old_token_file_and_leaves_no_temporary_file(
 
 
 @pytest.mark.commands
-async def test_process_killed_before_the_rename_keeps_the_old_token_file(storage: FileTokenStorage):
+async def test_old_token_file_is_kept_if_the_process_is_killed_before_the_rename(storage: FileTokenStorage):
     code = (
         "import os, sys, trio\n"
         "from trio_mcp.auth import FileTokenStorage, StoredAuthorization\n"
@@ -242,7 +242,7 @@ async def test_temporary_token_files_of_dead_processes_are_removed_after_an_hour
     assert list(storage.folder.iterdir()) == []
 
 
-async def test_stored_servers_are_listed_and_unknown_files_reported(
+async def test_list_of_stored_servers_includes_all_token_files_and_reports_unknown_files(
     storage: FileTokenStorage, caplog: pytest.LogCaptureFixture
 ):
     await storage.save("https://a.example.com", record("a"))

@@ -33,7 +33,7 @@ async def test_keyring_storage_uses_files_only_for_locks(tmp_path: Path):
     ("backend", "reason"),
     [(fail.Keyring(), "this machine has no keyring"), (null.Keyring(), "the keyring is disabled")],
 )
-async def test_missing_keyring_backend_is_a_clear_error(tmp_path: Path, backend: fail.Keyring, reason: str):
+async def test_missing_keyring_backend_raises_a_clear_error(tmp_path: Path, backend: fail.Keyring, reason: str):
     storage = KeyringTokenStorage(lock_folder=tmp_path)
     with keyring_of(backend):
         with pytest.raises(TokenStorageFailed, match=rf"{reason}.*FileTokenStorage"):
@@ -59,13 +59,15 @@ async def test_missing_keyring_backend_uses_the_configured_file_fallback(tmp_pat
     assert not (tmp_path / "locks").exists()
 
 
-async def test_missing_keyring_package_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+async def test_error_for_a_missing_keyring_package_names_the_extra_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(TokenStorageFailed, match=r"install 'trio-mcp\[keyring\]'"):
         await KeyringTokenStorage(lock_folder=tmp_path).load(URL)
 
 
-async def test_broken_keyring_configuration_is_an_error_or_uses_the_fallback(
+async def test_broken_keyring_configuration_raises_or_uses_the_configured_fallback(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     def broken() -> None:
@@ -80,7 +82,7 @@ async def test_broken_keyring_configuration_is_an_error_or_uses_the_fallback(
     )
 
 
-async def test_error_text_of_a_failing_keyring_is_not_quoted(tmp_path: Path):
+async def test_exception_does_not_quote_the_error_text_of_a_failing_keyring(tmp_path: Path):
     class Locked(FakeKeyring):
         def set_password(self, service: str, username: str, password: str) -> None:
             raise KeyringLocked(password)

@@ -24,7 +24,7 @@ async def test_new_token_storage_is_empty(storage: TokenStorage):
     assert not await storage.remove(URL)
 
 
-async def test_latest_saved_token_record_is_loaded_completely(storage: TokenStorage):
+async def test_token_storage_loads_the_latest_saved_record_completely(storage: TokenStorage):
     await storage.save(URL, record("old"))
     await storage.save(URL, record("new"))
     assert await storage.load(URL) == record("new")
@@ -70,7 +70,7 @@ async def test_token_storage_lock_is_exclusive_per_server(storage: TokenStorage)
     assert [event for event in events if "other" not in event] == ["first in", "first out", "second in", "second out"]
 
 
-async def test_token_storage_lock_is_released_if_its_block_fails_or_is_cancelled(storage: TokenStorage):
+async def test_token_storage_lock_is_released_if_the_code_that_holds_it_fails_or_is_cancelled(storage: TokenStorage):
     with pytest.raises(KeyError):
         async with storage.lock(URL):
             raise KeyError
@@ -83,7 +83,9 @@ async def test_token_storage_lock_is_released_if_its_block_fails_or_is_cancelled
 
 
 @pytest.mark.parametrize("call", ["save", "remove"])
-async def test_cancel_at_any_checkpoint_leaves_a_complete_token_record_and_no_lock(storage: TokenStorage, call: str):
+async def test_token_storage_cancelled_at_any_checkpoint_leaves_a_complete_record_and_no_lock(
+    storage: TokenStorage, call: str
+):
     async def change() -> None:
         async with storage.lock(URL):
             await storage.load(URL)
@@ -107,7 +109,7 @@ async def test_cancel_at_any_checkpoint_leaves_a_complete_token_record_and_no_lo
     assert all(one in (record("old"), after) for one in seen)
 
 
-async def test_every_token_storage_method_is_a_checkpoint(storage: TokenStorage):
+async def test_every_token_storage_method_executes_a_trio_checkpoint(storage: TokenStorage):
     for call in (lambda: storage.load(URL), lambda: storage.save(URL, record("x")), lambda: storage.remove(URL)):
         with assert_checkpoints():
             await call()

@@ -148,7 +148,7 @@ async def test_htt_20_proxy_client_that_missed_changes_receives_all_change_notif
     assert methods[-1] == "notifications/resources/updated"
 
 
-async def test_logs_of_two_concurrent_proxied_legacy_calls_are_sent_on_the_get_stream(
+async def test_logs_of_a_proxied_legacy_call_are_sent_on_the_get_stream_if_another_call_runs(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
