@@ -113,13 +113,13 @@ class Floor:
         return scopes
 
 
-def test_admission_starts_requests_at_once_while_slots_are_free() -> None:
+def test_requests_start_immediately_while_request_slots_are_free() -> None:
     floor = Floor(max_in_flight=3)
     scopes = floor.admit(3)
     assert floor.started == scopes
 
 
-def test_requests_beyond_the_free_slots_wait_and_start_in_order() -> None:
+def test_requests_beyond_the_free_slots_are_queued_and_start_in_order() -> None:
     floor = Floor(max_in_flight=1)
     first, second, third = floor.admit(3)
     assert floor.started == [first]
@@ -130,7 +130,7 @@ def test_requests_beyond_the_free_slots_wait_and_start_in_order() -> None:
     assert floor.started == [first, second, third]
 
 
-def test_admission_refuses_requests_beyond_the_queue_limit_and_does_not_record_them() -> None:
+def test_requests_beyond_the_queue_limit_are_refused_and_not_counted() -> None:
     floor = Floor(max_in_flight=1, max_queued=1)
     floor.admit(2)
     refused = FakeScope()
@@ -161,7 +161,7 @@ def test_request_larger_than_the_byte_limit_is_admitted_if_no_other_request_runs
     assert not floor.in_flight.admit(FakeScope())
 
 
-def test_request_dropped_from_the_admission_queue_never_runs() -> None:
+def test_request_removed_from_the_queue_never_runs() -> None:
     floor = Floor(max_in_flight=1)
     first, second, third = floor.admit(3)
     assert floor.in_flight.drop_waiting(second)
@@ -183,7 +183,7 @@ def test_request_slot_can_be_released_early_but_only_once() -> None:
     assert floor.started == [first, second, third]
 
 
-def test_ending_an_admitted_request_twice_has_no_further_effect() -> None:
+def test_request_that_is_ended_twice_is_counted_once() -> None:
     floor = Floor(max_in_flight=1)
     first, second, third = floor.admit(3)
     floor.in_flight.ended(first)
@@ -201,7 +201,7 @@ def test_admission_lists_running_requests_oldest_first() -> None:
     assert floor.in_flight.find(scopes[1].request) is None
 
 
-def test_admission_updates_the_server_load_and_returns_the_load_to_zero() -> None:
+def test_server_load_counts_admitted_requests_and_returns_to_zero_when_they_end() -> None:
     floor = Floor(max_in_flight=2)
     first, second, third, fourth = floor.admit(4, size=10)
     assert (floor.load.in_flight, floor.load.queued, floor.load.inbound_bytes) == (2, 2, 40)
@@ -213,7 +213,7 @@ def test_admission_updates_the_server_load_and_returns_the_load_to_zero() -> Non
     assert (floor.load.in_flight, floor.load.queued, floor.load.inbound_bytes) == (0, 0, 0)
 
 
-def test_admission_can_end_requests_while_iterating_over_running_requests() -> None:
+def test_running_requests_can_end_during_an_iteration_over_them() -> None:
     floor = Floor(max_in_flight=1)
     floor.admit(3)
     for scope in floor.in_flight:
@@ -221,7 +221,7 @@ def test_admission_can_end_requests_while_iterating_over_running_requests() -> N
     assert len(floor.in_flight) == 0
 
 
-async def test_admission_idle_returns_after_the_last_request() -> None:
+async def test_waiting_for_an_idle_connection_ends_after_the_last_request() -> None:
     floor = Floor()
     first, second = floor.admit(2)
     ended: list[str] = []
@@ -240,7 +240,7 @@ async def test_admission_idle_returns_after_the_last_request() -> None:
     assert ended == ["idle"]
 
 
-async def test_admission_idle_returns_at_once_without_requests() -> None:
+async def test_waiting_for_an_idle_connection_returns_immediately_without_requests() -> None:
     with trio.fail_after(PATIENCE):
         await Floor().in_flight.idle()
 
@@ -249,7 +249,7 @@ def stream(size: int = 1) -> FakeScope:
     return FakeScope(FakeRequest(size, METHODS["subscriptions/listen"]))
 
 
-def test_listen_streams_start_at_once_without_using_a_slot() -> None:
+def test_listen_streams_start_immediately_and_do_not_occupy_a_request_slot() -> None:
     floor = Floor(max_in_flight=1, max_queued=0)
     streams = [stream(), stream(), stream()]
     assert all(floor.in_flight.admit(one) for one in streams)
@@ -281,7 +281,7 @@ def test_server_wide_stream_limit_is_separate_from_the_request_limit() -> None:
     assert not floor.in_flight.admit(FakeScope())
 
 
-def test_connection_can_use_at_most_half_of_the_free_server_limit() -> None:
+def test_one_connection_can_use_at_most_half_of_the_free_request_slots_of_the_server() -> None:
     greedy, other, third = floors(3, max_server_requests=12, max_server_streams=12, max_server_bytes=1200)
     for make in (FakeScope, stream):
         assert took(greedy, make) == 6
@@ -301,12 +301,12 @@ def test_capacity_released_by_one_connection_is_available_to_other_connections()
     assert took(other, FakeScope) == 1
 
 
-def test_only_client_of_a_server_can_use_the_whole_limit() -> None:
+def test_only_client_of_a_server_can_use_the_whole_request_limit() -> None:
     (floor,) = floors(1, alone=True, max_server_requests=3, max_server_streams=3, max_server_bytes=6)
     assert took(floor, FakeScope) == took(floor, stream) == 3
 
 
-def test_bytes_of_a_connection_are_limited_to_half_of_the_free_bytes() -> None:
+def test_one_connection_can_use_at_most_half_of_the_free_bytes() -> None:
     greedy, other = floors(2, max_server_bytes=100)
     greedy.admit(1, size=60)  # the first is taken in any case
     assert not greedy.in_flight.admit(FakeScope(FakeRequest(1)))
@@ -328,7 +328,7 @@ def took(floor: Floor, make: Callable[[], FakeScope]) -> int:
     return count
 
 
-async def test_admission_idle_for_streams_ignores_requests() -> None:
+async def test_waiting_for_idle_listen_streams_does_not_wait_for_requests() -> None:
     floor, ended = Floor(), list[str]()
     [request] = floor.admit(1)
     first, second = stream(), stream()
@@ -355,13 +355,13 @@ async def test_admission_idle_for_streams_ignores_requests() -> None:
 
 
 @pytest.mark.parametrize("field", ["max_in_flight", "max_inbound_bytes"])
-def test_admission_limit_of_zero_raises_value_error(field: str) -> None:
+def test_request_limit_of_zero_raises_value_error(field: str) -> None:
     with pytest.raises(ValueError, match=field):
         Limits(**{field: 0})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_bytes_of_a_suspended_request_count_once_during_its_retry(alone: bool) -> None:
+def test_bytes_of_a_request_that_awaits_input_are_counted_once_during_its_retry(alone: bool) -> None:
     admission, caller = Admission[object](Limits(max_inbound_bytes=100), Load()), Caller(alone=alone)
     request: Any = FakeRequest(60)
     parked = admission.admit(request, caller)
@@ -376,7 +376,7 @@ def test_bytes_of_a_suspended_request_count_once_during_its_retry(alone: bool) -
     assert not admission.has_room(81, caller, parked)
 
 
-def test_bytes_of_all_requests_without_a_suspended_handler_reduce_the_free_bytes() -> None:
+def test_bytes_of_a_running_request_reduce_the_free_bytes_of_its_caller() -> None:
     admission, caller = Admission[object](Limits(max_inbound_bytes=100), Load()), Caller()
     request: Any = FakeRequest(60)
     assert admission.admit(request, caller) is not None
@@ -384,7 +384,7 @@ def test_bytes_of_all_requests_without_a_suspended_handler_reduce_the_free_bytes
     assert not admission.has_room(41, caller)
 
 
-def test_request_limit_of_a_caller_covers_all_its_connections() -> None:
+def test_request_limit_of_a_caller_includes_requests_on_all_its_connections() -> None:
     load, caller = Load(), Caller()
     bounds: dict[str, Any] = {"max_server_requests": 12, "max_server_streams": 12, "max_server_bytes": 12}
     one, two = (Floor(load, caller=caller, **bounds) for _ in range(2))
@@ -403,7 +403,7 @@ def test_request_limit_of_a_caller_covers_all_its_connections() -> None:
     assert (caller.requests, caller.streams, caller.bytes) == (1, 0, 6)
 
 
-def test_requests_on_a_shared_connection_count_for_each_caller() -> None:
+def test_requests_on_a_shared_connection_count_towards_the_limit_of_each_caller() -> None:
     admission, ada, eve = Admission[object](Limits(max_server_requests=6), Load()), Caller(), Caller()
     request: Any = FakeRequest(1)
     tickets = [admission.admit(request, eve) for _ in range(4)]
@@ -421,7 +421,7 @@ def test_requests_on_a_shared_connection_count_for_each_caller() -> None:
     assert (eve.requests, admission.has_room(1, ada, tickets[1])) == (2, True)
 
 
-def test_request_counts_for_its_caller_until_it_ends() -> None:
+def test_request_counts_towards_the_limit_of_its_caller_until_it_ends() -> None:
     floor = Floor(max_in_flight=1)
     admission, caller = floor.in_flight.admission, floor.in_flight.caller
     first, second, third = floor.admit(3)

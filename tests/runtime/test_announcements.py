@@ -30,7 +30,7 @@ async def test_notifications_are_sent_in_order_on_separate_lines() -> None:
     assert await written(outbox) == [(CHANGED, None), (UPDATED, {"uri": "x:1"}), ("after", None)]
 
 
-async def test_notification_equal_to_a_waiting_notification_is_not_queued_again() -> None:
+async def test_notification_is_not_queued_if_an_equal_notification_waits_to_be_sent() -> None:
     outbox = Outbox(1000)
     notices = Announcements(outbox)
     for uri in ("x:1", "x:2", "x:1", "x:1"):
@@ -38,7 +38,7 @@ async def test_notification_equal_to_a_waiting_notification_is_not_queued_again(
     assert await written(outbox) == [(UPDATED, {"uri": "x:1"}), (UPDATED, {"uri": "x:2"})]
 
 
-async def test_notification_equal_to_a_sent_notification_is_sent_again() -> None:
+async def test_notification_is_sent_again_if_an_equal_notification_was_already_sent() -> None:
     outbox = Outbox(1000)
     notices = Announcements(outbox)
     for _ in range(3):
@@ -55,7 +55,9 @@ async def test_notification_that_cannot_be_encoded_raises_and_is_not_queued() ->
     assert outbox.size == 0
 
 
-async def test_number_of_notifications_remembered_for_deduplication_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_queue_remembers_a_limited_number_of_notifications_for_deduplication(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(notifications, "_KEPT", 3)
     outbox = Outbox(1000)
     notices = Announcements(outbox)

@@ -79,7 +79,7 @@ async def test_notification_queue_uses_the_limits_of_the_connection(autojump_clo
         assert (queue.dropped, queue.handled) == (3, 3)
 
 
-async def test_dropped_notification_counts_as_handled_for_tasks_waiting_for_earlier_notifications(
+async def test_tasks_that_wait_for_earlier_notifications_treat_a_dropped_notification_as_handled(
     autojump_clock: MockClock,
 ) -> None:
     async with running(Callback(a=1000), max_pending_notifications=2) as queue, trio.open_nursery() as nursery:
@@ -98,7 +98,7 @@ async def test_dropped_notification_counts_as_handled_for_tasks_waiting_for_earl
         assert caught_up.is_set()
 
 
-async def test_failed_callback_is_logged_and_counts_as_handled(
+async def test_notification_whose_callback_fails_is_logged_and_counts_as_handled(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = LookupError("why")
@@ -117,7 +117,7 @@ async def test_failed_callback_is_logged_and_counts_as_handled(
 
 
 @pytest.mark.parametrize(("size", "as_text"), [(256, False), (257, True)])
-async def test_waiting_notification_is_stored_as_json_text_only_if_it_is_large(
+async def test_queued_notification_is_stored_as_json_text_only_if_it_is_large(
     autojump_clock: MockClock, size: int, as_text: bool
 ) -> None:
     seen = list[NotificationReceived]()
@@ -140,7 +140,7 @@ async def test_waiting_notification_is_stored_as_json_text_only_if_it_is_large(
     assert seen[2] is third, "it does not wait either"
 
 
-async def test_waiting_on_an_ended_notification_queue_returns_at_once(autojump_clock: MockClock) -> None:
+async def test_waiting_for_notifications_returns_immediately_if_the_queue_has_ended(autojump_clock: MockClock) -> None:
     async with running(Callback(a=1000)) as queue:
         queue.put(message("a"), 10)
         await wait_all_tasks_blocked()
@@ -150,7 +150,7 @@ async def test_waiting_on_an_ended_notification_queue_returns_at_once(autojump_c
     assert trio.current_time() == begun
 
 
-async def test_ending_the_notification_queue_ends_waits_in_progress(autojump_clock: MockClock) -> None:
+async def test_tasks_that_wait_for_notifications_continue_when_the_queue_ends(autojump_clock: MockClock) -> None:
     begun = trio.current_time()
     async with trio.open_nursery() as nursery, running(Callback(a=1000)) as queue:
         queue.put(message("a"), 10)
@@ -160,7 +160,7 @@ async def test_ending_the_notification_queue_ends_waits_in_progress(autojump_clo
     assert trio.current_time() == begun
 
 
-async def test_notification_queue_keeps_no_reference_to_its_callback_after_detach() -> None:
+async def test_notification_queue_has_no_reference_to_its_callback_after_detach() -> None:
     callback = Callback()
     queue = notification_queue(Limits(), callback)
     queue.detach()
@@ -181,7 +181,7 @@ async def test_response_waits_only_for_callbacks_of_notifications_received_befor
         assert trio.current_time() == begun + 3
 
 
-async def test_response_without_earlier_notifications_does_not_wait(autojump_clock: MockClock) -> None:
+async def test_response_without_earlier_notifications_is_returned_immediately(autojump_clock: MockClock) -> None:
     async with running(Callback(), grace=100) as queue:
         begun = trio.current_time()
         for _ in range(2):
@@ -204,7 +204,7 @@ async def test_response_to_a_request_made_in_a_callback_does_not_wait_for_that_c
         assert trio.current_time() == begun + 2
 
 
-async def test_each_notification_callback_has_its_own_grace(
+async def test_response_waits_at_most_callback_grace_for_each_notification_callback(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(Callback(a=4, b=4, c=4), grace=5) as queue:
@@ -225,7 +225,7 @@ async def test_callback_grace_starts_when_the_response_arrives(autojump_clock: M
         assert trio.current_time() == begun + 5
 
 
-async def test_grace_of_a_queued_callback_starts_when_the_callback_is_due(autojump_clock: MockClock) -> None:
+async def test_callback_grace_of_a_queued_callback_starts_when_its_turn_comes(autojump_clock: MockClock) -> None:
     async with running(Callback(b=100), grace=5) as queue:
         queue.put(message(), 10)
         await queue.wait_until_handled(1)

@@ -18,7 +18,7 @@ def call(on_progress: OnProgress | None = None, bound: int = 100) -> Call:
     return Call(request, on_progress, Backlog(bound, 1_000_000))
 
 
-async def test_outcome_of_a_call_is_the_value_passed_to_settle() -> None:
+async def test_waiting_for_a_call_returns_the_value_passed_to_settle() -> None:
     mailbox, end = call(), CallOutcome({"content": []}, None, 3)
     mailbox.settle(end)
     assert await mailbox.outcome() is end
@@ -40,7 +40,7 @@ async def test_task_waiting_for_a_call_outcome_continues_when_the_call_is_settle
             mailbox.settle(end)
 
 
-async def test_progress_callbacks_run_in_order_before_the_outcome() -> None:
+async def test_progress_callbacks_run_in_order_before_the_call_returns() -> None:
     told: list[float] = []
 
     async def tell(progress: Progress) -> None:
@@ -55,7 +55,7 @@ async def test_progress_callbacks_run_in_order_before_the_outcome() -> None:
     assert told == [1, 2, 3]
 
 
-async def test_oldest_progress_is_dropped_beyond_the_limit() -> None:
+async def test_oldest_queued_progress_is_dropped_beyond_the_limit() -> None:
     told: list[Progress] = []
     mailbox = call(told.append, bound=2)
     for value in (1, 2, 3, 4):
@@ -65,7 +65,7 @@ async def test_oldest_progress_is_dropped_beyond_the_limit() -> None:
     assert told == [Progress(3), Progress(4)]
 
 
-async def test_exception_of_progress_callback_does_not_change_the_outcome() -> None:
+async def test_exception_in_a_progress_callback_does_not_change_the_outcome_of_the_call() -> None:
     def fail(_: Progress) -> None:
         raise LookupError("callback")
 
@@ -75,7 +75,7 @@ async def test_exception_of_progress_callback_does_not_change_the_outcome() -> N
         await mailbox.outcome()
 
 
-async def test_call_requests_progress_only_with_a_callback_or_fail_after_silence() -> None:
+async def test_call_requests_progress_only_if_it_has_a_callback_or_runs_in_fail_after_silence() -> None:
     assert not call().wants_progress
     assert call(lambda _: None).wants_progress
     with fail_after_silence(1, maximum=2):
@@ -86,14 +86,14 @@ async def test_call_requests_progress_only_with_a_callback_or_fail_after_silence
 # fail_after_silence (PT012: what happens inside the limit is what is tested)
 
 
-async def test_fail_after_silence_raises_after_its_seconds(autojump_clock: object) -> None:
+async def test_fail_after_silence_raises_after_the_given_seconds(autojump_clock: object) -> None:
     begun = trio.current_time()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
         await trio.sleep_forever()
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_progress_of_a_call_in_the_block_restarts_fail_after_silence(autojump_clock: object) -> None:
+async def test_progress_of_a_call_inside_the_with_block_restarts_fail_after_silence(autojump_clock: object) -> None:
     begun = trio.current_time()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
         mailbox = call()
@@ -133,7 +133,7 @@ async def test_progress_of_one_call_restarts_nested_fail_after_silence_blocks(au
         assert outer.deadline == pytest.approx(begun + 12)
 
 
-async def test_progress_of_a_call_started_before_the_block_does_not_restart_fail_after_silence(
+async def test_progress_of_a_call_started_before_the_with_block_does_not_restart_fail_after_silence(
     autojump_clock: object,
 ) -> None:
     begun = trio.current_time()
@@ -158,6 +158,6 @@ async def test_fail_after_silence_raises_value_error_for_an_invalid_time(seconds
         pytest.fail("no such limit")
 
 
-def test_outcome_has_the_number_of_earlier_notifications() -> None:
+def test_outcome_of_a_call_contains_the_number_of_earlier_notifications() -> None:
     end: Any = CallOutcome(1, None)
     assert end.notifications_before == 0

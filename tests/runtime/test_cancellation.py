@@ -25,7 +25,7 @@ async def test_explicit_cancel_reason_is_sent_to_the_peer() -> None:
     assert reason_of(await cancelled_by(reason="")) == "cancelled by the caller"
 
 
-async def test_cancel_by_a_deadline_sends_the_deadline_as_reason(autojump_clock: MockClock) -> None:
+async def test_call_cancelled_by_a_trio_deadline_sends_the_deadline_as_reason(autojump_clock: MockClock) -> None:
     with trio.move_on_after(1), pytest.raises(trio.Cancelled) as caught:
         await trio.sleep_forever()
     assert reason_of(caught.value) == DEADLINE_PASSED == "the caller's deadline passed"
@@ -49,7 +49,7 @@ async def test_cancel_reasons_generated_by_trio_are_not_sent() -> None:
     assert seen == ["the caller is gone"]
 
 
-def test_only_messages_of_coded_errors_are_sent_as_cancel_reason() -> None:
+def test_exception_text_is_sent_as_cancel_reason_only_for_coded_errors() -> None:
     assert reason_of(CodedError(1, "no")) == "no"
     assert reason_of(BadAnswer("no")) == "Invalid params: no"
     assert reason_of(ProtocolViolation("secret")) == "the answer makes no sense"
@@ -57,5 +57,5 @@ def test_only_messages_of_coded_errors_are_sent_as_cancel_reason() -> None:
 
 
 @pytest.mark.parametrize(("reason", "words"), [("enough", "enough"), (None, "shutdown"), ("", "shutdown")])
-def test_text_of_a_cancellation_is_its_reason_or_otherwise_its_cause(reason: str | None, words: str) -> None:
+def test_str_of_a_cancellation_is_its_reason_or_its_cause_if_it_has_no_reason(reason: str | None, words: str) -> None:
     assert Cancellation(CancelCause.SHUTDOWN, reason, 5).text == words

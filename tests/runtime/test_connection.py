@@ -171,7 +171,9 @@ class Seen(FramedTransport):
 
 
 @pytest.mark.parametrize("line", [ping(1), call(1), b"{}\n"], ids=["answered at once", "answered", "refused"])
-async def test_response_is_written_directly_without_the_writer_task(line: bytes, nursery: trio.Nursery) -> None:
+async def test_connection_writes_a_response_directly_without_the_writer_task(
+    line: bytes, nursery: trio.Nursery
+) -> None:
     wire = Seen(line)
     nursery.start_soon(side("server", wire, Limits()).run)
     await wait_all_tasks_blocked()
@@ -179,7 +181,7 @@ async def test_response_is_written_directly_without_the_writer_task(line: bytes,
     assert wire.sends == 0
 
 
-async def test_request_is_written_directly_and_its_cancel_by_the_writer_task(nursery: trio.Nursery) -> None:
+async def test_connection_writes_a_request_directly_and_its_cancel_by_the_writer_task(nursery: trio.Nursery) -> None:
     wire = Seen()
     client = side("client", wire, Limits())
     nursery.start_soon(client.run)
@@ -234,7 +236,7 @@ async def test_last_responses_of_a_closing_connection_are_written_by_the_writer_
     assert wire.sends == 1
 
 
-async def test_closed_pipe_raises_connection_lost_in_calls_only() -> None:
+async def test_closed_pipe_raises_connection_lost_only_in_calls() -> None:
     (read_fd, peer_write), (peer_read, write_fd) = os.pipe(), os.pipe()
     channel = LineTransport(DescriptorStream(read_fd, write_fd), 1000)
     os.close(peer_read)
@@ -284,7 +286,7 @@ async def test_requests_received_while_a_lost_connection_closes_are_not_run(auto
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "shut down"])
-async def test_buffered_requests_leave_no_state_when_the_connection_closes(autojump_clock: object, ending: str) -> None:
+async def test_connection_that_closes_keeps_no_state_of_buffered_requests(autojump_clock: object, ending: str) -> None:
     ours, theirs = memory_transport_pair()
     handler = Echo()
     server = side("server", theirs, Limits(), handler)
@@ -315,7 +317,7 @@ class Patient(Echo):
 
 
 @pytest.mark.parametrize("draining", [False, True])
-async def test_handlers_cancelled_from_outside_during_drain_have_cause_parent(
+async def test_handlers_cancelled_from_outside_during_drain_see_cancel_cause_parent(
     autojump_clock: object, draining: bool
 ) -> None:
     ours, theirs = memory_transport_pair()
@@ -349,7 +351,7 @@ class Losing(FramedTransport):
         await trio.lowlevel.checkpoint()
 
 
-async def test_lost_response_fails_only_its_own_call() -> None:
+async def test_response_lost_in_the_transport_fails_only_its_own_call() -> None:
     client = side("client", Losing(), Limits())
     with trio.fail_after(PATIENCE):
         async with open_service_nursery("over") as services:

@@ -159,7 +159,7 @@ async def test_request_running_after_end_of_input_is_cancelled_with_that_reason(
         assert this.handler.cancels == [(1, CancelCause.SHUTDOWN, "the connection has ended", begun + 10)]
 
 
-async def test_second_shutdown_cancels_running_requests_at_once(autojump_clock: MockClock) -> None:
+async def test_second_shutdown_cancels_running_requests_immediately(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000)
@@ -201,7 +201,7 @@ async def test_connection_close_waits_until_cancelled_handlers_have_cleaned_up(a
         assert (cause, reason) == (CancelCause.SHUTDOWN, "over")
 
 
-async def test_connection_shut_down_before_running_closes_at_once(autojump_clock: MockClock) -> None:
+async def test_connection_that_is_shut_down_before_it_runs_closes_immediately(autojump_clock: MockClock) -> None:
     this = Served(Limits(), UNKNOWN_PEER)
     this.connection.shut_down("over")
     begun = trio.current_time()
@@ -240,7 +240,7 @@ async def test_immediate_shutdown_cancels_requests_without_waiting(autojump_cloc
 # The loss of the connection
 
 
-async def test_connection_lost_during_its_last_flush_closes_at_once(autojump_clock: MockClock) -> None:
+async def test_connection_lost_during_its_last_flush_closes_immediately(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         for _ in range(2):  # the first fills the pipe, the second waits in the writer's hands
@@ -392,7 +392,7 @@ async def test_batch_longer_than_max_batch_is_refused() -> None:
         assert reply["error"]["code"] == -32600
 
 
-async def test_handler_is_notified_of_changes_and_logs(autojump_clock: MockClock) -> None:
+async def test_connection_passes_list_changes_and_logs_to_its_handler(autojump_clock: MockClock) -> None:
     async with serving(role="client") as this:
         for method in ("notifications/tools/list_changed", "notifications/message"):
             await this.wire.send(json.dumps({"jsonrpc": "2.0", "method": method, "params": {}}).encode() + b"\n")
@@ -404,7 +404,7 @@ async def test_handler_is_notified_of_changes_and_logs(autojump_clock: MockClock
         assert len(this.handler.told) == 3
 
 
-async def test_connection_sends_a_notification(autojump_clock: MockClock) -> None:
+async def test_notification_passed_to_a_connection_is_sent_to_the_peer(autojump_clock: MockClock) -> None:
     async with serving() as this:
         this.connection.notify("notifications/tools/list_changed")
         await this.connection.room()
@@ -416,7 +416,9 @@ async def test_connection_sends_a_notification(autojump_clock: MockClock) -> Non
 
 
 @pytest.mark.parametrize("tell", [True, False])
-async def test_connection_uses_the_given_call_settings(autojump_clock: MockClock, tell: bool) -> None:
+async def test_connection_sends_deadlines_and_cancels_only_if_its_call_settings_say_so(
+    autojump_clock: MockClock, tell: bool
+) -> None:
     async with serving(role="client", calls=CallSettings(tell_deadlines=tell, send_cancels=tell)) as this:
         with trio.move_on_after(5):
             async with trio.open_nursery() as nursery:
@@ -426,11 +428,11 @@ async def test_connection_uses_the_given_call_settings(autojump_clock: MockClock
         assert len(await this.heard()) == (1 if tell else 0)
 
 
-def test_calls_send_deadlines_and_cancels_by_default() -> None:
+def test_default_call_settings_enable_sending_deadlines_and_cancels() -> None:
     assert CallSettings() == CallSettings(tell_deadlines=True, send_cancels=True)
 
 
-async def test_new_connection_has_default_properties() -> None:
+async def test_new_connection_is_stateful_and_neither_ending_nor_lost() -> None:
     for peer in (SOLE_CLIENT, UNKNOWN_PEER):
         this = Served(Limits(), peer)
         assert (this.connection.peer, this.connection.stateless, this.connection.is_ending, this.connection.lost) == (
@@ -439,7 +441,7 @@ async def test_new_connection_has_default_properties() -> None:
         assert not this.connection.is_only
 
 
-async def test_listen_stream_gets_its_result_when_the_connection_closes_without_drain_time(
+async def test_listen_stream_gets_its_result_even_if_the_connection_closes_without_drain_time(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")

@@ -310,7 +310,7 @@ async def play(schedule: Schedule) -> None:
 
 @settings(max_examples=examples(150))
 @given(schedules())
-def test_every_call_of_a_connection_ends_exactly_once_in_any_schedule(schedule: Schedule) -> None:
+def test_every_call_ends_exactly_once_in_any_order_of_connection_events(schedule: Schedule) -> None:
     schedule = attrs.evolve(schedule, calls=[_copy(plan) for plan in schedule.calls])
     quiet = logging.getLogger("trio_mcp")
     quiet.disabled = True

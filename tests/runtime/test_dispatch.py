@@ -149,14 +149,14 @@ class Counting(BatchExchange):
 # Replies
 
 
-def test_result_response_ends_its_call_with_the_number_of_earlier_notifications(floor: Floor) -> None:
+def test_response_with_a_result_ends_its_call_with_the_number_of_earlier_notifications(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.ResultReceived(request, {"a": 1}))
     assert call.arrived == [CallOutcome({"a": 1}, None, 7)]
     assert floor.told == []
 
 
-def test_error_response_ends_its_call_with_an_exception(floor: Floor) -> None:
+def test_response_with_an_error_ends_its_call_with_an_exception(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.ErrorReceived(request, ErrorResponse(1, 3, "no", {"a": 1})))
     [end] = call.arrived
@@ -171,14 +171,14 @@ def test_listen_stream_cancelled_by_the_server_ends_its_call_without_a_result(fl
     assert call.arrived == [CallOutcome(None, None, 7)]
 
 
-def test_lost_response_ends_its_call_with_the_reason(floor: Floor) -> None:
+def test_call_whose_response_is_lost_ends_with_the_reason(floor: Floor) -> None:
     request, call = ours()
     error = MCPError("gone")
     floor.act(events.RequestFailed(request, error))
     assert call.arrived == [CallOutcome(None, error, 7)]
 
 
-def test_dispatcher_fails_the_waiting_calls_for_an_unreadable_response(
+def test_dispatcher_fails_the_calls_that_may_wait_for_an_unreadable_response(
     floor: Floor, caplog: pytest.LogCaptureFixture
 ) -> None:
     request, call = ours()
@@ -279,7 +279,7 @@ def test_line_that_is_not_a_message_is_logged_truncated_and_reported(
     assert (record.levelno, record.getMessage()) == (logging.WARNING, f"not a message (why): {b'x' * 200!r}")
 
 
-def test_line_that_is_not_a_message_is_logged_without_a_callback(caplog: pytest.LogCaptureFixture) -> None:
+def test_line_that_is_not_a_message_is_logged_if_there_is_no_callback(caplog: pytest.LogCaptureFixture) -> None:
     this: Any = Floor()
     Dispatch(this, this, this, this, this, this, None).handle(events.Unread("why"), LINE)
     assert len(caplog.records) == 1
@@ -287,7 +287,7 @@ def test_line_that_is_not_a_message_is_logged_without_a_callback(caplog: pytest.
 
 
 @pytest.mark.parametrize(("noteworthy", "level"), [(True, logging.WARNING), (False, logging.DEBUG)])
-def test_ignored_message_is_logged_as_warning_only_if_noteworthy(
+def test_ignored_message_is_logged_as_a_warning_only_if_it_is_marked_noteworthy(
     floor: Floor, caplog: pytest.LogCaptureFixture, noteworthy: bool, level: int
 ) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")
@@ -322,7 +322,7 @@ def test_batch_is_handled_in_order_and_answered_by_one_array(floor: Floor) -> No
     assert floor.told == [("reply", [1, 2], floor.exchange)]
 
 
-def test_batch_member_that_needs_no_response_counts_as_answered_immediately(floor: Floor) -> None:
+def test_batched_message_that_needs_no_response_counts_as_answered_immediately(floor: Floor) -> None:
     request, _ = ours()
     for event in (
         events.ResultReceived(request, {}),

@@ -39,7 +39,7 @@ def sent(one: Any) -> bytes:
     return bytes(one.outbox.take_nowait())
 
 
-def test_cancelled_exchange_cancels_its_running_requests_oldest_first() -> None:
+def test_cancelled_http_exchange_cancels_its_running_requests_oldest_first() -> None:
     one, ended = exchange(), list[tuple[str, CancelCause, str | None]]()
     requests = [FakeRequest() for _ in range(3)]
     for name, request in zip("abc", requests, strict=True):
@@ -50,7 +50,7 @@ def test_cancelled_exchange_cancels_its_running_requests_oldest_first() -> None:
     assert ended == [("a", CancelCause.SHUTDOWN, "over"), ("c", CancelCause.SHUTDOWN, "over")]
 
 
-def test_request_can_end_while_all_requests_of_its_exchange_are_being_cancelled() -> None:
+def test_request_can_end_while_all_requests_of_its_http_exchange_are_cancelled() -> None:
     one, ended = exchange(), list[str]()
     requests = [FakeRequest() for _ in range(3)]
 
@@ -69,7 +69,7 @@ def test_request_can_end_while_all_requests_of_its_exchange_are_being_cancelled(
     assert one.find(requests[0]) is None
 
 
-def test_request_is_found_in_its_exchange_only_while_the_request_runs() -> None:
+def test_request_can_be_looked_up_in_its_http_exchange_only_while_it_runs() -> None:
     one, request = exchange(), FakeRequest()
     scope = FakeScope("a", [])
     assert one.find(request) is None
@@ -79,7 +79,7 @@ def test_request_is_found_in_its_exchange_only_while_the_request_runs() -> None:
     assert one.find(request) is None
 
 
-def test_owner_of_an_exchange_is_the_principal_or_the_exchange_itself() -> None:
+def test_owner_of_an_http_exchange_is_its_principal_or_itself_if_anonymous() -> None:
     name = PrincipalId("https://login.example.com", "ada")
     nobody, ada = exchange(), exchange(name)
     assert nobody.party is nobody
@@ -87,7 +87,7 @@ def test_owner_of_an_exchange_is_the_principal_or_the_exchange_itself() -> None:
     assert BatchExchange(nobody, 2).party is nobody
 
 
-async def test_waiting_for_the_listen_streams_of_an_exchange_does_not_wait_for_its_calls() -> None:
+async def test_waiting_for_the_listen_streams_of_an_http_exchange_does_not_wait_for_calls() -> None:
     one, seen = exchange(), list[str]()
     call, stream = FakeRequest(), FakeRequest(METHODS["subscriptions/listen"])
     for request in (call, stream):
@@ -110,7 +110,7 @@ async def test_waiting_for_the_listen_streams_of_an_exchange_does_not_wait_for_i
     assert seen == ["streams", "all"]
 
 
-def test_response_is_put_into_the_outbox_of_its_exchange() -> None:
+def test_response_is_put_into_the_outbox_of_the_exchange_that_received_the_request() -> None:
     one, owner = exchange(), Owner()
     one.reply(b"1\n")
     one.reply(None)
@@ -121,7 +121,7 @@ def test_response_is_put_into_the_outbox_of_its_exchange() -> None:
     assert sent(one) == b"1\n3\n"
 
 
-def test_responses_to_a_batch_are_sent_together_after_the_last_member() -> None:
+def test_responses_to_a_batch_are_sent_together_after_the_last_response() -> None:
     one = exchange()
     batch = BatchExchange(one, 3)
     batch.reply(b'{"id":1}\n')
@@ -132,7 +132,7 @@ def test_responses_to_a_batch_are_sent_together_after_the_last_member() -> None:
 
 
 @pytest.mark.parametrize("silent", [0, 1, 2])
-def test_batch_omits_members_without_a_response(silent: int) -> None:
+def test_batch_response_omits_requests_without_a_response(silent: int) -> None:
     one = exchange()
     batch = BatchExchange(one, 3)
     for number in range(3):

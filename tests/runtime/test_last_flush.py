@@ -15,7 +15,7 @@ async def seconds_of(flush: LastFlush) -> float:
     return trio.current_time() - begun
 
 
-async def test_last_flush_returns_when_all_messages_are_flushed(autojump_clock: MockClock) -> None:
+async def test_last_flush_at_shutdown_returns_when_all_messages_are_sent(autojump_clock: MockClock) -> None:
     begun, done = trio.current_time(), list[str]()
 
     async def flushed() -> None:
@@ -26,7 +26,7 @@ async def test_last_flush_returns_when_all_messages_are_flushed(autojump_clock: 
     assert (trio.current_time() - begun, done) == (3, ["flushed"])
 
 
-async def test_last_flush_ends_when_the_drain_time_is_over(autojump_clock: MockClock) -> None:
+async def test_last_flush_at_shutdown_ends_when_the_drain_time_is_over(autojump_clock: MockClock) -> None:
     flush = LastFlush()
     flush.end_at(trio.current_time() + 9)
     flush.end_at(trio.current_time() + 5)
@@ -34,7 +34,7 @@ async def test_last_flush_ends_when_the_drain_time_is_over(autojump_clock: MockC
     assert await seconds_of(flush) == 5
 
 
-async def test_last_flush_gets_400_ms_even_after_the_drain_time(autojump_clock: MockClock) -> None:
+async def test_last_flush_at_shutdown_gets_400_ms_even_after_the_drain_time(autojump_clock: MockClock) -> None:
     flush = LastFlush()
     flush.end_at(trio.current_time() - 5)
     assert await seconds_of(flush) == LEAST_FLUSH == 0.4

@@ -161,7 +161,7 @@ _ODD_LINES = {
 
 
 @pytest.mark.parametrize("name", _ODD_LINES)
-async def test_invalid_line_received_in_one_read_with_other_lines_is_handled_as_if_received_alone(
+async def test_invalid_line_received_together_with_other_lines_is_handled_as_if_received_alone(
     autojump_clock: object, name: str
 ) -> None:
     lines = [log(1), log(2), _ODD_LINES[name], log(3), reply(2, "eins"), log(4), _ODD_LINES[name], log(5)]
@@ -170,7 +170,7 @@ async def test_invalid_line_received_in_one_read_with_other_lines_is_handled_as_
     assert [each for each in found[0] if type(each) is int] == [1, 2, 3, 4, 5]
 
 
-async def test_responses_received_in_one_read_with_notifications_reach_their_calls(autojump_clock: object) -> None:
+async def test_responses_received_together_with_notifications_reach_their_calls(autojump_clock: object) -> None:
     lines = [log(1), reply(3, "zwei"), log(2), log(3), reply(2, "eins"), log(4)]
     assert await outcomes_of(lines, together=True) == [[1, 2, 3, 4], [], {"one": "eins", "two": "zwei"}, []]
 
@@ -212,7 +212,7 @@ async def test_blocked_callback_does_not_delay_buffered_lines(autojump_clock: ob
         assert told == [1, 2]
 
 
-async def test_cancel_by_a_log_callback_takes_effect_after_the_buffered_lines_are_handled(
+async def test_log_callback_that_cancels_a_scope_takes_effect_after_the_buffered_lines_are_handled(
     autojump_clock: object,
 ) -> None:
     told = list[Any]()
@@ -275,7 +275,7 @@ async def serving(limits: Limits) -> AsyncGenerator[tuple[Reads, Handler]]:
             nursery.cancel_scope.cancel()
 
 
-async def test_requests_received_in_one_read_end_as_if_received_separately(caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_received_together_end_as_if_received_separately(caplog: pytest.LogCaptureFixture) -> None:
     """One is cancelled, one fails, one is refused, and one is a second of its id."""
     async with serving(Limits()) as (stream, handler):
         stream.give(

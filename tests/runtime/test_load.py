@@ -63,7 +63,7 @@ def test_storage_counters_are_summed_and_kept_after_a_storage_closes() -> None:
     assert load.statistics().hints_lost == 4 * 7
 
 
-def test_storage_status_is_up_only_if_all_storages_are_up_and_none_without_storages() -> None:
+def test_storage_status_is_up_only_if_all_storages_are_up_and_is_none_without_storages() -> None:
     links = Load().links
     one: Any = Linked(**OF_LINKS)
     other: Any = Linked(**OF_LINKS)
@@ -84,7 +84,7 @@ def admitted(limits: Limits, load: Load, method: str) -> int:
 
 
 @pytest.mark.parametrize("field", ["in_flight", "queued", "parked"])
-def test_requests_in_every_phase_count_towards_the_server_limit(field: str) -> None:
+def test_queued_running_and_waiting_requests_all_count_towards_the_server_limit(field: str) -> None:
     limits = Limits(max_server_requests=10, max_server_streams=5)
     assert admitted(limits, Load(**{field: 3}), "tools/call") == 7
     assert admitted(limits, Load(**{field: 3}), "subscriptions/listen") == 5

@@ -61,7 +61,9 @@ async def test_wait_until_handled_returns_after_the_given_number_of_notification
         assert trio.current_time() == pytest.approx(begun + 10)
 
 
-async def test_failed_notification_is_reported_and_the_next_is_handled(autojump_clock: object) -> None:
+async def test_notification_whose_handler_raises_is_reported_and_the_next_one_is_handled(
+    autojump_clock: object,
+) -> None:
     handled: list[Any] = []
 
     async def handle(value: Any) -> None:
@@ -77,7 +79,9 @@ async def test_failed_notification_is_reported_and_the_next_is_handled(autojump_
     assert [repr(error) for error in failures] == ["LookupError('bad')"]
 
 
-async def test_oldest_notification_is_dropped_beyond_the_limit_and_counts_as_handled(autojump_clock: object) -> None:
+async def test_oldest_queued_notification_is_dropped_beyond_the_limit_and_counts_as_handled(
+    autojump_clock: object,
+) -> None:
     handled: list[Any] = []
 
     async def handle(value: Any) -> None:
@@ -108,7 +112,9 @@ async def test_wait_until_handled_returns_at_once_inside_a_callback(autojump_clo
     assert handled == [1, 2]
 
 
-async def test_wait_until_handled_waits_in_a_callback_of_another_connection(autojump_clock: object) -> None:
+async def test_wait_until_handled_waits_if_it_is_called_in_a_callback_of_another_connection(
+    autojump_clock: object,
+) -> None:
     order: list[str] = []
 
     async def slow(_: Any) -> None:
@@ -126,7 +132,9 @@ async def test_wait_until_handled_waits_in_a_callback_of_another_connection(auto
     assert order == ["theirs", "ours"]
 
 
-async def test_waiting_for_notifications_ends_when_the_notification_queue_ends(autojump_clock: object) -> None:
+async def test_task_that_waits_for_a_notification_continues_when_the_notification_queue_ends(
+    autojump_clock: object,
+) -> None:
     async def stuck(_: Any) -> None:
         await trio.sleep_forever()
 
@@ -174,7 +182,7 @@ async def test_dropped_notifications_do_not_restart_the_callback_grace(autojump_
         nursery.cancel_scope.cancel()
 
 
-async def test_waiting_notifications_are_limited_in_bytes(autojump_clock: object) -> None:
+async def test_queued_notifications_are_limited_in_bytes(autojump_clock: object) -> None:
     lists = [[0]] * 25_000  # 100 KB on the wire, 2.4 MB as objects
     line = encode(Notification("notifications/message", {"level": "info", "data": lists}))
     free = trio.Event()

@@ -28,7 +28,7 @@ def test_call_has_no_outcome_before_it_is_settled() -> None:
     assert mailbox.segments == []
 
 
-async def test_call_counts_as_time_limited_because_of_its_deadline_or_enclosing_timeouts(
+async def test_call_counts_as_time_limited_if_it_has_a_deadline_or_runs_inside_a_timeout_block(
     autojump_clock: MockClock,
 ) -> None:
     assert not call().limited
@@ -41,7 +41,7 @@ async def test_call_counts_as_time_limited_because_of_its_deadline_or_enclosing_
         assert call().wants_progress
 
 
-async def test_progress_restarts_only_fail_after_silence(autojump_clock: MockClock) -> None:
+async def test_progress_restarts_fail_after_silence_but_no_other_timeout(autojump_clock: MockClock) -> None:
     with fail_after_silence(5, maximum=100), fail_after_work(50):
         mailbox = call()
         await trio.sleep(4)
@@ -50,7 +50,7 @@ async def test_progress_restarts_only_fail_after_silence(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize(("method", "known"), [("tools/list", True), ("tools/call", False)])
-async def test_response_time_is_recorded_for_cacheable_methods_only(
+async def test_arrival_time_of_a_response_is_recorded_only_for_cacheable_methods(
     autojump_clock: MockClock, method: str, known: bool
 ) -> None:
     mailbox = call(method)
@@ -86,7 +86,7 @@ async def test_waiting_for_a_call_outcome_runs_progress_callbacks(
         assert ends == [end]
 
 
-def test_cancelling_a_multi_round_call_that_awaits_no_retry_sends_nothing() -> None:
+def test_cancelled_call_that_awaits_no_reply_sends_no_cancel() -> None:
     cancels = list[tuple[RequestId, BaseException]]()
     trips = RoundTrips(lambda *told: cancels.append(told))
     assert (trips.asked, trips.received) == (None, -math.inf)
@@ -95,7 +95,7 @@ def test_cancelling_a_multi_round_call_that_awaits_no_retry_sends_nothing() -> N
 
 
 @pytest.mark.parametrize("asked", [3, 0, ""])
-def test_cancelling_a_multi_round_call_that_awaits_a_retry_sends_one_cancel(asked: RequestId) -> None:
+def test_cancelled_call_that_awaits_the_reply_to_its_retry_sends_one_cancel(asked: RequestId) -> None:
     cancels = list[tuple[RequestId, BaseException]]()
     trips = RoundTrips(lambda *told: cancels.append(told))
     trips.asked, error = asked, LookupError()

@@ -169,7 +169,7 @@ async def test_outcome_of_a_call_contains_the_number_of_notifications_received_b
         nursery.cancel_scope.cancel()
 
 
-async def test_error_reply_is_raised_as_a_new_exception_with_all_its_data() -> None:
+async def test_error_reply_is_raised_as_a_new_exception_with_code_message_and_data() -> None:
     async with side() as (this, nursery):
         nursery.start_soon(this.call)
         await this.sent()
@@ -183,7 +183,7 @@ async def test_error_reply_is_raised_as_a_new_exception_with_all_its_data() -> N
         assert await this.sent() == [], "no cancel"
 
 
-async def test_request_missing_in_the_revision_is_not_sent() -> None:
+async def test_request_that_the_revision_lacks_is_not_sent() -> None:
     async with side() as (this, _):
         with pytest.raises(MethodUnavailable):
             await this.outbound.request("roots/list", {}, LATEST_MODERN)
@@ -336,7 +336,7 @@ async def test_call_with_on_progress_sends_a_token_and_gets_progress(autojump_cl
         assert told == [Progress(1)]
 
 
-async def test_progress_waiting_for_a_slow_callback_is_limited() -> None:
+async def test_queued_progress_for_a_slow_callback_is_limited() -> None:
     for limits in (Limits(max_pending_notifications=2), Limits(max_inbound_bytes=20)):
         told = list[Progress]()
         async with side(limits=limits) as (this, nursery):
@@ -365,7 +365,9 @@ async def test_fail_after_silence_requests_progress_and_sends_its_maximum_as_dea
 
 
 @pytest.mark.parametrize("tell", [True, False])
-async def test_remaining_time_is_sent_unless_disabled(autojump_clock: MockClock, tell: bool) -> None:
+async def test_call_sends_its_remaining_time_if_sending_deadlines_is_enabled(
+    autojump_clock: MockClock, tell: bool
+) -> None:
     async with side(tell_deadlines=tell) as (this, nursery):
 
         async def call() -> None:
@@ -477,7 +479,7 @@ async def test_call_does_not_wait_for_callbacks_of_notifications_before_its_requ
 # The loss of the connection
 
 
-async def test_connection_loss_fails_each_call_with_a_new_error_and_later_calls_at_once() -> None:
+async def test_lost_connection_fails_each_call_with_a_new_error_and_later_calls_immediately() -> None:
     async with side() as (this, nursery):
         for _ in range(2):
             nursery.start_soon(this.call)
@@ -516,7 +518,7 @@ async def test_while_connected_cancels_its_block_when_the_connection_is_lost() -
             pytest.fail("there is no connection")
 
 
-async def test_while_connected_block_leaves_no_registration_after_its_end() -> None:
+async def test_while_connected_leaves_nothing_registered_after_its_with_block_ends() -> None:
     async with side() as (this, _):
         with this.outbound.while_connected():
             assert len(this.outbound._waiting) == 1
@@ -542,7 +544,7 @@ async def test_unreadable_response_fails_its_call_without_a_cancel() -> None:
         assert await this.sent() == []
 
 
-async def test_lost_response_fails_the_only_request_that_was_sent() -> None:
+async def test_lost_response_fails_the_only_call_whose_request_was_sent() -> None:
     async with side() as (this, nursery):
         nursery.start_soon(this.call)
         await this.sent()
@@ -556,7 +558,7 @@ async def test_lost_response_fails_the_only_request_that_was_sent() -> None:
         assert [each["method"] for each in await this.sent()] == ["tools/call"], "no cancel"
 
 
-async def test_lost_response_that_may_belong_to_several_calls_fails_the_calls_without_a_timeout(
+async def test_lost_response_that_may_belong_to_several_calls_fails_those_without_a_timeout(
     autojump_clock: MockClock,
 ) -> None:
     async with side() as (this, nursery):
@@ -672,7 +674,7 @@ async def test_call_whose_retry_was_not_sent_cancels_the_previous_request() -> N
         assert cancel["params"]["requestId"] == 1
 
 
-async def test_call_whose_last_result_has_no_input_requests_needs_no_cancel() -> None:
+async def test_call_of_a_method_that_cannot_request_input_needs_no_cancel_after_its_result() -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:

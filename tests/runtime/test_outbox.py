@@ -18,7 +18,7 @@ def outbox(high_water: int = 1000) -> Outbox:
     return Outbox(high_water)
 
 
-async def test_outbox_returns_lines_in_the_order_they_were_put() -> None:
+async def test_outbox_returns_lines_in_the_order_in_which_they_were_put() -> None:
     box = outbox()
     box.put(b"1\n")
     box.put_sealed(b"2\n", Owner())
@@ -125,7 +125,7 @@ async def test_outbox_lines_taken_by_the_writer_cannot_be_withdrawn() -> None:
     assert not box.withdraw(owner)
 
 
-async def test_outbox_withdraw_removes_lines_that_were_not_taken_yet() -> None:
+async def test_outbox_withdraw_removes_lines_that_the_writer_has_not_taken() -> None:
     box, owner = outbox(high_water=5), Owner()
     box.put_sealed(b"taken\n", owner)
     box.put_sealed(b"waits\n", owner)
@@ -244,7 +244,7 @@ async def test_outbox_producer_can_wait_at_a_multiple_of_the_high_water_mark() -
     await box.room(4)
 
 
-async def test_outbox_space_of_an_owner_counts_only_its_own_lines(autojump_clock: object) -> None:
+async def test_outbox_space_for_an_owner_counts_only_the_lines_of_that_owner(autojump_clock: object) -> None:
     box, owner = outbox(high_water=10), Owner()
     box.put(b"x" * 1000)
     await box.room_of(owner, 1)
@@ -418,7 +418,7 @@ async def test_no_outbox_line_is_written_directly_before_or_after_the_writer_tas
     assert wire.bytes == b"early\n"
 
 
-async def test_no_outbox_line_is_written_directly_after_write_nothing_now() -> None:
+async def test_outbox_writes_no_line_directly_after_write_nothing_now_is_called() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.write_nothing_now()
@@ -540,7 +540,9 @@ def test_keyboard_interrupt_does_not_lose_the_rest_of_a_partly_written_outbox_li
 @given(
     st.lists(st.tuples(st.sampled_from(["put", "sealed", "first", "withdraw", "take"]), st.integers(0, 3)), max_size=60)
 )
-def test_each_outbox_line_is_taken_once_or_withdrawn_in_any_order_of_operations(steps: list[tuple[str, int]]) -> None:
+def test_outbox_gives_each_line_to_the_writer_once_or_withdraws_it_in_any_order_of_operations(
+    steps: list[tuple[str, int]],
+) -> None:
     box, owners = Outbox(20), [Owner() for _ in range(3)]
     waiting: list[tuple[bytes, int]] = []
     taken = bytearray()
@@ -630,7 +632,7 @@ async def test_consecutive_outbox_lines_of_one_owner_are_joined_into_segments_up
     assert len(owner.segments) == (10 if size == 1 else 1)
 
 
-async def test_outbox_nudge_makes_a_waiting_take_return_without_lines() -> None:
+async def test_outbox_nudge_makes_a_waiting_take_call_return_without_lines() -> None:
     outbox, taken = Outbox(100), list[bytes]()
 
     async def take_twice() -> None:
@@ -647,7 +649,7 @@ async def test_outbox_nudge_makes_a_waiting_take_return_without_lines() -> None:
     assert taken == [b"", b"line\n"]
 
 
-async def test_nudge_loses_no_lines_in_the_outbox() -> None:
+async def test_outbox_nudge_loses_no_lines() -> None:
     outbox = Outbox(100)
     outbox.put(b"line\n")
     outbox.nudge()
@@ -655,7 +657,7 @@ async def test_nudge_loses_no_lines_in_the_outbox() -> None:
     assert bytes(await outbox.take()) == b""
 
 
-def test_outbox_calls_the_writer_for_each_new_segment_until_a_task_writes() -> None:
+def test_outbox_with_call_writer_calls_the_function_for_each_new_segment() -> None:
     outbox, calls = Outbox(100), list[int]()
     outbox.call_writer(lambda: calls.append(outbox.size))
     outbox.put(b"a\n")
@@ -678,7 +680,7 @@ async def test_lines_put_into_a_closed_outbox_are_dropped_without_waiting() -> N
     assert (box.size, box.take_nowait(), owner.segments) == (0, b"", [])
 
 
-async def test_closed_outbox_drops_lines_although_call_writer_is_set() -> None:
+async def test_closed_outbox_drops_lines_even_if_call_writer_is_set() -> None:
     box, calls = outbox(), list[int]()
     box.close()
     for writer in (lambda: calls.append(box.size), None):

@@ -43,7 +43,7 @@ async def lot(timeout: float = 30, most: int = 100) -> AsyncGenerator[Lot]:
         nursery.cancel_scope.cancel()
 
 
-async def test_suspended_handler_is_found_only_by_its_own_caller(autojump_clock: MockClock) -> None:
+async def test_handler_that_awaits_input_can_be_resumed_only_by_its_own_caller(autojump_clock: MockClock) -> None:
     async with lot() as one:
         one.keep("a", "ada")
         assert one.parking.find(b"a", "ada") == "a"
@@ -52,7 +52,9 @@ async def test_suspended_handler_is_found_only_by_its_own_caller(autojump_clock:
         assert one.parking.find(b"b", "ada") is None
 
 
-async def test_removed_suspended_handler_is_not_found_and_does_not_expire(autojump_clock: MockClock) -> None:
+async def test_handler_removed_while_it_awaits_input_is_not_found_and_does_not_expire(
+    autojump_clock: MockClock,
+) -> None:
     async with lot() as one:
         one.keep("a")
         one.keep("b")
@@ -67,7 +69,7 @@ async def test_removed_suspended_handler_is_not_found_and_does_not_expire(autoju
         assert (len(one.parking), one.parking.of("ada"), one.parking._callers._of_callers) == (0, [], {})
 
 
-async def test_each_suspended_handler_expires_at_its_own_time(autojump_clock: MockClock) -> None:
+async def test_each_handler_that_awaits_input_expires_at_its_own_time(autojump_clock: MockClock) -> None:
     async with lot() as one:
         one.keep("a")
         await trio.sleep(20)
@@ -80,14 +82,16 @@ async def test_each_suspended_handler_expires_at_its_own_time(autojump_clock: Mo
         assert [name for name, _ in one.expired] == ["a", "b"]
 
 
-async def test_suspended_handlers_do_not_expire_without_a_retry_timeout(autojump_clock: MockClock) -> None:
+async def test_handlers_that_await_input_do_not_expire_without_a_retry_timeout(autojump_clock: MockClock) -> None:
     async with lot(math.inf) as one:
         one.keep("a")
         await trio.sleep(10**9)
         assert one.parking.find(b"a", "ada") == "a"
 
 
-async def test_oldest_suspended_handler_of_the_caller_is_removed_beyond_the_limit(autojump_clock: MockClock) -> None:
+async def test_oldest_handler_of_the_caller_that_awaits_input_is_removed_beyond_the_limit(
+    autojump_clock: MockClock,
+) -> None:
     async with lot(most=2) as one:
         one.keep("e", "eve")
         for name in "abc":
@@ -97,7 +101,7 @@ async def test_oldest_suspended_handler_of_the_caller_is_removed_beyond_the_limi
         assert list(one.parking) == ["e", "b", "c"]
 
 
-async def test_anonymous_callers_do_not_remove_each_others_suspended_handlers(autojump_clock: MockClock) -> None:
+async def test_anonymous_callers_do_not_remove_each_others_handlers_that_await_input(autojump_clock: MockClock) -> None:
     async with lot(most=2) as one:
         one.keep("a", "the endpoint", "ada")
         for name in "bcd":
@@ -110,7 +114,7 @@ async def test_anonymous_callers_do_not_remove_each_others_suspended_handlers(au
         assert [name for name, _ in one.expired] == ["b"]
 
 
-async def test_suspended_handlers_beyond_the_limit_expire_on_the_connection_that_has_the_most(
+async def test_handlers_that_await_input_beyond_the_limit_expire_on_the_connection_with_the_most(
     autojump_clock: MockClock,
 ) -> None:
     ada = Caller("ada")

@@ -26,7 +26,7 @@ def test_headers_repr_shows_names_and_values() -> None:
     assert repr(Headers({"Host": "x"})) == "Headers({'host': 'x'})"
 
 
-def test_packed_peer_headers_equal_the_original_headers() -> None:
+def test_peer_headers_packed_into_bytes_equal_the_original_headers() -> None:
     headers = Headers({"User-Agent": "größe", "Host": "x"})
     for peer in (Peer(headers=headers), Peer(headers={"host": "x"}), UNKNOWN_PEER):
         peer.pack()
@@ -40,7 +40,7 @@ class Values(dict[str, str]):
     """Headers whose end can be seen."""
 
 
-def test_packed_peer_headers_keep_no_reference_to_the_original_objects() -> None:
+def test_peer_headers_packed_into_bytes_have_no_reference_to_the_original_objects() -> None:
     values = Values({"host": "x"})
     headers, seen = Headers.of_lower_case(values), ref(values)
     del values
@@ -49,12 +49,12 @@ def test_packed_peer_headers_keep_no_reference_to_the_original_objects() -> None
     assert headers["host"] == "x"
 
 
-def test_default_peer_has_no_data_and_is_not_the_sole_client() -> None:
+def test_default_peer_object_has_no_session_headers_or_principal() -> None:
     for peer, alone in ((Peer(), False), (UNKNOWN_PEER, False), (SOLE_CLIENT, True)):
         assert (peer.session_id, peer.headers, peer.principal, peer.alone) == (None, None, None, alone)
 
 
-def test_peer_has_scopes_that_its_check_accepts() -> None:
+def test_peer_has_the_scopes_that_its_check_function_accepts() -> None:
     checked = list[frozenset[str]]()
 
     def check(needed: frozenset[str]) -> None:
@@ -68,7 +68,7 @@ def test_peer_has_scopes_that_its_check_accepts() -> None:
     assert Peer().has_scopes(both)
 
 
-def test_peers_are_equal_only_if_identical() -> None:
+def test_two_peer_objects_are_never_equal() -> None:
     assert Peer() != Peer()
 
 

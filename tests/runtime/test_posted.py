@@ -32,7 +32,7 @@ def post(
     return this.outbound.send_detached(method, {"name": "x"}, LATEST_LEGACY, heard, name, outbox or this.outbox)
 
 
-async def test_detached_request_is_sent_and_its_owner_gets_the_result() -> None:
+async def test_request_sent_without_a_waiting_task_passes_its_result_to_its_owner() -> None:
     heard = Heard()
     async with side() as (this, _):
         post(this, heard)
@@ -44,7 +44,7 @@ async def test_detached_request_is_sent_and_its_owner_gets_the_result() -> None:
             this.outbound.call_of(request)
 
 
-async def test_error_response_to_a_detached_request_is_passed_to_its_owner() -> None:
+async def test_request_sent_without_a_waiting_task_passes_an_error_response_to_its_owner() -> None:
     heard, error = Heard(), PeerError(-1, "no")
     async with side() as (this, _):
         post(this, heard)
@@ -52,7 +52,7 @@ async def test_error_response_to_a_detached_request_is_passed_to_its_owner() -> 
         assert heard.ends == [("a", None, error)]
 
 
-async def test_connection_loss_is_passed_to_the_owner_of_a_detached_request() -> None:
+async def test_request_sent_without_a_waiting_task_passes_a_connection_loss_to_its_owner() -> None:
     heard = Heard()
     async with side() as (this, _):
         post(this, heard, name="a")
@@ -64,7 +64,7 @@ async def test_connection_loss_is_passed_to_the_owner_of_a_detached_request() ->
             post(this, heard)
 
 
-async def test_abandoned_detached_request_is_withdrawn_or_cancelled() -> None:
+async def test_request_without_a_waiting_task_is_withdrawn_or_cancelled_if_it_is_abandoned() -> None:
     heard = Heard()
     async with side() as (this, _):
         waiting = post(this, heard)
@@ -80,7 +80,7 @@ async def test_abandoned_detached_request_is_withdrawn_or_cancelled() -> None:
     assert heard.ends == [], "who takes a request back need not be told"
 
 
-async def test_abandoned_detached_request_sends_no_cancel_if_cancels_are_disabled() -> None:
+async def test_abandoned_request_without_a_waiting_task_sends_no_cancel_if_cancels_are_disabled() -> None:
     heard = Heard()
     async with side(send_cancels=False) as (this, _):
         sent = post(this, heard)
@@ -89,7 +89,7 @@ async def test_abandoned_detached_request_sends_no_cancel_if_cancels_are_disable
         assert await this.sent() == []
 
 
-async def test_answered_detached_request_cannot_be_abandoned() -> None:
+async def test_request_without_a_waiting_task_cannot_be_abandoned_after_its_answer() -> None:
     heard = Heard()
     async with side() as (this, _):
         posted = post(this, heard)
@@ -99,7 +99,7 @@ async def test_answered_detached_request_cannot_be_abandoned() -> None:
         assert await this.sent() == []
 
 
-async def test_detached_request_and_its_cancel_use_the_given_outbox() -> None:
+async def test_request_without_a_waiting_task_and_its_cancel_use_the_given_outbox() -> None:
     heard, other = Heard(), Outbox(1000)
     async with side() as (this, _):
         posted = post(this, heard, outbox=other)
@@ -109,7 +109,7 @@ async def test_detached_request_and_its_cancel_use_the_given_outbox() -> None:
         assert await this.sent() == []
 
 
-async def test_detached_request_is_traced_from_start_to_end() -> None:
+async def test_request_without_a_waiting_task_is_traced_from_start_to_end() -> None:
     heard, tracer = Heard(), FakeTracer()
     async with side(tracer=tracer) as (this, _):
         post(this, heard)
@@ -119,7 +119,7 @@ async def test_detached_request_is_traced_from_start_to_end() -> None:
         assert tracer.spans[0].ends == [({"content": []}, None)]
 
 
-async def test_detached_request_carries_the_current_trace_context() -> None:
+async def test_request_without_a_waiting_task_contains_the_current_trace_context() -> None:
     heard = Heard()
     async with side() as (this, _):
         with answering({TRACEPARENT: PARENT}):
@@ -128,7 +128,7 @@ async def test_detached_request_carries_the_current_trace_context() -> None:
         assert request["params"]["_meta"] == {TRACEPARENT: PARENT}
 
 
-async def test_detached_request_with_a_method_missing_in_the_revision_is_not_sent() -> None:
+async def test_request_without_a_waiting_task_is_not_sent_if_the_revision_lacks_its_method() -> None:
     async with side() as (this, _):
         with pytest.raises(MethodUnavailable):
             post(this, Heard(), "acme/do")

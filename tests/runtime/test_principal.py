@@ -24,7 +24,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(DIFFERENT, 2)))
-def test_different_principals_have_different_ids_and_different_json(one: Principal, other: Principal) -> None:
+def test_different_principals_have_different_ids_also_in_json(one: Principal, other: Principal) -> None:
     assert one.id != other.id
     assert one.id.to_json() != other.id.to_json()
 
@@ -34,7 +34,7 @@ def test_principal_id_of_a_user_ignores_client_and_other_claims() -> None:
     assert one.id == Principal(issuer=ISSUER, subject="anna").id == (ISSUER, "anna", False)
 
 
-def test_client_acting_on_its_own_behalf_never_equals_a_user() -> None:
+def test_principal_of_a_client_without_a_user_never_equals_a_user() -> None:
     named, silent = Principal(issuer=ISSUER, subject="app", client_id="app"), Principal(issuer=ISSUER, client_id="app")
     assert named.id == silent.id == (ISSUER, "app", True)
     assert named.id != Principal(issuer=ISSUER, subject="app", client_id="web").id

@@ -45,7 +45,7 @@ class Reporting:
         return [params["progress"] for params in self.sent]
 
 
-async def test_first_progress_value_is_sent_at_once(autojump_clock: object) -> None:
+async def test_first_progress_value_is_sent_immediately(autojump_clock: object) -> None:
     reporting = Reporting()
     assert reporting.report(1, 10, "one of ten")
     assert reporting.sent == [{"progressToken": "t", "progress": 1, "total": 10, "message": "one of ten"}]
@@ -60,7 +60,7 @@ async def test_progress_token_keeps_its_type_and_value(autojump_clock: object, t
     assert type(params["progressToken"]) is type(token)
 
 
-async def test_lowest_finite_float_can_be_reported_as_progress(autojump_clock: object) -> None:
+async def test_progress_can_be_the_lowest_finite_float(autojump_clock: object) -> None:
     reporting = Reporting()
     assert reporting.report(-sys.float_info.max)
     assert reporting.values == [-sys.float_info.max]
@@ -85,14 +85,14 @@ async def test_progress_within_the_interval_is_buffered_and_only_the_latest_is_s
     assert not reporting.reporter.let_out()
 
 
-async def test_progress_after_the_interval_is_sent_at_once(autojump_clock: object) -> None:
+async def test_progress_after_the_interval_is_sent_immediately(autojump_clock: object) -> None:
     reporting = Reporting()
     reporting.report(1)
     await trio.sleep(0.1)
     assert reporting.report(2)
 
 
-async def test_flush_sends_the_buffered_progress_regardless_of_the_interval(autojump_clock: object) -> None:
+async def test_progress_flush_sends_the_buffered_value_before_the_interval_ends(autojump_clock: object) -> None:
     reporting = Reporting()
     reporting.report(1)
     assert reporting.values == [1]
@@ -221,7 +221,7 @@ async def test_unsent_progress_is_withdrawn_with_its_request(autojump_clock: obj
 
 
 @given(st.lists(st.tuples(st.floats(allow_nan=True), st.sampled_from([0.0, 0.03, 0.1, 0.5])), max_size=30))
-def test_progress_values_sent_increase_respect_the_interval_and_include_the_latest(
+def test_sent_progress_values_increase_respect_the_interval_and_include_the_latest(
     reports: list[tuple[float, float]],
 ) -> None:
     async def play() -> None:

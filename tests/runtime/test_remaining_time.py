@@ -18,7 +18,9 @@ AT_ONCE = {"initialize", "server/discover", "ping", "subscriptions/listen"}
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_remaining_time_is_sent_with_methods_that_run_a_handler(autojump_clock: MockClock, method: str) -> None:
+async def test_remaining_time_is_sent_only_with_methods_that_run_a_handler(
+    autojump_clock: MockClock, method: str
+) -> None:
     params = with_remaining(method, {}, trio.current_time() + 2)
     assert params == ({} if method in AT_ONCE else {"_meta": {REMAINING_MS: 2000}})
 
@@ -44,7 +46,7 @@ async def test_adding_the_remaining_time_keeps_existing_meta_and_the_original_pa
 
 
 @pytest.mark.parametrize("params", [None, {}, {"name": "x"}])
-async def test_params_are_unchanged_without_a_deadline(
+async def test_request_params_are_unchanged_if_there_is_no_deadline(
     autojump_clock: MockClock, params: dict[str, Any] | None
 ) -> None:
     assert with_remaining("tools/call", params, math.inf) is params
@@ -59,7 +61,7 @@ async def test_deadline_of_a_request_is_counted_from_its_arrival(
 
 
 @pytest.mark.parametrize("told", [-1, 10**12 + 1, 1.0, True, "1", None, []])
-async def test_invalid_remaining_time_means_no_deadline(autojump_clock: MockClock, told: Any) -> None:
+async def test_request_with_an_invalid_remaining_time_has_no_deadline(autojump_clock: MockClock, told: Any) -> None:
     assert deadline_of({REMAINING_MS: told}) == math.inf
     assert deadline_of({}) == math.inf
 
@@ -80,13 +82,13 @@ async def test_remaining_time_that_is_not_a_number_is_ignored(value: Any) -> Non
     assert deadline_of({REMAINING_MS: value}) == math.inf
 
 
-async def test_remaining_time_in_milliseconds_counts_from_now(autojump_clock: MockClock) -> None:
+async def test_deadline_is_the_current_time_plus_the_remaining_milliseconds(autojump_clock: MockClock) -> None:
     assert deadline_of({REMAINING_MS: 1500}) == trio.current_time() + 1.5
     assert deadline_of({}) == math.inf
     assert deadline_of({REMAINING_MS: 10**400}) == math.inf, "more than a float can say"
 
 
-async def test_timeouts_that_can_be_extended_count_with_their_maximum_in_the_remaining_time(
+async def test_remaining_time_uses_the_maximum_of_timeouts_that_can_be_extended(
     autojump_clock: MockClock,
 ) -> None:
     now = trio.current_time()

@@ -59,12 +59,12 @@ def replies() -> Replies:
 
 
 @pytest.mark.parametrize("request_id", [7, "7", 0])
-def test_result_is_sent_under_the_id_of_its_request(replies: Replies, request_id: int | str) -> None:
+def test_result_is_sent_with_the_id_of_its_request(replies: Replies, request_id: int | str) -> None:
     reply = said(replies.result(request(request_id=request_id), result()))
     assert reply == {"jsonrpc": "2.0", "id": request_id, "result": {"content": [{"type": "text", "text": "done"}]}}
 
 
-def test_modern_result_has_its_result_type_and_server_info(replies: Replies) -> None:
+def test_modern_result_contains_result_type_and_server_info(replies: Replies) -> None:
     reply = said(replies.result(request(revision=LATEST_MODERN), result()))["result"]
     assert (reply["resultType"], reply["_meta"]) == ("complete", {SERVER_INFO: INFO})
     reply = said(replies.result(request(revision=LATEST_MODERN), InputRequiredResult(request_state="s")))["result"]
@@ -96,7 +96,7 @@ def test_illegal_key_in_meta_of_a_result_is_sent_and_logged(replies: Replies, ca
 # Results that cannot be sent
 
 
-def test_result_that_the_revision_cannot_express_is_an_error_with_the_reason(
+def test_result_that_the_revision_cannot_express_is_sent_as_an_error_with_the_reason(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = request(revision=REVISIONS["2024-11-05"])
@@ -110,7 +110,7 @@ def test_result_that_the_revision_cannot_express_is_an_error_with_the_reason(
 
 
 @pytest.mark.parametrize("value", [float("nan"), {"\ud800": float("nan")}, object()])
-def test_result_that_json_cannot_encode_is_an_error_without_details(
+def test_result_that_json_cannot_encode_is_sent_as_an_error_without_details(
     replies: Replies, value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = failed(replies.result(request(), result(structured_content={"a": value})))
@@ -118,7 +118,7 @@ def test_result_that_json_cannot_encode_is_an_error_without_details(
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-def test_result_nested_too_deeply_is_an_error_without_details(replies: Replies) -> None:
+def test_result_nested_too_deeply_is_sent_as_an_error_without_details(replies: Replies) -> None:
     deep: Any = []
     for _ in range(100_000):
         deep = [deep]
@@ -126,7 +126,9 @@ def test_result_nested_too_deeply_is_an_error_without_details(replies: Replies) 
     assert told == "internal error in tool add: the result cannot be sent as JSON"
 
 
-def test_result_with_an_object_of_a_wrong_class_is_an_error(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
+def test_result_that_contains_an_object_of_a_wrong_class_is_sent_as_an_error(
+    replies: Replies, caplog: pytest.LogCaptureFixture
+) -> None:
     assert failed(replies.result(request(), "done")) == "internal error in tool add"
     [record] = caplog.records
     assert record.getMessage() == "tools/call (request 7) failed in 'add'"
@@ -174,13 +176,13 @@ def test_coded_error_is_sent_unchanged_and_not_logged(replies: Replies, caplog: 
     assert caplog.records == []
 
 
-def test_failure_of_a_tool_is_a_result_with_its_message(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
+def test_tool_error_is_sent_as_a_result_with_its_message(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
     asked = request()
     assert failed(replies.failure(asked, ToolError("no such file"))) == "no such file"
     assert (asked.failed, asked.error, caplog.records) == (True, None, [])
 
 
-def test_tool_error_outside_a_tool_is_an_unexpected_exception(
+def test_tool_error_raised_outside_a_tool_is_answered_as_an_unexpected_exception(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = request("resources/read")
@@ -207,7 +209,7 @@ def test_tool_name_and_request_id_are_truncated_in_the_log(replies: Replies, cap
     assert f"(request {'i' * 1000!r:.100})" in caplog.records[0].getMessage()
 
 
-def test_server_request_missing_in_the_revision_is_an_internal_error_of_the_call(
+def test_call_fails_with_internal_error_if_the_revision_lacks_a_request_of_its_handler(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     unavailable = MethodUnavailable("roots/list", LATEST_MODERN)
@@ -217,7 +219,7 @@ def test_server_request_missing_in_the_revision_is_an_internal_error_of_the_call
     assert caplog.records == []
 
 
-def test_result_that_was_already_found_unsendable_is_answered_with_an_internal_error(
+def test_result_that_is_known_to_be_unsendable_is_answered_with_an_internal_error(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = failed(replies.failure(request(), UnsendableResult("NaN")))
@@ -225,7 +227,7 @@ def test_result_that_was_already_found_unsendable_is_answered_with_an_internal_e
     assert caplog.records[0].getMessage() == "tools/call (request 7) returned something that cannot be sent: NaN"
 
 
-def test_error_names_all_missing_capabilities_together(replies: Replies) -> None:
+def test_error_response_names_all_missing_capabilities_together(replies: Replies) -> None:
     asked = request(revision=LATEST_MODERN)
     sampling, roots = (CapabilityMissing(each, LATEST_MODERN) for each in ("sampling", "roots"))
     for failure in (ExceptionGroup("", [sampling, roots]), ExceptionGroup("", [ExceptionGroup("", [roots]), sampling])):
@@ -236,7 +238,7 @@ def test_error_names_all_missing_capabilities_together(replies: Replies) -> None
     assert error["data"] == {"requiredCapabilities": {"sampling": {}}}
 
 
-def test_missing_capability_together_with_another_exception_is_an_internal_error(
+def test_missing_capability_together_with_another_exception_causes_an_internal_error(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     both = ExceptionGroup("", [CapabilityMissing("roots", LATEST_MODERN), LookupError()])
@@ -247,7 +249,7 @@ def test_missing_capability_together_with_another_exception_is_an_internal_error
 # Exposed
 
 
-def test_exposed_exception_is_sent_with_its_type_and_text() -> None:
+def test_exception_is_sent_with_its_type_and_text_if_expose_errors_is_on() -> None:
     replies = Replies({}, expose_errors=True)
     assert failed(replies.failure(request(), LookupError("why"))) == (
         "internal error in tool add: LookupError: why"
@@ -260,7 +262,9 @@ def test_exposed_exception_is_sent_with_its_type_and_text() -> None:
     assert error["message"] == "Internal error: LookupError: why"
 
 
-def test_exposed_exception_is_truncated_and_can_always_be_sent(caplog: pytest.LogCaptureFixture) -> None:
+def test_exception_sent_with_expose_errors_is_truncated_and_can_always_be_encoded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.CRITICAL, "trio_mcp")  # reports of tests are sent, too, and cannot have what is logged
     replies = Replies({}, expose_errors=True)
     told = failed(replies.failure(request(), LookupError("\ud800" + "x" * 10_000)))
@@ -269,7 +273,7 @@ def test_exposed_exception_is_truncated_and_can_always_be_sent(caplog: pytest.Lo
     assert len(told) == len("internal error in tool add: ") + 4000 + len("\\ud800") - 1
 
 
-def test_exposed_error_contains_the_reason_why_a_result_cannot_be_sent() -> None:
+def test_error_contains_the_reason_why_a_result_cannot_be_sent_if_expose_errors_is_on() -> None:
     replies = Replies({}, expose_errors=True)
     told = failed(replies.result(request(), result(structured_content={"a": float("nan")})))
     assert told.startswith("internal error in tool add: trio_mcp")

@@ -36,18 +36,18 @@ def handling(trace: TraceContext | None) -> Generator[None]:
     current_request.reset(token)
 
 
-def test_no_trace_context_outside_a_request() -> None:
+def test_current_trace_context_is_none_outside_a_request() -> None:
     assert present_trace() is None
 
 
 @pytest.mark.parametrize("trace", [None, TraceContext(PARENT)])
-def test_handler_has_the_trace_context_of_its_request(trace: TraceContext | None) -> None:
+def test_handler_sees_the_trace_context_of_its_request(trace: TraceContext | None) -> None:
     with handling(trace):
         assert present_trace() is trace
     assert present_trace() is None
 
 
-def test_request_made_while_answering_a_server_request_has_the_trace_of_the_call() -> None:
+def test_request_sent_while_answering_a_server_request_has_the_trace_of_that_request() -> None:
     with answering({TRACEPARENT: PARENT}):
         assert present_trace() == TraceContext(PARENT)
     assert present_trace() is None
@@ -55,7 +55,7 @@ def test_request_made_while_answering_a_server_request_has_the_trace_of_the_call
         assert present_trace() is None
 
 
-def test_trace_context_is_reset_after_an_answer_fails() -> None:
+def test_trace_context_is_reset_even_if_the_answer_to_a_server_request_fails() -> None:
     with pytest.raises(LookupError), answering({TRACEPARENT: PARENT}):
         raise LookupError
     assert present_trace() is None
@@ -72,7 +72,7 @@ def test_request_received_while_answering_a_server_request_has_its_own_trace() -
         assert present_trace() is None
 
 
-def test_request_while_answering_uses_the_outer_trace_context_unless_it_has_its_own() -> None:
+def test_server_request_without_a_trace_context_is_answered_in_the_outer_trace_context() -> None:
     with answering({TRACEPARENT: PARENT}):
         with answering({}):
             assert present_trace() == TraceContext(PARENT)

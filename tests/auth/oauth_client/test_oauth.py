@@ -209,7 +209,7 @@ async def test_dpop_nonce_required_by_the_server_is_sent() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_client_credentials_client_gets_tokens_without_a_user() -> None:
+async def test_client_with_client_credentials_gets_and_renews_tokens_without_a_user() -> None:
     auth = ClientCredentials("me", client_secret="s3cret-1")
     async with protected(SERVED) as world, open_http(world.url, auth=auth) as client:
         await client.call_tool("any")

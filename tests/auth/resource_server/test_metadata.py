@@ -86,7 +86,7 @@ async def test_metadata_url_is_derived_from_the_resource(resource: str, url: str
         "",
     ],
 )
-def test_protected_raises_for_a_resource_url_that_is_not_https_or_loopback(resource: str) -> None:
+def test_protected_raises_value_error_for_an_invalid_or_unsafe_resource_url(resource: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         protected(resource=resource)
 
@@ -95,7 +95,7 @@ def test_protected_raises_for_a_resource_url_that_is_not_https_or_loopback(resou
     "issuer",
     ["http://login.example.com", "login", "https://login.example.com?a=1", "https://a@login.example.com", "https://l#"],
 )
-def test_protected_raises_for_an_issuer_url_that_is_not_https_or_loopback(issuer: str) -> None:
+def test_protected_raises_value_error_for_an_invalid_or_unsafe_issuer_url(issuer: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         protected(authorization_servers=[issuer])
 

@@ -46,14 +46,14 @@ async def run(abort: RequestScope, handler: Callable[[], Awaitable[None]]) -> bo
     return abort.leave()
 
 
-async def test_new_request_is_not_cancelled_and_has_no_deadline() -> None:
+async def test_new_request_starts_without_a_cancellation_or_deadline() -> None:
     abort = a_request()
     assert (abort.is_cancelled, abort.cancellation, abort.from_outside, abort.nursery) == (False, None, None, None)
     assert (abort.due, abort.is_overdue, abort.has_time_limit) == (math.inf, False, False)
     assert not abort.event.is_set()
 
 
-async def test_request_whose_handler_was_not_cancelled_has_no_cancellation() -> None:
+async def test_request_cancellation_is_none_if_the_handler_was_not_cancelled() -> None:
     abort, nurseries = a_request(), list[trio.Nursery | None]()
 
     async def handler() -> None:
@@ -116,7 +116,7 @@ async def test_cancel_before_the_handler_runs_is_recorded() -> None:
     assert abort.cancellation is THEIRS
 
 
-async def test_application_cancelling_its_handler_does_not_cancel_the_request() -> None:
+async def test_handler_cancelled_by_the_application_does_not_cancel_the_request() -> None:
     abort = a_request()
 
     async def handler() -> None:
@@ -176,7 +176,7 @@ async def test_later_request_deadline_replaces_the_earlier_deadline(autojump_clo
         nursery.cancel_scope.cancel()
 
 
-async def test_removed_request_deadline_cancels_nothing(autojump_clock: MockClock) -> None:
+async def test_handler_is_not_cancelled_after_its_request_deadline_is_removed(autojump_clock: MockClock) -> None:
     abort, alarms = a_request(), Alarms()
 
     async def handler() -> None:
@@ -193,7 +193,7 @@ async def test_removed_request_deadline_cancels_nothing(autojump_clock: MockCloc
 # The handler's own scope
 
 
-async def test_handler_that_cancels_its_own_scope_has_cancel_cause_parent(
+async def test_handler_that_cancels_its_own_scope_sees_cancel_cause_parent(
     autojump_clock: MockClock,
 ) -> None:
     for reason in ("enough", None):
@@ -230,7 +230,7 @@ async def test_reasons_generated_by_trio_are_not_used_as_cancel_reason(autojump_
 # The event
 
 
-async def test_cancelled_event_of_a_request_is_set_by_any_cancel_and_is_set_at_once_if_read_later() -> None:
+async def test_cancelled_event_of_a_request_is_set_by_any_cancel_even_if_it_is_read_afterwards() -> None:
     for cancel in (lambda abort: abort.cancel(THEIRS), lambda abort: abort.cancel_inside(OWN)):
         early, late = a_request(), a_request()
         event = early.event
@@ -293,7 +293,7 @@ async def test_cancelled_event_has_no_watcher_task_after_the_handler_returned() 
     assert not await run(abort, handler)
 
 
-async def test_cancellation_of_a_request_can_be_read_from_a_thread() -> None:
+async def test_handler_thread_can_read_the_cancellation_of_its_request() -> None:
     abort = a_request()
 
     async def handler() -> None:
@@ -310,7 +310,7 @@ async def test_cancellation_of_a_request_can_be_read_from_a_thread() -> None:
 # The time limit of a tool
 
 
-async def test_expired_handler_timeout_ends_its_block_with_cause_deadline(autojump_clock: MockClock) -> None:
+async def test_handler_that_exceeds_a_timeout_block_is_cancelled_with_cause_deadline(autojump_clock: MockClock) -> None:
     abort, told = a_request(), list[Cancellation | None]()
 
     async def handler() -> None:
@@ -330,7 +330,7 @@ async def test_expired_handler_timeout_ends_its_block_with_cause_deadline(autoju
     assert (abort.cancellation, abort.from_outside, trio.current_time()) == (expected, None, 5)
 
 
-async def test_handler_timeout_that_is_not_reached_has_no_effect(autojump_clock: MockClock) -> None:
+async def test_handler_that_finishes_within_its_timeout_is_not_affected(autojump_clock: MockClock) -> None:
     abort = a_request()
 
     async def handler() -> None:
@@ -386,6 +386,6 @@ async def test_cancel_by_the_client_takes_precedence_over_an_expired_handler_tim
     await run(abort, handler)
 
 
-async def test_handler_timeout_outside_a_running_handler_raises() -> None:
+async def test_handler_timeout_raises_if_no_handler_runs() -> None:
     with pytest.raises(AssertionError, match="inside the nursery"), a_request().move_on_after(5):
         pytest.fail("entered")

@@ -97,7 +97,7 @@ async def test_confirmed_cancel_stops_the_request_and_returns_how_it_ended() -> 
     assert len(scope.aborts) == 2
 
 
-async def test_cancel_acknowledgement_is_finished_if_the_reply_existed_before_the_cancel() -> None:
+async def test_cancel_acknowledgement_reports_finished_if_the_reply_existed_before_the_cancel() -> None:
     endings = some()
     scope = entered(endings, "t" * 16)
     assert asked(endings, "t" * 16) is None
@@ -105,7 +105,7 @@ async def test_cancel_acknowledgement_is_finished_if_the_reply_existed_before_th
     assert asked(endings, "t" * 16) == {"state": "finished", "outcome": "result"}
 
 
-async def test_cancel_acknowledgement_contains_whether_the_reply_was_a_result_or_error() -> None:
+async def test_cancel_acknowledgement_reports_whether_the_reply_was_a_result_or_error() -> None:
     endings = some()
     scope = entered(endings, "t" * 16)
     scope.request.error = CodedError(-32603, "no")
@@ -113,7 +113,7 @@ async def test_cancel_acknowledgement_contains_whether_the_reply_was_a_result_or
     assert asked(endings, "t" * 16) == {"state": "finished", "outcome": "error"}
 
 
-async def test_cancel_acknowledgement_is_abandoned_if_a_thread_was_abandoned() -> None:
+async def test_cancel_acknowledgement_reports_abandoned_if_a_thread_still_runs() -> None:
     endings = some()
     scope = entered(endings, "t" * 16)
     assert asked(endings, "t" * 16) is None
@@ -137,7 +137,7 @@ async def test_confirmed_cancel_does_not_cancel_a_started_task() -> None:
     assert len(scope.aborts) == 1
 
 
-async def test_cancel_token_of_another_principal_is_unknown() -> None:
+async def test_cancel_token_of_another_principal_is_reported_as_unknown() -> None:
     endings = some()
     scope = entered(endings, "t" * 16, ADA)
     for other in (EVE, None):
@@ -148,7 +148,7 @@ async def test_cancel_token_of_another_principal_is_unknown() -> None:
     assert asked(endings, "t" * 16, ADA) is None
 
 
-async def test_cancel_token_in_use_is_ignored_for_another_request() -> None:
+async def test_request_with_a_cancel_token_that_another_request_uses_is_handled_without_a_token() -> None:
     endings = some()
     first, second = entered(endings, "t" * 16), entered(endings, "t" * 16)
     assert (first.ending is not None, second.ending) == (True, None)
@@ -159,7 +159,7 @@ async def test_cancel_token_in_use_is_ignored_for_another_request() -> None:
     assert len(endings) == 1
 
 
-async def test_limit_on_ending_records_drops_the_oldest_record_of_the_caller_before_other_callers() -> None:
+async def test_caller_at_the_limit_of_cancel_records_loses_its_own_oldest_record_first() -> None:
     endings, ada, eve = some(max_endings=2, max_server_endings=4), Caller(), Caller()
 
     def over(token: str, caller: Caller) -> None:
@@ -180,7 +180,7 @@ async def test_limit_on_ending_records_drops_the_oldest_record_of_the_caller_bef
     assert len(endings) == 4
 
 
-async def test_records_of_how_cancelled_requests_ended_are_dropped_after_ending_timeout(autojump_clock: Any) -> None:
+async def test_records_about_cancelled_requests_are_deleted_after_ending_timeout(autojump_clock: Any) -> None:
     alarms = Alarms()
     endings = Endings(alarms, Limits(ending_timeout=10), 30.0)
     async with trio.open_nursery() as nursery:

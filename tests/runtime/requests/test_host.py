@@ -10,7 +10,7 @@ from trio_mcp.runtime.limits import Limits, Load
 from trio_mcp.runtime.requests.host import RequestHost
 
 
-async def test_request_host_uses_the_given_limits_workers_and_load_or_creates_defaults() -> None:
+async def test_request_host_uses_the_limits_and_workers_it_gets_or_creates_defaults() -> None:
     limits, workers, load = Limits(worker_threads=3), Workers(running=1, asking=1, abandoned=1), Load()
     given = RequestHost(limits, workers=workers, load=load, stateless=True, may_log=True)
     assert (given.limits, given.workers, given.load) == (limits, workers, load)
@@ -34,7 +34,7 @@ async def test_request_host_has_a_nursery_only_while_the_host_runs() -> None:
     assert host.nursery is None
 
 
-async def test_timers_run_while_the_request_host_runs(autojump_clock: object) -> None:
+async def test_timers_fire_while_the_request_host_runs(autojump_clock: object) -> None:
     host, rung = RequestHost(Limits()), list[float]()
     async with trio.open_nursery() as nursery:
         await nursery.start(host.run)

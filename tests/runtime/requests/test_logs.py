@@ -48,7 +48,9 @@ def scope() -> FakeScope:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_request_log_has_a_method_for_each_level_and_one_with_a_level_argument(scope: Any, level: str) -> None:
+async def test_request_log_has_a_method_for_each_level_and_a_method_that_takes_the_level(
+    scope: Any, level: str
+) -> None:
     log = RequestLog(scope)
     send: Callable[..., Any] = getattr(log, level)
     await send({"a": [1, None]})
@@ -75,7 +77,7 @@ async def test_log_messages_below_the_minimum_level_are_not_sent(scope: Any, min
     assert [each["level"] for each in scope.sent()] == LEVELS[minimum:]
 
 
-async def test_unknown_log_level_passes_every_minimum_except_no_logs(scope: Any) -> None:
+async def test_log_message_with_an_unknown_level_is_sent_at_every_minimum_level_except_no_logs(scope: Any) -> None:
     log = RequestLog(scope)
     scope.exchange.state.log_rank = 7
     await log.log("odd", "x")
@@ -130,7 +132,7 @@ def full(scope: Any) -> None:
     scope.outbox.put(b'{"method":"notifications/message","params":0}' + b" " * 1000 + b"\n")
 
 
-async def test_log_waits_for_space_in_the_outbox_and_log_nowait_drops_the_message(scope: Any) -> None:
+async def test_log_waits_for_space_in_a_full_outbox_but_log_nowait_drops_the_message(scope: Any) -> None:
     log = RequestLog(scope)
     full(scope)
     assert not log.log_nowait("info", "dropped")
@@ -142,7 +144,9 @@ async def test_log_waits_for_space_in_the_outbox_and_log_nowait_drops_the_messag
 
 
 @pytest.mark.parametrize("meanwhile", ["ended", "level"])
-async def test_log_message_that_waited_is_filtered_by_the_current_level(scope: Any, meanwhile: str) -> None:
+async def test_log_message_that_waits_in_the_outbox_is_filtered_by_the_level_at_sending(
+    scope: Any, meanwhile: str
+) -> None:
     log = RequestLog(scope)
     full(scope)
     async with trio.open_nursery() as nursery:
@@ -156,7 +160,7 @@ async def test_log_message_that_waited_is_filtered_by_the_current_level(scope: A
     assert scope.sent() == []
 
 
-async def test_log_messages_of_a_retried_request_are_sent_on_the_exchange_of_the_retry(scope: Any) -> None:
+async def test_log_messages_of_a_retried_request_are_sent_on_the_stream_of_the_retry(scope: Any) -> None:
     log, before = RequestLog(scope), scope.outbox
     scope.outbox = Outbox(1000)
     await log.info("x")
@@ -210,7 +214,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     return Turns(monkeypatch)
 
 
-async def test_log_yields_to_other_tasks_after_32_filtered_messages_in_a_millisecond(
+async def test_handler_that_logs_32_filtered_messages_in_a_millisecond_yields_to_other_tasks(
     scope: Any, real_time: Clock, turns: Turns
 ) -> None:
     scope.exchange.state.log_rank = 5
@@ -222,7 +226,7 @@ async def test_log_yields_to_other_tasks_after_32_filtered_messages_in_a_millise
     assert await turns.in_(40, lambda: log.debug("x")) == []
 
 
-async def test_log_yields_to_other_tasks_while_many_messages_are_queued(
+async def test_handler_that_queues_many_log_messages_yields_to_other_tasks(
     scope: Any, real_time: Clock, turns: Turns
 ) -> None:
     scope.outbox = Outbox(100_000)

@@ -101,7 +101,7 @@ async def floor(**runner: Any) -> AsyncGenerator[Floor]:
 # Phases
 
 
-async def test_request_scope_phase_changes_from_waiting_to_running_to_over() -> None:
+async def test_request_scope_goes_through_the_phases_waiting_running_and_over() -> None:
     async with floor() as this:
         scope = this.scope()
         assert (scope.phase, scope.sends, (scope.handler_task is not None), scope.is_cancelled) == (
@@ -137,7 +137,7 @@ async def test_request_scope_is_over_after_its_handler_was_interrupted() -> None
         assert scope.phase is Phase.OVER
 
 
-async def test_exited_request_scope_returns_true_only_if_its_nursery_was_cancelled() -> None:
+async def test_leaving_a_request_scope_returns_true_only_if_its_nursery_was_cancelled() -> None:
     for cancels in (True, False):
         async with floor() as this:
             scope = this.scope()
@@ -183,7 +183,7 @@ async def test_cancelled_request_withdraws_its_unsent_messages_and_ignores_furth
         assert this.sent() == [], "neither lines nor the progress that was kept"
 
 
-async def test_unsent_input_requests_of_an_expired_request_are_not_withdrawn() -> None:
+async def test_unsent_input_requests_of_an_expired_request_are_still_sent() -> None:
     async with floor() as this:
         scope = this.running()
         scope.put(b'{"method":"x"}\n')
@@ -233,7 +233,7 @@ async def ask(scope: RequestScope, answers: list[Any]) -> None:
         answers.append("no way back")
 
 
-async def test_runner_is_notified_once_of_an_aborted_request() -> None:
+async def test_request_runner_is_notified_once_of_an_aborted_request() -> None:
     async with floor() as this:
         scope = this.running()
         scope.abort(CancelCause.DISCONNECT, "gone")
@@ -305,14 +305,14 @@ async def test_buffered_progress_is_sent_after_the_interval_and_before_the_end(
         assert this.sent() == []
 
 
-async def test_progress_message_is_omitted_in_a_revision_without_it() -> None:
+async def test_progress_is_sent_without_its_message_in_a_revision_that_lacks_the_field() -> None:
     async with floor() as this:
         scope = this.running(REVISIONS["2024-11-05"], progressToken=0)
         scope.progress(1, None, "m")
         assert this.sent()[0]["params"] == {"progressToken": 0, "progress": 1}
 
 
-async def test_no_progress_is_sent_without_a_token() -> None:
+async def test_request_without_a_progress_token_sends_no_progress() -> None:
     async with floor() as this:
         assert not this.running().progress(1)
         assert this.sent() == []
@@ -364,7 +364,9 @@ async def test_trace_of_a_request_is_read_from_its_meta() -> None:
 # Rounds
 
 
-async def test_suspended_request_continues_on_the_exchange_of_its_retry(autojump_clock: MockClock) -> None:
+async def test_request_that_awaited_input_sends_its_messages_on_the_stream_of_the_retry(
+    autojump_clock: MockClock,
+) -> None:
     async with floor() as this:
         scope, answers = this.running(LATEST_MODERN, progressToken="p", **{REMAINING_MS: 3000}), list[Any]()
         scope.progress(1)
@@ -443,7 +445,7 @@ async def test_handler_waiting_for_an_answer_raises_no_back_channel_when_its_req
             assert answers == ["no way back"], end
 
 
-async def test_replaying_a_handler_cancels_the_first_run_and_sends_the_replacement_result(
+async def test_replayed_handler_cancels_its_first_run_and_its_second_result_is_sent(
     autojump_clock: MockClock,
 ) -> None:
     async with floor() as this:
@@ -456,7 +458,7 @@ async def test_replaying_a_handler_cancels_the_first_run_and_sends_the_replaceme
         assert this.nursery.cancel_scope.cancel_called
 
 
-async def test_replayed_handler_gets_earlier_answers_without_new_input_requests() -> None:
+async def test_replayed_handler_gets_earlier_answers_and_sends_no_new_input_requests() -> None:
     async with floor() as this:
         sent, answers = list[list[str]](), list[Any]()
         scope = this.running(LATEST_MODERN)
@@ -474,7 +476,7 @@ async def test_replayed_handler_gets_earlier_answers_without_new_input_requests(
 # The end
 
 
-async def test_finished_request_keeps_no_references(autojump_clock: MockClock) -> None:
+async def test_finished_request_releases_the_objects_it_referenced(autojump_clock: MockClock) -> None:
     class Kept:
         pass
 

@@ -116,7 +116,7 @@ async def test_input_requests_of_concurrent_tasks_are_sent_together() -> None:
     await asking(test)
 
 
-async def test_input_request_gets_the_requested_key_unless_it_is_in_use() -> None:
+async def test_input_request_gets_the_requested_key_if_the_key_is_not_in_use() -> None:
     async def test(asker: Asker) -> None:
         for _ in range(2):
             asker.nursery.start_soon(asker.rounds.ask, "roots/list", None, "where")
@@ -128,7 +128,7 @@ async def test_input_request_gets_the_requested_key_unless_it_is_in_use() -> Non
     await asking(test)
 
 
-async def test_input_request_key_is_derived_from_its_content_and_unique() -> None:
+async def test_input_request_key_is_derived_from_the_content_and_is_unique() -> None:
     async def keys(*params: Any) -> list[str]:
         found = list[str]()
 
@@ -217,7 +217,7 @@ async def test_input_request_of_an_ended_request_is_not_sent() -> None:
     await asking(test)
 
 
-async def test_only_the_input_request_without_client_capability_raises() -> None:
+async def test_input_request_without_the_client_capability_raises_and_the_others_are_sent() -> None:
     async def test(asker: Asker) -> None:
         asker.ask("elicitation/create", {"mode": "form"})
         asker.ask()
@@ -301,7 +301,7 @@ async def test_input_request_made_before_the_retry_arrives_is_sent_with_the_next
     await asking(test)
 
 
-async def test_resumed_waits_for_the_retry_only_if_an_input_request_is_open() -> None:
+async def test_handler_waits_for_the_retry_only_if_an_input_request_is_open() -> None:
     async def test(asker: Asker) -> None:
         await asker.rounds.resumed()
         asker.ask()
@@ -341,7 +341,7 @@ async def test_input_responses_of_one_retry_are_not_reused_in_the_next() -> None
 # A handler that runs again
 
 
-async def test_replayed_input_request_answered_before_returns_at_once() -> None:
+async def test_replayed_input_request_that_was_answered_before_returns_immediately() -> None:
     keys = list[str]()
 
     async def first(asker: Asker) -> None:
@@ -361,7 +361,7 @@ async def test_replayed_input_request_answered_before_returns_at_once() -> None:
 # The end
 
 
-async def test_ended_request_fails_its_open_and_later_input_requests() -> None:
+async def test_open_and_later_input_requests_fail_when_their_request_ends() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         await asker.keys()
@@ -377,7 +377,7 @@ async def test_ended_request_fails_its_open_and_later_input_requests() -> None:
     await asking(test)
 
 
-async def test_ended_request_keeps_input_responses_that_have_arrived() -> None:
+async def test_request_that_ends_keeps_input_responses_that_have_arrived() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()

@@ -163,7 +163,7 @@ def code_of(error: Any) -> tuple[int, str]:
 # Answers
 
 
-async def test_runner_runs_a_request_and_sends_the_result_with_its_id() -> None:
+async def test_request_runner_runs_the_handler_and_sends_the_result_with_the_request_id() -> None:
     async with serving() as this:
         request = this.call(7)
         assert (this.handler.begun, this.exchange.find(request) is not None) == ([], True)
@@ -194,7 +194,7 @@ async def test_handlers_start_in_the_order_of_their_requests() -> None:
         assert this.handler.begun == list(range(20))
 
 
-async def test_handler_and_its_tasks_can_read_the_current_request() -> None:
+async def test_handler_and_its_child_tasks_can_read_the_current_request() -> None:
     seen = list[bool]()
 
     async def handle(scope: RequestScope) -> Any:
@@ -237,7 +237,7 @@ async def test_response_waits_for_all_child_tasks_of_the_handler() -> None:
         (SystemExit(3), {"content": [{"type": "text", "text": "internal error in tool x"}], "isError": True}),
     ],
 )
-async def test_exception_of_a_handler_is_answered_and_cancels_its_child_tasks(
+async def test_exception_in_a_handler_is_answered_with_an_error_and_cancels_its_child_tasks(
     failure: BaseException, answer: Any
 ) -> None:
     ended, begun = list[str | None](), trio.Event()
@@ -292,7 +292,7 @@ async def test_handler_that_cancels_its_own_scope_is_answered_with_an_error() ->
         assert code_of(error) == (-32603, "The request was cancelled by its own handler")
 
 
-async def test_result_is_sent_although_the_handler_scope_was_cancelled_at_the_end() -> None:
+async def test_result_is_sent_even_if_the_handler_scope_is_cancelled_at_the_end() -> None:
     async def handle(scope: RequestScope) -> Any:
         assert scope.nursery is not None
         scope.nursery.cancel_scope.cancel()
@@ -304,7 +304,7 @@ async def test_result_is_sent_although_the_handler_scope_was_cancelled_at_the_en
         assert await this.answers() == {1: {"content": []}}
 
 
-async def test_progress_is_sent_before_the_response_and_not_after_it() -> None:
+async def test_progress_is_sent_before_the_response_and_never_after_the_response() -> None:
     async def handle(scope: RequestScope) -> Any:
         for value in range(3):
             scope.progress(value)
@@ -402,7 +402,7 @@ async def test_requests_beyond_the_queue_limit_are_refused_without_running() -> 
         assert (this.host.load.queued, this.host.load.in_flight, this.host.load.inbound_bytes) == (0, 0, 0)
 
 
-async def test_queued_request_runs_with_all_its_parameters() -> None:
+async def test_queued_request_later_runs_with_all_of_its_parameters() -> None:
     seen = list[Any]()
 
     async def handle(scope: RequestScope) -> Any:
@@ -433,7 +433,7 @@ async def test_new_requests_during_shutdown_are_refused_with_the_first_reason() 
 # Cancels
 
 
-async def test_cancelled_request_is_never_answered_regardless_of_its_handler(
+async def test_cancelled_request_is_never_answered_whatever_its_handler_does(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")
@@ -547,7 +547,7 @@ async def test_request_is_cancelled_at_most_once_and_not_after_its_end() -> None
         assert scopes[0].cancellation.cause is CancelCause.SHUTDOWN
 
 
-async def test_handler_cleanup_beyond_its_grace_is_logged_and_releases_its_slot(
+async def test_handler_whose_cleanup_exceeds_cleanup_grace_is_logged_and_frees_its_slot(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(scope: RequestScope) -> Any:
@@ -605,7 +605,7 @@ async def test_slow_handler_cleanup_is_logged_in_the_context_of_its_handler(
         await trio.sleep(100)
 
 
-async def test_handler_cleanup_within_its_grace_is_not_logged(
+async def test_handler_that_cleans_up_within_cleanup_grace_is_not_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(scope: RequestScope) -> Any:
@@ -665,7 +665,7 @@ def retry(this: Connection, number: int, state: str, *keys: str, **more: Any) ->
     this.call(number, modern=True, requestState=state, inputResponses=dict.fromkeys(keys, ROOTS), **more)
 
 
-async def test_suspended_handler_continues_with_the_id_of_the_retry() -> None:
+async def test_handler_that_awaited_input_continues_with_the_id_of_the_retry() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         request = this.call(1, modern=True)
@@ -708,7 +708,7 @@ async def test_principal_can_retry_on_another_connection() -> None:
         assert await this.sent() == []
 
 
-async def test_retry_beyond_the_limit_is_refused_and_its_handler_stays_suspended() -> None:
+async def test_retry_beyond_the_request_limit_is_refused_and_its_handler_keeps_waiting() -> None:
     async with serving(Limits(max_in_flight=1, max_queued=0)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -740,7 +740,7 @@ async def test_retry_waits_in_the_request_queue() -> None:
         assert (await this.answers())[3]["answer"] == ROOTS
 
 
-async def test_suspended_request_releases_its_slot() -> None:
+async def test_request_that_awaits_input_does_not_occupy_a_request_slot() -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -749,7 +749,9 @@ async def test_suspended_request_releases_its_slot() -> None:
         assert [answers[number]["resultType"] for number in (1, 2)] == ["input_required"] * 2
 
 
-async def test_input_requests_of_an_expired_suspended_handler_are_still_sent(autojump_clock: MockClock) -> None:
+async def test_input_requests_of_a_handler_that_expires_while_awaiting_input_are_still_sent(
+    autojump_clock: MockClock,
+) -> None:
     async with serving(Limits(retry_timeout=10)) as this:
         seen = list[Any]()
 
@@ -769,7 +771,7 @@ async def test_input_requests_of_an_expired_suspended_handler_are_still_sent(aut
         assert list(await this.answers()) == [1]
 
 
-async def test_cancel_with_the_last_request_id_cancels_the_suspended_handler() -> None:
+async def test_cancel_with_the_latest_request_id_cancels_a_handler_that_awaits_input() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -780,7 +782,7 @@ async def test_cancel_with_the_last_request_id_cancels_the_suspended_handler() -
         assert (load.parked, load.in_flight, load.cancelled, len(this.host.parking)) == (0, 0, 1, 0)
 
 
-async def test_suspended_handlers_are_cancelled_when_their_connection_closes() -> None:
+async def test_handlers_that_await_input_are_cancelled_when_their_connection_closes() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -790,7 +792,7 @@ async def test_suspended_handlers_are_cancelled_when_their_connection_closes() -
         assert (this.host.load.parked, this.host.load.cancelled, len(this.host.parking)) == (0, 1, 0)
 
 
-async def test_cancelled_suspended_handler_uses_a_slot_during_cleanup() -> None:
+async def test_cancelled_handler_that_awaited_input_occupies_a_request_slot_during_cleanup() -> None:
     release = trio.Event()
 
     async def handle(scope: RequestScope) -> Any:
@@ -829,7 +831,7 @@ async def test_cancelling_a_queued_retry_cancels_the_handler() -> None:
         assert (this.host.load.in_flight, this.host.load.inbound_bytes) == (0, 0)
 
 
-async def test_result_returned_while_suspended_is_sent_to_the_retry(autojump_clock: MockClock) -> None:
+async def test_result_returned_before_the_retry_arrives_is_sent_to_the_retry(autojump_clock: MockClock) -> None:
     async def handle(scope: RequestScope) -> Any:
         with trio.move_on_after(5):
             await require_input(scope, "roots/list", None)
@@ -869,7 +871,7 @@ async def test_request_state_is_invalid_after_the_caller_deadline(autojump_clock
         assert (this.host.load.parked, this.host.load.cancelled) == (0, 1)
 
 
-async def test_request_of_a_replayed_handler_is_answered_with_the_replacement_result() -> None:
+async def test_request_is_answered_with_the_result_of_the_replayed_handler() -> None:
     async def handle(scope: RequestScope) -> Any:
         scope.run_again({"content": [], "instead": True}, "it will run again")
         await trio.sleep_forever()
@@ -884,7 +886,7 @@ async def test_request_of_a_replayed_handler_is_answered_with_the_replacement_re
 # The end
 
 
-async def test_suspended_handlers_are_cancelled_with_the_shutdown_reason() -> None:
+async def test_handlers_that_await_input_are_cancelled_at_shutdown_with_the_shutdown_reason() -> None:
     seen = list[Any]()
 
     async def handle(scope: RequestScope) -> Any:
@@ -901,7 +903,7 @@ async def test_suspended_handlers_are_cancelled_with_the_shutdown_reason() -> No
     assert (cancellation.cause, cancellation.reason) == (CancelCause.SHUTDOWN, "the server has ended")
 
 
-async def test_runner_keeps_no_reference_to_its_handler_after_detach() -> None:
+async def test_request_runner_has_no_reference_to_its_handler_after_detach() -> None:
     async with serving() as this:
         this.runner.detach()
         assert this.handler not in vars(this.runner).values()
